@@ -35,6 +35,7 @@ __all__ = [
     "parts_of",
     "read_array",
     "read_npy_parameter",
+    "refuse_lost",
     "write_array",
     "write_csv",
     "write_npy",
@@ -202,6 +203,21 @@ def computed(array: Any) -> Any:
         if type(error).__name__ in _LOST:
             raise lost_array() from None
         raise
+
+
+def refuse_lost(array: Any) -> None:
+    """Raise the error of `lost_array` for a Dask array whose client is closed; others, and None, pass.
+
+    Parameters
+    ----------
+    array : object
+        Of a Dask array only the parts of its graph are looked at that are written out, as futures are.
+    """
+    layers = getattr(array.__dask_graph__(), "layers", {}) if is_dask(array) else {}
+    for layer in layers.values():
+        some = next(iter(layer.values()), None) if layer.is_materialized() else None
+        if getattr(getattr(some, "client", None), "status", "") in ("closed", "closing"):
+            raise lost_array()
 
 
 def lost_array() -> RunFailed:

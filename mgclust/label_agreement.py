@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.array_files import computed, is_dask
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
@@ -39,7 +40,7 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
     Parameters
     ----------
     first, second : array-like of shape (n,)
-        Integers or strings. A negative integer marks a row that belongs to no cluster.
+        Integers or strings; Dask arrays are computed. A negative integer marks a row that belongs to no cluster.
     noise : {"cluster", "drop"}, default="cluster"
         Rows that belong to no cluster are one of their own, or are left out where either labelling has one.
 
@@ -112,7 +113,7 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
 
 def _one_dimensional(labels: Any, name: str) -> np.ndarray:
     """Labels as signed integers or strings."""
-    array = np.asarray(labels)
+    array = np.asarray(computed(labels) if is_dask(labels) else labels)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import combinations, permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,12 @@ from mgclust.errors import InputError
 from mgclust.result import Result
 
 LABELS = st.integers(1, 14).flatmap(lambda n: st.tuples(*[st.lists(st.integers(-1, 3), min_size=n, max_size=n)] * 2))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imported():
+    """Imports of the first call take longer than an example may."""
+    compare_labels([0, 1], [0, 1])
 
 
 @given(LABELS)
@@ -100,8 +107,21 @@ def test_command(tmp_path, monkeypatch, capsys):
     found = json.loads(out)
     assert found["error_rate"] == 0.25 and found["clusters"] == [2, 3] and "different data" in found["warnings"][0]
     assert err.startswith("warning: 'one' and 'two' are results of different data")
+    for name, text in (("truth.txt", "3\n3\n4\n4\n"), ("truth.csv", "row,class\n0,a\n1,a\n2,b\n3,b\n")):
+        Path(name).write_text(text)
+        assert run_command(["compare", name, "truth.npy", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["ari"] == 1.0
     np.save("short.npy", np.zeros(3, int))
-    for wrong in (["one", "short.npy"], ["one", "none.npy"], ["one", "two", "--noise", "x"], ["one"]):
+    Path("points.txt").write_text("0.5 1.5 3\n0.5 2.5 4\n")
+    Path("other.parquet").write_text("")
+    for wrong in (
+        ["one", "points.txt"],
+        ["one", "other.parquet"],
+        ["one", "short.npy"],
+        ["one", "none.npy"],
+        ["one", "two", "--noise", "x"],
+        ["one"],
+    ):
         assert run_command(["compare", *wrong]) == 2
         out, err = capsys.readouterr()
         assert err.startswith("error: ") and err.count("\n") == 1 and not out

@@ -1,14 +1,15 @@
 """What a run on a CPU cluster costs once ranks are connected, and what is left of its session when something is killed.
 
-times       density peaks in this process and on two workers of one thread, by two versions of the source by turns;
-            beside them a task of Dask and `Client.run`
+times       density peaks in this process and on two workers of one thread, the least and the median of many runs; with
+            --before by two versions of the source by turns; beside them a task of Dask and `Client.run`
 leaks       many runs of one client: memory, threads, open files of the client and of each worker before and after;
             without Dask's profiler, which keeps a profile of each second for an hour, and with ten entries in each of
             its logs, which keep a thousand
 WHO-WHEN    a worker, the client or the scheduler is killed (SIGKILL) between two runs of one session, or during a
             run, at a random moment; a scheduler of its own process, two workers with nannies. A round is right if
             the caller has had the right bits or one sentence of mgclust, within `PATIENCE` seconds, the next run
-            has the right bits, and after the last client has gone no worker keeps a session
+            has the right bits, and after the last client has gone no worker keeps a session; runs are counted by their
+            ranks, of which all should have two
 
     git worktree add ../before COMMIT
     python -m benchmarks.engine.warm_runs --only times,leaks --before ../before --out warm_runs_cpu.json
@@ -42,6 +43,8 @@ from benchmarks.support import record as bench
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0  # seconds
 SIZES = (3_000, 20_000)
+NO_WORK = ("place", "load", "connect", "dask")  # stages
+RANKS = 2  # asked for: runs of few rows would take one, and so no session
 KILLS = [f"{who}-{when}" for who in ("worker", "client", "scheduler") for when in ("between", "during")]
 
 
@@ -59,7 +62,7 @@ def clocked(call: Callable[[], Any], repeat: int) -> list[float]:
     return taken
 
 
-def times(repeat: int = 30) -> dict[str, Any]:
+def times(repeat: int) -> dict[str, Any]:
     """Of the mgclust that is on the path."""
     from distributed import Client, LocalCluster
 
@@ -72,26 +75,31 @@ def times(repeat: int = 30) -> dict[str, Any]:
     ):
         for n in SIZES:
             x, stages = points(n), Counter()
-            model = DensityPeaks(5, client=client).fit(x)
-            total = []
+            model = DensityPeaks(5, client=client, n_workers=RANKS).fit(x)
+            total, beside = [], []
             for _ in range(repeat):
                 total += clocked(lambda model=model, x=x: model.fit(x), 1)
                 stages.update({name: 1e3 * taken / repeat for name, taken in model.timings_.items()})
+                computing = (taken for name, taken in model.timings_.items() if name not in NO_WORK)
+                beside.append(total[-1] - 1e3 * sum(computing))
+                if total[-1] == min(total):
+                    fastest = {name: 1e3 * taken for name, taken in model.timings_.items()}
             alone = DensityPeaks(5, client=None)
             in_process = clocked(lambda alone=alone, x=x: alone.fit(x), repeat)
-            found[str(n)] = {"total": total, "in_process": in_process, "stages": stages}
+            found[str(n)] = {"total": total, "in_process": in_process, "beside": beside, "stages": stages}
+            found[str(n)]["fastest"] = min(total), fastest
         task = clocked(lambda: client.submit(int, pure=False).result(), repeat)
         run = clocked(lambda: client.run(int), repeat)
     return {**found, "task": task, "client_run": run}
 
 
-def compare(record: bench.Record, before: Path | None, turns: int) -> None:
+def compare(record: bench.Record, before: Path | None, turns: int, repeat: int) -> None:
     """Times of both versions by turns, each in processes of its own."""
     versions = {"now": ROOT, **({"before": before.resolve()} if before else {})}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in versions}
     for _ in range(turns):
         for name, path in versions.items():
-            code = "import json; from warm_runs import times; print('found', json.dumps(times()))"
+            code = f"import json; from warm_runs import times; print('found', json.dumps(times({repeat})))"
             run = f"if __name__ == '__main__':\n    {code}"
             environment = {**os.environ, "PYTHONPATH": f"{path}:{ROOT}:{Path(__file__).parent}"}
             done = subprocess.run(
@@ -108,10 +116,13 @@ def compare(record: bench.Record, before: Path | None, turns: int) -> None:
             for turn in each:
                 stages.update({stage: ms / len(each) for stage, ms in turn[str(n)]["stages"].items()})
             total, alone = (statistics.median(of(str(n), what)) for what in ("total", "in_process"))
-            computing = sum(ms for stage, ms in stages.items() if stage not in ("place", "load", "connect", "dask"))
             record.add(
-                f"{name}: density peaks {n} x 2", total_ms=total, least_ms=min(of(str(n), "total")),
-                in_process_ms=alone, stages_ms=dict(stages), beside_the_computing_ms=total - computing,
+                f"{name}: density peaks {n} x 2", runs=len(of(str(n), "total")), total_ms=total,
+                least_ms=min(of(str(n), "total")), in_process_ms=alone,
+                least_in_process_ms=min(of(str(n), "in_process")), stages_ms=dict(stages),
+                beside_the_computing_ms=statistics.median(of(str(n), "beside")),
+                least_beside_the_computing_ms=min(of(str(n), "beside")),
+                stages_of_the_fastest_ms=min((turn[str(n)]["fastest"] for turn in each), key=lambda run: run[0])[1],
             )  # fmt: skip
         record.add(
             f"{name}: Dask", task_ms=statistics.median(of("task")), client_run_ms=statistics.median(of("client_run"))
@@ -139,7 +150,7 @@ def leaks(record: bench.Record, runs: int) -> None:
         found = []
         for count in (50, runs // 2, runs - runs // 2):
             for _ in range(count):
-                DensityPeaks(5, client=client).fit(x)
+                DensityPeaks(5, client=client, n_workers=RANKS).fit(x)
             time.sleep(2)
             found.append({"client and scheduler": state(), **dict(zip("ab", client.run(state).values(), strict=True))})
         record.add(f"leaks: {runs} runs", after_50=found[0], after_half=found[1], after_all=found[2])
@@ -210,8 +221,9 @@ def caller(address: str) -> None:
             n, algorithm = line.split()
             print("begun", flush=True)
             try:
-                model = DensityPeaks(5, client=client, algorithm=algorithm).fit(points(int(n)))
-                said = hashlib.sha256(model.rho_.tobytes() + model.labels_.tobytes()).hexdigest()
+                model = DensityPeaks(5, client=client, n_workers=RANKS, algorithm=algorithm).fit(points(int(n)))
+                bits = hashlib.sha256(model.rho_.tobytes() + model.labels_.tobytes()).hexdigest()
+                said = f"{bits} {model.result_.hardware['ranks']}"
             except MgclustError as error:
                 said = f"sentence {type(error).__name__}: {str(error).splitlines()[0]}"
             except Exception as error:
@@ -220,9 +232,10 @@ def caller(address: str) -> None:
 
 
 class Caller:
-    """A client in a process of its own."""
+    """A client in a process of its own; counts the ranks of runs that came to their end."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, ranks: Counter[int]) -> None:
+        self._ranks = ranks
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
         environment["DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"] = "8s"  # for which a client seeks its scheduler
         code = f"from warm_runs import caller; caller({address!r})"
@@ -247,7 +260,12 @@ class Caller:
             ready.register(self.process.stdout, selectors.EVENT_READ)
             if not ready.select(PATIENCE):
                 return "fault: no answer"
-        return self.process.stdout.readline().strip()
+        said = self.process.stdout.readline().strip()
+        if said.startswith(("fault", "sentence")):
+            return said
+        bits, _, ranks = said.partition(" ")
+        self._ranks[int(ranks)] += 1
+        return bits
 
     def close(self) -> None:
         """Kill it."""
@@ -271,11 +289,12 @@ QUICK, LONG = "3000 auto", "24000 brute"
 def kills(record: bench.Record, kind: str, rounds: int, seed: int) -> None:
     who, when = kind.split("-")
     chance, outcomes, wrong, longest = random.Random(seed), Counter(), [], 0.0
+    ranks: Counter[int] = Counter()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         hosts = Hosts(Path(folder))
         stack.callback(hosts.close)
         right = {}
-        here = Caller(hosts.address)
+        here = Caller(hosts.address, ranks)
         for asked in (QUICK, LONG):
             here.begin(asked)
             began = time.monotonic()
@@ -311,7 +330,7 @@ def kills(record: bench.Record, kind: str, rounds: int, seed: int) -> None:
                 here.close()
                 hosts.restart()
             if who != "worker":
-                here = Caller(hosts.address)
+                here = Caller(hosts.address, ranks)
             else:
                 _two_workers(hosts.address)
             here.begin(QUICK)
@@ -321,7 +340,10 @@ def kills(record: bench.Record, kind: str, rounds: int, seed: int) -> None:
         end = time.monotonic() + PATIENCE
         while any(left := seats(hosts.address)) and time.monotonic() < end:
             time.sleep(0.2)
-    record.add(kind, rounds=rounds, outcomes=dict(outcomes), wrong=wrong, longest_s=longest, sessions_left=sum(left))
+    record.add(
+        kind, rounds=rounds, outcomes=dict(outcomes), wrong=wrong, longest_s=longest, sessions_left=sum(left),
+        runs_by_ranks=dict(ranks),
+    )  # fmt: skip
 
 
 def _workers(hosts: Hosts) -> list[psutil.Process]:
@@ -346,7 +368,8 @@ def _two_workers(address: str) -> None:
 def main() -> None:
     parser = bench.parser(__doc__)
     parser.add_argument("--before", type=Path, help="a checkout of another version, for its times")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=3, help="clusters of each version, with --repeat runs each")
+    parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -355,7 +378,7 @@ def main() -> None:
     record = bench.Record(__doc__, options.out)
     for item in options.only.replace("KILLS", ",".join(KILLS)).split(","):
         if item == "times":
-            compare(record, options.before, options.turns)
+            compare(record, options.before, options.turns, options.repeat)
         elif item == "leaks":
             leaks(record, options.runs)
         else:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from mgclust.algorithms.base import Clusterer, Progress
+from mgclust.data.base import InputTypeError
 from mgclust.engine.dask.cluster import leave_pool
 from mgclust.errors import InputError, RunCancelled
 
@@ -67,7 +69,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     on_progress : callable, optional
         As of `fit_dataset`; called in the thread of the fit.
     **fit_parameters
-        As ``sample_weight`` of ``fit``, where the method has it.
+        As ``sample_weight`` of ``fit``, where the method has it. Others are refused at once.
 
     Returns
     -------
@@ -88,6 +90,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     """
     if not isinstance(model, Clusterer):
         raise InputError(f"model={type(model).__name__} should be an estimator of mgclust, such as DensityPeaks().")
+    _refuse_unknown(model, fit_parameters)
     leave_pool(model.client)
     future = FitFuture()
 
@@ -110,3 +113,15 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(fit,), name="mgclust-fit", daemon=True).start()
     return future
+
+
+def _refuse_unknown(model: Clusterer, given: Iterable[str]) -> None:
+    """Refuse what no fit of the model takes, before there is a future that would be the only one to know."""
+    of_fits = inspect.signature(model.fit_dataset).parameters.keys() - {"dataset", "on_progress", "provenance"}
+    unknown = sorted(set(given) - of_fits)
+    if unknown:
+        name = type(model).__name__
+        raise InputTypeError(
+            f"{unknown[0]}= is nothing that a fit of {name} takes; beside X it takes {', '.join(sorted(of_fits))}. "
+            f"Parameters of the method belong to {name}(...)."
+        )

@@ -23,7 +23,8 @@ __all__ = ["compare"]
 def compare(first: str, second: str, noise: str, as_json: bool) -> None:
     """Compare two labellings of the same rows.
 
-    FIRST and SECOND are result directories or files of labels: .npy, .npz, .csv or .tsv. FIRST may be the truth.
+    FIRST and SECOND are result directories or files of labels: .npy, .npz, .csv, .tsv, or .txt with a label a
+    line. FIRST may be the truth.
     """
     from mgclust.data.labels import read_labels
     from mgclust.label_agreement import compare_labels

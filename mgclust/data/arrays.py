@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import computed
+from mgclust.array_files import computed, refuse_lost
 from mgclust.by_value import by_value
 from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
@@ -76,6 +76,7 @@ class DaskDataset(Dataset):
         name = "Dask array"
         if any(size != size for size in array.shape):
             raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
+        refuse_lost(array)
         super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
         if isinstance(array._meta, np.ma.MaskedArray) or _is_sparse_block(array._meta):
             meta = np.empty((0, 0), self.dtype)

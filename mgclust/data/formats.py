@@ -113,7 +113,7 @@ FORMATS = {
     ".mtx": Format(graph=lambda location, asked: open_matrix_market(_chunks(location)), gzip=True),
     ".graph": _METIS,
     ".metis": _METIS,
-    ".txt": _EDGES,
+    ".txt": _EDGES._replace(labels=label_files.read_plain_labels),
     ".edges": _EDGES,
     ".edgelist": _EDGES,
     ".el": _EDGES,

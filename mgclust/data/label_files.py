@@ -14,7 +14,7 @@ from mgclust.data.tables import DELIMITERS
 from mgclust.errors import InputError
 from mgclust.quoting import shortened
 
-__all__ = ["read_npy_labels", "read_npz_labels", "read_text_labels"]
+__all__ = ["read_npy_labels", "read_npz_labels", "read_plain_labels", "read_text_labels"]
 
 _LABEL_COLUMNS = ("label", "labels", "cluster", "cluster_id", "class", "y")
 
@@ -41,10 +41,35 @@ def read_npz_labels(location: Location) -> np.ndarray:
     return read_npy_labels(location, f"{candidates[0]}.npy")
 
 
+def read_plain_labels(location: Location) -> np.ndarray:
+    """Read a .txt file with a label a line, and perhaps a name of them in the first.
+
+    Columns are not guessed here: blanks between them look like those of a name.
+    """
+    lines = [line.strip() for line in _lines(location)]
+    while lines and not lines[-1]:
+        del lines[-1]
+    table = [(number, [line]) for number, line in enumerate(lines, 1)]
+    if not table:
+        raise InputError(f"labels={location.name!r} is empty; it should hold one label a line.")
+    wrong = next((number for number, (line,) in table if len(line.split()) != 1 or set(line) & set(DELIMITERS)), None)
+    if wrong is not None:
+        raise InputError(
+            f"labels={location.name!r}, line {wrong} holds no label, or several fields; a .txt should hold one label a "
+            "line: fix it, or save a table as .csv with a column 'label'."
+        )
+    labels = [line for _, (line,) in table]
+    return _numbers(labels[1:] if _is_header(table, 0) else labels)
+
+
+def _lines(location: Location) -> list[str]:
+    with location.open() as file:
+        return io.TextIOWrapper(file, encoding="utf-8-sig", newline="").read().splitlines()
+
+
 def read_text_labels(location: Location) -> np.ndarray:
     """Read the column of labels of a .csv or .tsv file."""
-    with location.open() as file:
-        lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="").read().splitlines()
+    lines = _lines(location)
     first = next((line for line in lines if line.strip()), "")
     delimiter = max(DELIMITERS, key=first.count)
     table = [(number + 1, fields) for number, fields in enumerate(csv.reader(lines, delimiter=delimiter)) if fields]

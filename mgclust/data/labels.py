@@ -31,7 +31,7 @@ def read_labels(source: str | os.PathLike[str] | Beneath) -> np.ndarray:
     ----------
     source : path or URL
         A .npy; a .npz with ``labels``, ``y`` or one array; a .csv or .tsv with a column ``label`` (and perhaps one
-        ``row``, from 0) or with one column; a result directory.
+        ``row``, from 0) or with one column; a .txt with a label a line; a result directory.
 
     Returns
     -------

@@ -191,8 +191,8 @@ class Context:
     def deliver(self, **arrays: Array) -> None:
         """Hand over this rank's part of arrays of the result that have a row for each row of the data, or beside them.
 
-        The parts of all ranks, one behind the other, become ``arrays`` of the run's outcome. They pass no other
-        rank: they go to the caller, or stay where they are and become a Dask array.
+        Of a graph they have one for each node. The parts of all ranks, one behind the other, become ``arrays`` of the
+        run's outcome. They pass no other rank: they go to the caller, or stay where they are and become a Dask array.
 
         Parameters
         ----------

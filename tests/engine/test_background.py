@@ -11,7 +11,7 @@ import distributed
 import numpy as np
 import pytest
 
-from mgclust import DensityPeaks, FuzzyCMeans, submit
+from mgclust import AffinityPropagation, DensityPeaks, FuzzyCMeans, submit
 from mgclust.errors import InputError
 from support.waiting import wait_for
 
@@ -54,6 +54,15 @@ def test_errors_are_those_of_the_fit():
     assert isinstance(future.exception(), InputError)
     with pytest.raises(InputError, match="model=int should be an estimator"):
         submit(3, points())
+
+
+@pytest.mark.parametrize("name", ["sample_weights", "n_clusters", "y", "provenance", "dataset"])
+def test_what_no_fit_takes_is_refused_at_once(name):
+    with pytest.raises(TypeError, match=rf"{name}= is nothing that a fit of DensityPeaks takes; .* sample_weight\."):
+        submit(DensityPeaks(2, client=None), points(), **{name: 1})
+    with pytest.raises(InputError, match=r"sample_weight= is nothing that a fit of AffinityPropagation takes; "):
+        submit(AffinityPropagation(client=None), points(), sample_weight=np.ones(3000))
+    assert not fits()
 
 
 @pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["here", "on ranks"])

@@ -26,7 +26,7 @@ from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
 from mgclust.engine.spmd import RunSpec, run
-from mgclust.errors import InputError, RunFailed, WorkerLost
+from mgclust.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from mgclust.report import write_report
 from support import rank_jobs
 from support.waiting import wait_for
@@ -422,6 +422,124 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
     wait_for(lambda: not held(client), 30)
 
 
+def edges_of_groups() -> np.ndarray:
+    """Edges of 40 groups of 10 nodes, with some between them, and a node without any behind them all."""
+    rng = np.random.default_rng(0)
+    within = rng.integers(0, 10, (4000, 2)) + 10 * rng.integers(0, 40, (4000, 1))
+    return np.vstack([within, rng.integers(0, 400, (300, 2))])
+
+
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(1, marks=pytest.mark.slow), 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4))]
+)
+@pytest.mark.parametrize("kind", ["array", pytest.param("frame", marks=pytest.mark.slow)])
+def test_communities_of_dask_edges_stay_on_the_ranks(kind, ranks, client):
+    edges = edges_of_groups()
+    given = client.persist(da.from_array(edges, chunks=(1100, 2)))
+    if kind == "frame":
+        given = client.persist(dd.from_pandas(pd.DataFrame(edges, columns=["u", "v"]), npartitions=3))
+    graph, whole = (mgclust.open_graph(each, n_nodes=401) for each in (given, edges))
+    alone = mgclust.FastNewman(client=None, device="cpu").fit(whole)
+    model = mgclust.FastNewman(client=client, n_workers=ranks, device="cpu").fit(graph)
+    there = model.labels_
+    assert is_dask(there) and not is_dask(alone.labels_)
+    assert there.chunks == (tuple(np.diff([401 * rank // ranks for rank in range(ranks + 1)]).tolist()),)
+    workers = {address for at in client.who_has(distributed.futures_of(there)).values() for address in at}
+    assert len(workers) == ranks
+    assert there.dtype == alone.labels_.dtype and np.array_equal(computed(there), alone.labels_)
+    assert model.result_.scores == alone.result_.scores
+    found = mgclust.modularity(graph, there, client=client, n_workers=ranks, device="cpu")
+    assert found == mgclust.modularity(whole, alone.labels_, client=None) == model.modularity_
+    assert mgclust.modularity(graph, 3 * there + 2, client=client, device="cpu") == found
+    np.testing.assert_array_equal(model.cut(7), alone.cut(7))
+    del model, there
+    gc.collect()
+    wait_for(lambda: not held(client), 30)
+
+
+@pytest.mark.parametrize("names", [np.arange(400), 3 * np.arange(400), np.array([f"n{i:03}" for i in range(400)])])
+def test_data_frames_of_edges_that_a_client_has_which_is_not_the_active_one(names, client):
+    table = pd.DataFrame(names[edges_of_groups()], columns=["u", "v"])
+    graph = mgclust.open_graph(client.persist(dd.from_pandas(table, npartitions=3)))
+    assert isinstance(graph.dask_array, da.Array) and graph.shape == (4300, 2)
+    model = mgclust.FastNewman(client=client, device="cpu").fit(graph)
+    alone = mgclust.FastNewman(client=None, device="cpu").fit(edges_of_groups())
+    np.testing.assert_array_equal(computed(model.labels_), alone.labels_)
+
+
+@pytest.mark.slow
+def test_labels_of_nodes_do_not_pass_the_client(client):
+    n = 3_000_000  # in pairs, whose communities are found at once
+    u = 2 * da.arange(n // 2, chunks=375_000)
+    edges = client.persist(da.stack([u, u + 1], axis=1))
+    model = mgclust.FastNewman(client=client, n_workers=2, device="cpu").fit(edges)
+    tracemalloc.start()
+    try:
+        model.fit(edges)
+        mgclust.modularity(edges, model.labels_, client=client, device="cpu")
+        _, most = tracemalloc.get_traced_memory()
+        labels = computed(model.labels_)
+        _, by_gathering = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(labels, np.arange(n) // 2)
+    assert most < n < 4 * n <= by_gathering  # bytes
+
+
+def test_nodes_of_fewer_than_ranks_and_results_of_communities(client, tmp_path):
+    edges = client.persist(da.from_array(np.array([[0, 1], [0, 1], [1, 1]]), chunks=(2, 2)))
+    model = mgclust.FastNewman(client=client, n_workers=4, device="cpu").fit(edges)
+    assert model.labels_.chunks == ((1, 1),) and computed(model.labels_).tolist() == [0, 0]
+    exact = mgclust.FastNewman(1, client=client, n_workers=3, device="cpu").fit(edges)
+    assert is_dask(exact.labels_) and exact.merges_.tolist() == [[0, 1]]
+    model.result_.save(tmp_path / "result")
+    assert np.asarray(mgclust.load_result(tmp_path / "result").labels).tolist() == [0, 0]
+    assert model.result_.cluster_sizes.tolist() == [2]
+    write_report(model.result_, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 20_000
+    away = mgclust.FastNewman(client=client.scheduler.address, device="cpu").fit(np.array([[0, 1]]))
+    assert isinstance(away.labels_, np.ndarray)
+    with pytest.raises(InputError, match=r"labels \(shape=\(3,\), dtype=int64\) should be one integer"):
+        mgclust.modularity(edges, da.zeros(3, dtype=int), client=client, device="cpu")
+
+
+@pytest.mark.parametrize("of", ["array", "estimator"])
+def test_arrays_of_a_closed_client_have_one_sentence(of, client):
+    """Whether what is asked names this client or not."""
+    with distributed.Client(client.scheduler.address, set_as_default=False) as own:
+        rows = own.persist(da.from_array(points(), chunks=(CHUNKS, 2)))
+        weights = own.persist(da.ones(3500, chunks=(CHUNKS,)))
+        edges = own.persist(da.from_array(np.array([[0, 1], [1, 2], [2, 0]]), chunks=(2, 2)))
+        model = mgclust.DensityPeaks(3, client=own, n_workers=2, device="cpu").fit(rows)
+        fuzzy = mgclust.FuzzyCMeans(2, client=own, n_workers=2, device="cpu", random_state=0).fit(rows)
+        newman = mgclust.FastNewman(client=own, device="cpu").fit(edges)
+        assert mgclust.compare_labels(model.labels_, model.labels_)["ari"] == 1.0
+    fuzzy._memberships = None
+    if of == "array":
+        where = {"client": client, "device": "cpu"}
+        asked = [
+            lambda: mgclust.DensityPeaks(3, **where).fit(rows),
+            lambda: mgclust.DensityPeaks(3, client=own, device="cpu").fit(rows),
+            lambda: mgclust.DensityPeaks(3, **where).fit(points(), sample_weight=weights),
+            lambda: mgclust.FastNewman(**where).fit(edges),
+            lambda: mgclust.silhouette_samples(points(), model.labels_, **where),
+            lambda: mgclust.compare_labels(model.labels_, model.labels_),
+            model.result_.compute,
+        ]
+    else:
+        asked = [
+            lambda: model.predict(points()),
+            lambda: model.select_centers(2),
+            lambda: fuzzy.memberships_,
+            lambda: newman.cut(1),
+        ]
+    for ask in asked:
+        with pytest.raises(RunFailed, match="a Dask array is lost: its client is closed, or a worker"):
+            ask()
+    with pytest.raises(ClusterUnavailableError, match="is closed; give one that is open"):
+        fuzzy.predict(points())  # centres are here
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_lost_before_its_part_is_published_is_named(client, rows, monkeypatch):
     from mgclust.engine.dask import collections
@@ -499,3 +617,27 @@ def test_the_dashboard_has_the_method_and_the_seconds_of_its_stages(client, rows
         return {"load", "dc", "rho", "delta", "labels"} <= stages
 
     wait_for(seen, 60)
+
+
+def test_runs_of_a_client_are_one_span_of_which_workers_keep_no_more_with_each(client):
+    """Unless the caller has begun one."""
+
+    def kept(dask_worker):
+        return len(dask_worker.digests_total), {key[1] for key in dask_worker.digests_total if "mgclust-canopy" in key}
+
+    def names(dask_scheduler, ids):
+        return {dask_scheduler.extensions["spans"].spans[each].name for each in ids}
+
+    def after_runs(count, own):
+        for _ in range(count):
+            mgclust.Canopy(4.0, 2.0, client=own, n_workers=4, device="cpu").fit(points())
+        sizes, ids = zip(*client.run(kept).values(), strict=True)
+        return sizes, set().union(*ids)
+
+    with distributed.Client(client.scheduler.address, set_as_default=False) as own:
+        before = after_runs(2, own)
+        assert after_runs(3, own) == before
+        assert ("mgclust", "canopy") in client.run_on_scheduler(names, ids=before[1])
+        with distributed.span("theirs"):
+            _, ids = after_runs(1, own)
+        assert client.run_on_scheduler(names, ids=ids - before[1]) == {("theirs",)}

@@ -99,7 +99,12 @@ GRAPHS = {
     "g.graph": METIS,
     "g.parquet": _parquet({"u": EDGES[:, 0], "v": EDGES[:, 1]}),
 }
-LABELS = {"l.npy": _npy(np.arange(40) % 3), "l.npz": ROWS["c.npz"], "l.csv": b"row,label\n0,1\n1,2\n2,1\n"}
+LABELS = {
+    "l.npy": _npy(np.arange(40) % 3),
+    "l.npz": ROWS["c.npz"],
+    "l.csv": b"row,label\n0,1\n1,2\n2,1\n",
+    "l.txt": b"label\n0\n1\n2\n1\n",
+}
 
 _NUMBERS = [0, 1, -1, 2, 127, 255, 2**15, 2**16 - 1, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63)]
 _FLOATS = [float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e30, 352.0, 1e9]

@@ -45,8 +45,10 @@ from mgclust.algorithms.communities.options import FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.algorithms.communities.presentation import FastNewmanPresentation
 from mgclust.algorithms.scikit_learn import check_is_fitted
+from mgclust.array_files import refuse_lost
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
+from mgclust.engine.rows import share_of
 from mgclust.engine.spmd import Context, Outcome, RunSpec, Work, run
 from mgclust.errors import InputError
 from mgclust.params import Integer
@@ -63,9 +65,9 @@ EXACT = {True: "int64", False: "float64"}
 
 @dataclass(frozen=True)
 class FastNewmanOutput:
-    """Rank 0's findings."""
+    """Rank 0's findings beside ``labels``, of which each rank delivers those of its share of the nodes."""
 
-    labels: np.ndarray
+    n_clusters: int
     modularity: float
     tree: MergeTree | None
     rounds: list[dict[str, Any]]  # see `communities`
@@ -108,12 +110,14 @@ def fast_newman(
         )
     if strategy == "greedy" or n_clusters is not None:
         labels = context.comm.broadcast(labels if context.rank == 0 else None)
+    assert labels is not None  # one of the two ways has found them
     score = modularity_of(level, labels)
+    first, stop = share_of(n, context.rank, context.size)
+    context.deliver(labels=labels[first:stop])
     if context.rank != 0:
         return None
     exact = level.gain.exact if tree is None else tree.gains.dtype.kind == "i"
-    labels = level.kernels.memory.to_host(labels)
-    return FastNewmanOutput(labels, score, tree, report, n_components, exact, scale.rounding)
+    return FastNewmanOutput(int(labels.max()) + 1, score, tree, report, n_components, exact, scale.rounding)
 
 
 def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndarray, device: str) -> MergeTree | None:
@@ -154,7 +158,8 @@ class FastNewman(FastNewmanOptions, Clusterer):
     Attributes
     ----------
     labels_ : ndarray of shape (n_nodes,), int32
-        Communities, numbered by their smallest node.
+        Communities, numbered by their smallest node. Of edges in a Dask array or data frame, on a cluster whose client
+        is the caller's own, a Dask array, of which each rank has its share.
     n_clusters_ : int
     modularity_ : float
         Of `labels_`.
@@ -266,8 +271,7 @@ class FastNewman(FastNewmanOptions, Clusterer):
         self._dataset = graph
         self._fitted_with = {**self._place(), "resolution": float(self.resolution)}
         self._tree: MergeTree | None = value.tree
-        self.labels_ = value.labels
-        self.n_clusters_ = int(self.labels_.max()) + 1
+        self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.n_clusters
         self.modularity_, self.strategy_ = value.modularity, _strategy(frame["parameters"])
         self.rounds_ = value.rounds
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
@@ -310,6 +314,7 @@ class FastNewman(FastNewmanOptions, Clusterer):
             need = partial(estimate, n=self.n_nodes_, levels=True)
             spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
             where = {name: place[name] for name in ("client", "device", "n_workers")}
+            refuse_lost(self._dataset.dask_array)
             with connect(**where) as cluster:
                 self._tree = run(spec, self._dataset, cluster).value
         assert self._tree is not None

@@ -16,6 +16,7 @@ import numpy as np
 
 from mgclust.algorithms.communities.levels import MOST_RESOLUTION, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
+from mgclust.array_files import is_dask, refuse_lost
 from mgclust.data import open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Context, RunSpec, run
@@ -42,7 +43,7 @@ def modularity(
     graph : array, matrix, graph, path, URL or Graph
         Whatever `open_graph` understands.
     labels : array of shape (n_nodes,), int
-        Community of each node, in the order of the graph's nodes; any integers.
+        Community of each node, in the order of the graph's nodes; any integers. A Dask array stays on the workers.
     resolution : float, default=1.0
         Above 1 small communities are better, below 1 large ones.
     weight : str or None, default="weight"
@@ -75,14 +76,14 @@ def modularity(
             f"labels is a {type(labels).__name__} that names nodes; give one integer for each of the graph's "
             f"n_nodes={opened.n_nodes} nodes, such as labels_ of FastNewman."
         )
-    given = np.asarray(labels.get() if hasattr(labels, "get") else labels)
+    given = labels if is_dask(labels) else np.asarray(labels.get() if hasattr(labels, "get") else labels)
     if given.shape != (opened.n_nodes,) or given.dtype.kind not in "iu":
         raise InputError(
             f"labels (shape={given.shape}, dtype={given.dtype}) should be one integer for each of the graph's "
             f"n_nodes={opened.n_nodes} nodes."
         )
-    dense = np.unique(given, return_inverse=True)[1].astype(np.int32)
-    arguments = {"n": opened.n_nodes, "labels": dense, "resolution": resolution}
+    refuse_lost(given)
+    arguments = {"n": opened.n_nodes, "labels": given if is_dask(given) else _dense(given), "resolution": resolution}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
     with connect(client=client, device=device, n_workers=n_workers) as cluster:
         return float(run(spec, opened, cluster).value)
@@ -95,4 +96,12 @@ def _is_group(value: Any) -> bool:
 def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float) -> float:
     """Compute it on every rank."""
     level, _ = read_level(context, n, resolution)
-    return modularity_of(level, level.kernels.memory.to_device(labels))
+    return modularity_of(level, level.kernels.memory.to_device(_dense(labels)))
+
+
+def _dense(labels: np.ndarray) -> np.ndarray:
+    """Number communities from 0 without gaps, unless they are so; those of a Dask array are seen on the ranks alone."""
+    n = len(labels)
+    if labels.dtype == np.int32 and n and labels.min() == 0 and labels.max() < n and (np.bincount(labels) > 0).all():
+        return labels
+    return np.unique(labels, return_inverse=True)[1].astype(np.int32)

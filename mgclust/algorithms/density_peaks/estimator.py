@@ -1,12 +1,12 @@
 """Density peaks as an estimator: its parameters, and other centres for what was found.
 
 The equations and what the ranks compute are in `mgclust.algorithms.density_peaks.ranks`, how centres are chosen in
-`mgclust.algorithms.density_peaks.decision_graph`.
+`mgclust.algorithms.density_peaks.decision_graph`. What a run refuses is in `refusals` of this folder, what a result has
+of a fit in `findings`, what it warns of in `result_warnings`.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,15 +15,15 @@ import numpy as np
 
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
-from mgclust.algorithms.common.weights import RowWeights, WeightedClusterer, on_host
+from mgclust.algorithms.common.weights import RowWeights, WeightedClusterer
 from mgclust.algorithms.density_peaks import near_linear
-from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K, most_neighbors
+from mgclust.algorithms.density_peaks.adaptive_density import most_neighbors
 from mgclust.algorithms.density_peaks.decision_graph import (
     assign_labels,
     choose_centers,
     gamma_drop,
-    number_of_different,
 )
+from mgclust.algorithms.density_peaks.findings import findings, restore
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
@@ -34,13 +34,12 @@ from mgclust.algorithms.density_peaks.ranks import (
     estimate,
     estimate_choice,
 )
-from mgclust.algorithms.density_peaks.result_warnings import warnings_of
+from mgclust.algorithms.density_peaks.refusals import is_automatic, refuse
 from mgclust.algorithms.density_peaks.significance import Peaks
-from mgclust.algorithms.density_peaks.stability import UNSTABLE, stability_of
+from mgclust.algorithms.density_peaks.stability import with_stability
 from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
-from mgclust.array_files import is_dask
+from mgclust.array_files import is_dask, refuse_lost
 from mgclust.data import Dataset, open_dataset
-from mgclust.data.selected_rows import SelectedRows
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, Work, run
@@ -59,7 +58,6 @@ ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a blo
 # Of a rank, with 30,000 rows of 8 features on four cores, and a million of 128 on a GPU.
 PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
 ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}  # by trees and grids, from 100,000 rows on two cores and 50 millions on a GPU
-LIGHTEST, HEAVIEST = 1e-20, 1e20  # weights: float32 holds sums of them
 
 
 def _work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
@@ -259,24 +257,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             raise InputError(f"method={result.method!r}: only a result of {cls.method} has a decision graph.")
         names = cls().get_params()
         model = cls(**{name: value for name, value in result.parameters.items() if name in names})
-        arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
-        model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
-        model._different_rows = number_of_different(np, model.delta_)
-        model._lone_rows = int((model.rho_ == 0).sum())
-        model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
-        model.exactness_ = result.diagnostics.get("exactness", {})
-        model.dc_fraction_ = result.scores.get("dc_fraction")
-        model.dc_choice_ = result.diagnostics.get("dc_choice")
-        model.k_, model.log_density_ = arrays.get("k"), arrays.get("log_density")
-        model.log_density_error_ = arrays.get("log_density_error")
-        model.intrinsic_dim_ = result.scores.get("intrinsic_dim")
-        model.stability_ = result.diagnostics.get("stability")
-        model.timings_ = result.timings
-        model.n_features_in_ = result.source["shape"][1]
-        model._relabel(arrays["centers"], np.asarray(result.labels), arrays.get("halo"))
-        if "significance" in arrays:
-            model._keep_peaks(Peaks(arrays["significance"], arrays["saddles"], **result.diagnostics["peaks"]))
-        model.result_ = result
+        restore(model, result)
         return model
 
     def select_centers(
@@ -334,7 +315,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         }
         self.stability_ = None
         self.result_ = replace(
-            self.result_, parameters=parameters, **self._findings(drop, {**wanted, **chosen_by}, False)
+            self.result_, parameters=parameters, **findings(self, drop, {**wanted, **chosen_by}, False)
         )
         return self
 
@@ -342,8 +323,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         """Centres, their gamma drop, and labels that stay where those of the fit are."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
         spec = RunSpec(choose_again, {**found, "wanted": wanted}, estimate_choice, "float64", resident=False)
+        densities = open_dataset(self.rho_[:, None])
         with connect(**self._place()) as cluster:
-            outcome = run(spec, open_dataset(self.rho_[:, None]), cluster)
+            outcome = run(spec, densities, cluster)
         return *outcome.value, outcome.arrays["labels"]
 
     @available_if(_has_rows)
@@ -369,6 +351,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
                 "predict needs the rows that were fitted, which a saved result does not hold; fit them again."
             )
         dataset, parameters = self._open_more(X), self._checked()
+        refuse_lost(self.rho_)
         density, rows = self._density(parameters), dataset.shape[0]
         adaptive = parameters["k"] == "adaptive"
         k = self._list_length(parameters, len(self.rho_)) * (density == "knn")
@@ -396,51 +379,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         self.stability_ = None
         result = super()._run(inputs, on_progress, checkpoint)
-        if not self.stability:
-            return result
-        began, draws, seed = time.perf_counter(), self.stability, self._seed(self.random_state)
-        pairwise, merged = self.metric == "precomputed", 0
-
-        def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:
-            nonlocal merged
-            model = type(self)(**{**self.get_params(), "stability": 0, "verbose": False, "random_state": seed})
-            weights = None if inputs.weights is None else inputs.weights.take(rows)
-            some = Inputs(SelectedRows(inputs.dataset, rows, pairwise=pairwise), False, weights)
-
-            def report(event: dict[str, Any]) -> None:
-                if on_progress is not None:
-                    elapsed = sum(result.timings.values()) + time.perf_counter() - began
-                    on_progress({"stage": "stability", "fraction": draw / draws, "elapsed": elapsed})
-
-            try:
-                model._run(some, report, None)
-            except InputError as error:
-                raise InputError(f"stability={draws}: half of the rows cannot be clustered. {error}") from error
-            merged += bool(model._peaks and model._peaks["joined"])
-            return model.labels_
-
-        self.stability_ = found = stability_of(on_host(self.labels_), fit_some, draws, seed)
-        self.timings_ = {**result.timings, "stability": time.perf_counter() - began}
-        mean, doubts = found["mean"], []
-        if mean < UNSTABLE:
-            advice = "Look at stability_, and try other parameters or another method."
-            if merged:
-                advice = (
-                    f"In {merged} of them the test merged clusters that stand apart, since half the rows are few for "
-                    "its neighbourhoods of up to 100: give more rows, or compare the stability without significance."
-                )
-            doubts.append(
-                f"the clusters are not stable: those of half the rows agree with them at an adjusted Rand index of "
-                f"{mean:.2g} (mean of {draws} draws). {advice}"
-            )
-        self.result_ = replace(
-            self.result_,
-            scores={**result.scores, "stability": mean},
-            diagnostics={**result.diagnostics, "stability": found},
-            warnings=[*result.warnings, *doubts],
-            timings=self.timings_,
-        )
-        return self.result_
+        return with_stability(self, inputs, result, on_progress) if self.stability else result
 
     def _relabel(self, centers: np.ndarray, labels: Any, halo: Any) -> None:
         self.cluster_centers_indices_ = centers
@@ -456,29 +395,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self._peaks = {name: told[name] for name in ("found", "merged", "standing", "joined", "tiny")} if told else None
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        n, n_clusters, dc = inputs.dataset.shape[0], parameters["n_clusters"], parameters["dc"]
-        limits = np.finfo(parameters["dtype"])
-        low, high = float(limits.tiny) ** 0.45, float(limits.max) ** 0.45
-        if dc is not None and not low < dc < high:
-            raise InputError(
-                f"dc={dc:g} should be between {low:.1g} and {high:.1g}, whose squares "
-                f"dtype='{parameters['dtype']}' holds; rescale the data or leave dc out."
-            )
-        if n_clusters is not None and n_clusters > n:
-            raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
+        n, dc = inputs.dataset.shape[0], parameters["dc"]
         density, k, weights = self._density(parameters), parameters["k"], _unequal(inputs.weights)
-        self._refuse_densities(parameters, density, n)
-        _refuse_pairs(parameters, n)
-        if density == "knn" and k != "adaptive" and k >= n:
-            raise InputError(f"k={k} should be < n_samples={n}: a row is not its own neighbour; ask for fewer.")
-        if density == "knn" and weights is not None:
-            raise InputError(
-                "density='knn' takes no sample_weight: the k-th nearest row has none; use 'gaussian' or 'cutoff'."
-            )
-        if weights is not None and not LIGHTEST < (most := weights.largest) < HEAVIEST:
-            raise InputError(
-                f"the largest sample_weight={most:.3g} should be from {LIGHTEST:g} to {HEAVIEST:g}; 1 is one row."
-            )
+        refuse(parameters, density, n, weights)
         own = ("metric", "dc", "dc_method", "sample_size", "halo", "algorithm")
         arguments = {name: parameters[name] for name in own} | {"density": density}
         arguments |= {"significance": parameters["significance"], "adaptive": k == "adaptive"}
@@ -487,7 +406,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         arguments["seed"] = self._seed(parameters["random_state"])
         fraction = parameters["dc_fraction"]
         plain = density == "gaussian" and weights is None and parameters["metric"] != "precomputed"
-        choice = fraction == "auto" and dc is None and plain and _is_automatic(parameters)
+        choice = fraction == "auto" and dc is None and plain and is_automatic(parameters)
         arguments |= {"dc_fraction": None if fraction == "auto" else fraction, "choice": choice}
         need = partial(
             estimate,
@@ -513,29 +432,6 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     def _list_length(parameters: dict[str, Any], n: int) -> int:
         """Nearest rows that are kept of each row for densities of them."""
         return most_neighbors(n) if parameters["k"] == "adaptive" else int(parameters["k"])
-
-    @staticmethod
-    def _refuse_densities(parameters: dict[str, Any], density: str, n: int) -> None:
-        """Refuse errors of densities that have none, and tests of what was given."""
-        k, significance = parameters["k"], parameters["significance"]
-        if density != "knn" and (k == "adaptive" or significance is not None):
-            which = "k='adaptive'" if k == "adaptive" else f"significance={significance:g}"
-            raise InputError(
-                f"{which} needs density='knn', whose errors are known; there is density={density!r}. Add density='knn'."
-            )
-        if significance is not None and not _is_automatic(parameters):
-            raise InputError(
-                f"significance={significance:g} finds the number of clusters: leave out n_clusters, rho_min and "
-                "delta_min, or significance."
-            )
-        if k == "adaptive" and n < FEWEST_ROWS:
-            raise InputError(
-                f"k='adaptive' needs n_samples={n} to be >= {FEWEST_ROWS}; give more rows, or an integer k."
-            )
-        if k != "adaptive" and significance is not None and k < LEAST_K:
-            raise InputError(
-                f"k={k} should be >= {LEAST_K} with significance: densities of fewer rows are chance; use 'adaptive'."
-            )
 
     def _check_shape(self, dataset: Dataset) -> None:
         if self.metric == "precomputed":
@@ -576,36 +472,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.log_density_error_ = found.get("log_density_error")
         self._keep_peaks(value.peaks)
         self._different_rows, self._lone_rows = value.different_rows, value.lone_rows
-        return Result(**self._findings(value.gamma_drop, frame["parameters"], self.halo), **frame)
-
-    def _findings(self, drop: float, chosen_by: dict[str, Any], halo: bool) -> dict[str, Any]:
-        """The part of a Result that depends on the centres, by which parameters these were chosen, and warnings."""
-        arrays = {
-            "rho": self.rho_,
-            "delta": self.delta_,
-            "nearest_higher": self.nearest_higher_,
-            "centers": self.cluster_centers_indices_,
-        }
-        if halo:
-            arrays["halo"] = self.halo_
-        densities = {"k": self.k_, "log_density": self.log_density_, "log_density_error": self.log_density_error_}
-        densities |= {"significance": self.significance_, "saddles": self.saddles_}
-        arrays |= {name: array for name, array in densities.items() if array is not None}
-        cut = {} if self.dc_ is None else {"dc": self.dc_, "dc_error": self.dc_error_}
-        if self.dc_fraction_ is not None:
-            cut["dc_fraction"] = self.dc_fraction_
-        if self.intrinsic_dim_ is not None:
-            cut["intrinsic_dim"] = self.intrinsic_dim_
-        choice: dict[str, Any] = {} if self.dc_choice_ is None else {"dc_choice": self.dc_choice_}
-        if self.significance_ is not None:
-            choice["peaks"] = self._peaks
-        return {
-            "labels": self.labels_,
-            "arrays": arrays,
-            "scores": {"n_clusters": self.n_clusters_, **cut, "gamma_drop": drop},
-            "diagnostics": {"exactness": self.exactness_, **choice},
-            "warnings": [*self._categories, *warnings_of(self, drop, chosen_by)],
-        }
+        return Result(**findings(self, value.gamma_drop, frame["parameters"], self.halo), **frame)
 
 
 def _unequal(weights: RowWeights | None) -> RowWeights | None:
@@ -618,25 +485,6 @@ def _by_row(weights: RowWeights | None) -> dict[str, Any]:
     return {} if weights is None else {"weights": weights.array}
 
 
-def _refuse_pairs(parameters: dict[str, Any], n: int) -> None:
-    """Refuse a number of random pairs where none are drawn, or more than there are."""
-    pairs = parameters["sample_size"]
-    if pairs is None:
-        return
-    if parameters["dc_method"] != "sample" or parameters["metric"] == "precomputed":
-        which = "metric='precomputed'" if parameters["metric"] == "precomputed" else "dc_method='exact'"
-        raise InputError(f"sample_size={pairs} goes with dc_method='sample' of rows, not with {which}; leave it out.")
-    if pairs > n * (n - 1) // 2:
-        raise InputError(
-            f"sample_size={pairs} should be at most {n * (n - 1) // 2}, the pairs of {n} rows; dc_method='exact' takes "
-            "all of them."
-        )
-
-
 def _may_shift(metric: str) -> bool:
     """Return whether one point may be subtracted from all rows."""
     return metric != "precomputed" and not METRICS[metric].unit_rows
-
-
-def _is_automatic(parameters: dict[str, Any]) -> bool:
-    return all(parameters[name] is None for name in ("n_clusters", "rho_min", "delta_min"))

@@ -11,14 +11,24 @@ Cost. Half the rows are a quarter of the pairs: 20 draws take about five times a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mgclust.algorithms.base import Inputs, Progress
+from mgclust.algorithms.common.weights import on_host
+from mgclust.data.selected_rows import SelectedRows
+from mgclust.errors import InputError
 from mgclust.label_agreement import adjusted_rand
+from mgclust.result import Result
 
-__all__ = ["UNSTABLE", "half_of_rows", "stability_of"]
+if TYPE_CHECKING:
+    from mgclust.algorithms.density_peaks.estimator import DensityPeaks
+
+__all__ = ["UNSTABLE", "half_of_rows", "stability_of", "with_stability"]
 
 # Mean of the adjusted Rand index below which a fit is warned of: uniform and normal noise of two features and more has
 # at most 0.53 (benchmarks/results/density_peaks/significance.json).
@@ -55,3 +65,62 @@ def stability_of(
         indices.append(adjusted_rand(labels[rows], found))
         numbers.append(int(found.max()) + 1)
     return {"mean": float(np.mean(indices)), "std": float(np.std(indices)), "ari": indices, "n_clusters": numbers}
+
+
+def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progress: Progress | None) -> Result:
+    """The result of a fit with the agreement of halves, which is kept as `stability_`, too.
+
+    Parameters
+    ----------
+    model : DensityPeaks
+        Fitted.
+    inputs : Inputs
+        Those of the fit.
+    result : Result
+        That of the fit.
+    on_progress : callable or None
+        As of the fit.
+    """
+    began, draws, seed = time.perf_counter(), model.stability, model._seed(model.random_state)
+    pairwise, merged = model.metric == "precomputed", 0
+
+    def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:
+        nonlocal merged
+        half = type(model)(**{**model.get_params(), "stability": 0, "verbose": False, "random_state": seed})
+        weights = None if inputs.weights is None else inputs.weights.take(rows)
+        some = Inputs(SelectedRows(inputs.dataset, rows, pairwise=pairwise), False, weights)
+
+        def report(event: dict[str, Any]) -> None:
+            if on_progress is not None:
+                elapsed = sum(result.timings.values()) + time.perf_counter() - began
+                on_progress({"stage": "stability", "fraction": draw / draws, "elapsed": elapsed})
+
+        try:
+            half._run(some, report, None)
+        except InputError as error:
+            raise InputError(f"stability={draws}: half of the rows cannot be clustered. {error}") from error
+        merged += bool(half._peaks and half._peaks["joined"])
+        return half.labels_
+
+    model.stability_ = found = stability_of(on_host(model.labels_), fit_some, draws, seed)
+    model.timings_ = {**result.timings, "stability": time.perf_counter() - began}
+    mean, doubts = found["mean"], []
+    if mean < UNSTABLE:
+        advice = "Look at stability_, and try other parameters or another method."
+        if merged:
+            advice = (
+                f"In {merged} of them the test merged clusters that stand apart, since half the rows are few for "
+                "its neighbourhoods of up to 100: give more rows, or compare the stability without significance."
+            )
+        doubts.append(
+            f"the clusters are not stable: those of half the rows agree with them at an adjusted Rand index of "
+            f"{mean:.2g} (mean of {draws} draws). {advice}"
+        )
+    model.result_ = replace(
+        model.result_,
+        scores={**result.scores, "stability": mean},
+        diagnostics={**result.diagnostics, "stability": found},
+        warnings=[*result.warnings, *doubts],
+        timings=model.timings_,
+    )
+    return model.result_

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.array_files import computed
 from mgclust.by_value import by_value
 from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
@@ -143,20 +144,25 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
     if n_nodes is not None:
         if text:
             raise _numbers_wanted(name)
-        return DaskGraph(frame.to_dask_array(lengths=True), n_nodes, name)
+        return DaskGraph(_dask_rows(frame), n_nodes, name)
     ids: Any = TextIds() if text else IntegerIds()
     for label in chosen[:2]:
         column = frame[label]
         # Of each partition by itself: the few that are in several cost less than sorting all.
-        distinct = column.map_partitions(by_value(_distinct), meta=column._meta).compute().to_numpy()
+        distinct = computed(column.map_partitions(by_value(_distinct), meta=column._meta)).to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
     names = ids.names()
     if not text and without_gaps(names):
-        return DaskGraph(frame.to_dask_array(lengths=True), len(names), name)
+        return DaskGraph(_dask_rows(frame), len(names), name)
     _refuse_empty(len(names), name)
     meta = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
     numbered = frame.map_partitions(by_value(partial(_number_partition, names=NodeNames(names), text=text)), meta=meta)
-    return DaskGraph(numbered.to_dask_array(lengths=True), len(names), name, names)
+    return DaskGraph(_dask_rows(numbered), len(names), name, names)
+
+
+def _dask_rows(frame: Any) -> Any:
+    """A Dask data frame as an array; the client that has it counts its rows, be it the active one or not."""
+    return frame.to_dask_array(lengths=tuple(computed(frame.map_partitions(len))))
 
 
 def edge_columns(names: Sequence[str], columns: Columns, name: str) -> list[int]:

@@ -1,8 +1,9 @@
 """Arrays of a result: from the ranks to the caller, or to Dask arrays whose chunks stay where they were computed.
 
-An array stays where the rows were given as a Dask collection and the client outlives the run. A rank's part is then
-data of Dask on its worker, as ``Client.scatter`` makes it: it lives while the caller has the array or one that is
-computed from it, and nothing computes it again. Where its worker is lost, so is the array, and Dask says so.
+An array stays where the rows, or the edges of a graph, were given as a Dask collection and the client outlives the run.
+A rank's part is then data of Dask on its worker, as ``Client.scatter`` makes it: it lives while the caller has the
+array or one that is computed from it, and nothing computes it again. Where its worker is lost, so is the array, and
+Dask says so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from distributed import Client, Future
 
-from mgclust.data import Dataset
+from mgclust.data import Dataset, Graph
 from mgclust.engine.dask import tasks
 
 __all__ = ["PartLost", "left_on_workers"]
@@ -37,7 +38,8 @@ def left_on_workers(
     parts : list of dict of str to tasks.Left
         By name, in rank order.
     rows : Dataset
-        Those that the arrays have a row for: chunks are as theirs.
+        Those that the arrays have a row for: chunks are as theirs. Arrays of a graph have one for each node: a chunk is
+        what a rank has.
 
     Raises
     ------
@@ -61,5 +63,8 @@ def left_on_workers(
         graph = {(key, rank, *behind): Future(f"{key}-{rank}", client) for rank in range(len(parts))}
         chunks = (tuple(part[name].rows for part in parts), *((size,) for size in empty.shape[1:]))
         whole = da.Array(graph, key, chunks, meta=empty)
-        arrays[name] = whole.rechunk({0: rows.dask_array.chunks[0]}, method="tasks")
+        wanted = rows.dask_array.chunks[0]
+        if isinstance(rows, Graph):
+            wanted = tuple(length for length in chunks[0] if length) or (0,)
+        arrays[name] = whole.rechunk({0: wanted}, method="tasks")
     return arrays

@@ -15,6 +15,7 @@ import queue
 import secrets
 import threading
 import time
+import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -22,6 +23,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import dask
 from distributed import Client, Future
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
@@ -270,29 +272,30 @@ class Driver:
         # Other runs share the hosts: ranks take their share of a host even if other workers on it are not theirs.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
-            for rank, address in enumerate(self._workers):
-                assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
-                (source, arrays), (source_beside, arrays_beside) = (
-                    sources[rank],
-                    others[rank] if others else (None, None),
-                )
-                columns = {name: parts[rank][0] for name, parts in by_row.items()}
-                task = partial(tasks.run_task, session, assignment, address, source, source_beside, columns)
-                future = self._client.submit(
-                    by_value(task),
-                    arrays,
-                    arrays_beside,
-                    whole,
-                    {name: parts[rank][1] for name, parts in by_row.items()},
-                    key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
-                    workers=[address],
-                    allow_other_workers=False,
-                    pure=False,
-                    retries=0,
-                    priority=10,
-                )
-                futures[rank] = future
-                future.add_done_callback(lambda _, rank=rank: events.put(rank))
+            with self._span():
+                for rank, address in enumerate(self._workers):
+                    assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
+                    (source, arrays), (source_beside, arrays_beside) = (
+                        sources[rank],
+                        others[rank] if others else (None, None),
+                    )
+                    columns = {name: parts[rank][0] for name, parts in by_row.items()}
+                    task = partial(tasks.run_task, session, assignment, address, source, source_beside, columns)
+                    future = self._client.submit(
+                        by_value(task),
+                        arrays,
+                        arrays_beside,
+                        whole,
+                        {name: parts[rank][1] for name, parts in by_row.items()},
+                        key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
+                        workers=[address],
+                        allow_other_workers=False,
+                        pure=False,
+                        retries=0,
+                        priority=10,
+                    )
+                    futures[rank] = future
+                    future.add_done_callback(lambda _, rank=rank: events.put(rank))
             return self._collect(dict(futures))
         except BaseException as error:
             self._stop(futures, error)
@@ -300,6 +303,19 @@ class Driver:
         finally:
             for future in futures.values():
                 future.release()
+
+    def _span(self) -> contextlib.AbstractContextManager[Any]:
+        """Let Dask count all runs of a method and client as one span, unless the caller has begun a span.
+
+        Without it each run is one of its own, of whose stages every worker keeps the seconds for good.
+        """
+        if dask.get_annotations().get("span"):
+            return contextlib.nullcontext()
+        ids: dict[str, str] = vars(self._client).setdefault("mgclust_spans", {})
+        name = ("mgclust", self._method)
+        span = {"name": name, "ids": tuple(ids.setdefault(tag, str(uuid.uuid4())) for tag in name)}
+        context: contextlib.AbstractContextManager[Any] = dask.annotate(span=span)
+        return context
 
     def _abandon(self) -> None:
         """Let go of the session, whatever state it is in."""

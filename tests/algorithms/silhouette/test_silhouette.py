@@ -152,6 +152,18 @@ def test_labels_from_arrays_and_results(tmp_path):
     assert read_labels(write(tmp_path / "s.tsv", "row\tlabel\n0\tb\n1\ta\n")).tolist() == ["b", "a"]
 
 
+@pytest.mark.parametrize("text", ["4\n4\n5", "label\r\n4\r\n4\r\n5\r\n\r\n", "\ufeff 4\n4 \n5\n", "truth\n4\n4\n5\n"])
+def test_labels_a_line(text, tmp_path):
+    assert read_labels(write(tmp_path / "l.txt", text)).tolist() == [4, 4, 5]
+
+
+def test_labels_as_numpy_writes_them(tmp_path):
+    np.savetxt(tmp_path / "l.txt", [4, 4, 5])
+    assert read_labels(tmp_path / "l.txt").tolist() == [4, 4, 5]
+    write(tmp_path / "l.txt", "bee\nant\nbee\n")
+    assert read_labels(tmp_path / "l.txt").tolist() == ["bee", "ant", "bee"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
@@ -162,7 +174,11 @@ def test_labels_from_arrays_and_results(tmp_path):
         ("l.csv", "row,label\n0,1\n0,2\n", "column 'row' should hold 0 to 1, each once"),
         ("l.npy", "nonsense", "is not a whole .npy array"),
         ("l.npz", "nonsense", "is damaged or truncated"),
-        ("l.txt", "1\n2\n", r"should be \.npy, \.npz, \.csv, \.tsv or a result directory"),
+        ("l.dat", "1\n2\n", r"should be \.npy, \.npz, \.csv, \.tsv, \.txt or a result directory"),
+        ("l.txt", "\n\n", "is empty; it should hold one label a line"),
+        ("l.txt", "1\n\n2\n", "line 2 holds no label, or several fields"),
+        ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; a .txt should hold one label a"),
+        ("l.txt", "4\n4,5\n", "line 2 holds no label, or several fields"),
         ("l.csv", None, "does not exist"),
     ],
 )
