@@ -200,12 +200,12 @@ def test_any_ranks_find_the_same(ranks, monkeypatch):
 
 
 def test_a_cluster_that_meets_no_other_counts_by_its_rows():
-    """Seven of 30 rows: the density within dc is that of three rows, as noise has."""
+    """Sparse ones of 100 rows beside dense ones of 2,000: few rows lie within dc of theirs, as in noise."""
     rng = np.random.default_rng(0)
-    centers = 3 * np.vstack([np.zeros(3), np.eye(3), -np.eye(3)])
-    y = np.repeat(np.arange(7), 30)
-    model = fit(centers[y] + 0.5 * rng.standard_normal((len(y), 3)) * np.where(y == 0, 0.3, 1.0)[:, None])
-    assert model.n_clusters_ == 7 and adjusted_rand_score(y, model.labels_) == 1
+    centers = np.array([(150, 350), (180, 400), (210, 350), (390, 310), (390, 400), (470, 350), (550, 310), (550, 400)])
+    y = np.repeat(np.arange(8), [2000] * 3 + [100] * 5)
+    model = fit(centers[y] + np.where(y < 3, 2, 12)[:, None] * rng.standard_normal((len(y), 2)), random_state=0)
+    assert model.n_clusters_ == 8 and adjusted_rand_score(y, model.labels_) > 0.99
 
 
 def bridged():
