@@ -67,12 +67,14 @@ class RowWeights:
     largest : float
     all_one : bool
         Whether each is 1, as if there were none.
+    all_equal : bool
     """
 
     array: Any
     positive: int
     largest: float
     all_one: bool
+    all_equal: bool
 
     @classmethod
     def of(cls, array: Any) -> RowWeights:
@@ -84,15 +86,15 @@ class RowWeights:
             Some are negative or not finite.
         """
         bad = ~np.isfinite(array) | (array < 0)
-        found = [bad.sum(), (array > 0).sum(), array.max(), (array == 1).all()]
-        count, positive, largest, all_one = on_host(np.stack([each.astype(np.float64) for each in found])).tolist()
+        found = [bad.sum(), (array > 0).sum(), array.max(), array.min()]
+        count, positive, largest, least = on_host(np.stack([each.astype(np.float64) for each in found])).tolist()
         if count:
             row = int(on_host(bad.argmax()))
             raise InputError(
                 f"sample_weight holds {count:.0f} values that are negative, NaN or infinite, the first is "
                 f"{float(on_host(array[row])):g} at row {row}; give weights >= 0."
             )
-        return cls(array, int(positive), largest, bool(all_one))
+        return cls(array, int(positive), largest, least == largest == 1, least == largest)
 
     def heaviest(self, count: int) -> np.ndarray:
         """Numbers of the rows with the largest weights, ascending; of equal weights the first rows.

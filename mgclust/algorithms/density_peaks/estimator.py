@@ -272,6 +272,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     ) -> DensityPeaks:
         """Choose other centres and relabel, without another pass over the data.
 
+        Each row takes the label of its nearest denser row. Clusters that sparser rows separate
+        (``dc_choice_["separated"]``) are of other links, so they are not found again, whatever the centres: with the
+        same number or the same centres, labels may differ from those of the fit.
+
         Parameters
         ----------
         n_clusters, rho_min, delta_min
@@ -405,9 +409,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
         arguments["seed"] = self._seed(parameters["random_state"])
         fraction = parameters["dc_fraction"]
-        plain = density == "gaussian" and weights is None and parameters["metric"] != "precomputed"
+        # Equal weights say as much as rows that are all repeated: nothing about clusters.
+        equal = weights is None or (weights.all_equal and weights.largest > 0)
+        plain = density == "gaussian" and equal and parameters["metric"] != "precomputed"
         choice = fraction == "auto" and dc is None and plain and is_automatic(parameters)
         arguments |= {"dc_fraction": None if fraction == "auto" else fraction, "choice": choice}
+        arguments["copies"] = weights.largest if choice and weights is not None else 1.0
         need = partial(
             estimate,
             metric=parameters["metric"],

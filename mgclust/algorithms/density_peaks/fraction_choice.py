@@ -12,7 +12,8 @@ is 2 at least, and a third more than what the number at the first fraction has a
 The numbers of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
 Where no number stands out by rho * delta, clusters that sparser rows separate count (`separation`), of the same number
-if they are other ones; where one does, they have to be more, and clearer.
+if they are other ones; where one does, they have to be more, and clearer. Where both find as many, the clusters of
+centres that stand out stay if all rows show so many, too.
 
 Cost. All fractions share each distance of a pass over the pairs of some rows, a third of all (3,072 at least and
 16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly all rows,
@@ -56,7 +57,6 @@ from mgclust.algorithms.density_peaks.separation import (
 )
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
-from mgclust.kernels.pairs.neighbors import nearest_known
 
 __all__ = ["BYTES_PER_ROW", "FRACTIONS", "LEAST_DROP", "choice_rows", "choose_fraction"]
 
@@ -66,9 +66,10 @@ FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
 LEAST_WITHIN = 5  # rows within dc, on the average
 CLEARER, LEAST_DROP = 4 / 3, 2.0
 SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
+SURE_Z = 3.0  # of each, where a number stands out
+STABLE_DROP = 3.0  # at two fractions, of a number that is kept where fewer are separated
 LEAST_ROWS, MOST_ROWS = 3072, 16384
 DC_ROWS = 512
-FEW_NEIGHBORS = 8  # among which nearly all rows have a denser one: more take longer to look at
 BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
 BYTES_PER_ROW = 2048  # densities, nearest rows, and the pairs of these between clusters
 MOST_SHOWN = 5
@@ -80,6 +81,16 @@ class Graph(NamedTuple):
     fraction: float
     dc: float
     drops: np.ndarray  # (MOST_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
+
+
+class Shown(NamedTuple):
+    """Centres that the sample shows by rho * delta."""
+
+    at: int  # position of their fraction
+    centers: np.ndarray  # rows of the sample
+    clear: bool  # they stand out as no noise does
+    sure: bool  # or at a fraction that was chosen for their number
+    stable: bool  # their number stands out at two neighbouring fractions
 
 
 def choice_rows(n: int) -> int:
@@ -120,12 +131,19 @@ def choose_fraction(
     few = x[:DC_ROWS]
     cuts, different = sample_quantiles(context, few, measure.norm, FRACTIONS[: least_within(m, FRACTIONS)])
     usable = [(fraction, measure.distance(s)) for fraction, s in zip(FRACTIONS, cuts, strict=False) if s > 0]
-    unknown = {"dc_fraction": FRACTIONS[0], "rows": m, "different": different, "tried": [], "numbers": []}
+    unknown: dict[str, Any] = {
+        "dc_fraction": FRACTIONS[0],
+        "rows": m,
+        "different": different,
+        "tried": [],
+        "numbers": [],
+    }
     if len(usable) < 2 or usable[0][0] != FRACTIONS[0]:
         return unknown | {"separated": None}, None
     near = _nearest_rows(context, measure, x, min(MOST_NEIGHBORS, m - 1))
+    alike = first_of_equal(x, xp.arange(m), xp)
     graphs, densities, ranked, number = [], [], [], 1
-    drawn = _densities(context, measure, x, [dc for _, dc in usable], near)
+    drawn = _densities(context, measure, x, [dc for _, dc in usable], near, alike)
     for (fraction, dc), (rho, delta) in zip(usable, drawn, strict=True):
         gamma = rho * delta
         drops = np.zeros(MOST_AUTOMATIC_CENTERS)
@@ -143,10 +161,18 @@ def choose_fraction(
     n_clusters = int(first.drops.argmax()) + 2
     features = 1 if on_a_line else context.dataset_shape[1]
     least = clear_drop(n_clusters, number, n_features=features, squares=measure.is_square)
-    sure = choice["dc_fraction"] != FRACTIONS[0] or first.drops.max() >= np.log(least)
+    drop = float(np.exp(first.drops.max()))
+    at_two = next((each["drop"] for each in choice["numbers"] if each["n_clusters"] == n_clusters), drop)
+    shown = Shown(
+        which,
+        centers[:n_clusters],
+        clear=drop >= least,
+        sure=choice["dc_fraction"] != FRACTIONS[0] or drop >= least,
+        stable=at_two >= (STABLE_DROP**2 if measure.is_square else STABLE_DROP),
+    )
     better = None
     if features > 1:  # in one, places without rows are as wide in noise
-        better = _separated(context, measure, x, chosen, near, densities, centers[:n_clusters], sure=sure)
+        better = _separated(context, measure, x, chosen, near, densities, alike, shown)
     if better is None:
         return choice | {"separated": None}, None
     at, count, ratio, clusters = better
@@ -161,24 +187,25 @@ def _separated(
     numbers: np.ndarray,
     near: Neighbors,
     densities: list[np.ndarray],
-    centers: np.ndarray,
-    *,
-    sure: bool,
+    alike: Array,
+    shown: Shown,
 ) -> tuple[int, int, float, Separated] | None:
     """Other clusters, which sparser rows separate: of which density, how many, how clearly; and they.
 
-    Where the number of `centers` by rho * delta is `sure`, they have to be more, and twice as clear, and so they have
-    to be where they are fewer; as many have to be other ones: two of these centres, which are rows of x, lie in one of
-    them, or one in none.
+    Where the number of the centres that rho * delta has `shown` is sure, they have to be more, and clear; where they
+    are fewer, twice as clear as another number, and that of the centres must not be stable. Where they are as many,
+    the centres stay that are clear, or stable and each in one of them; unless all rows show another number.
     """
     xp, host = context.kernels.xp, context.kernels.memory.to_host
-    first = first_of_equal(x, xp.arange(len(x)), xp)
-    kinds = xp.flatnonzero(first == xp.arange(len(x)))  # one of equal rows
+    kinds = xp.flatnonzero(alike == xp.arange(len(x)))  # one of equal rows
     m = len(kinds)
     if m <= LEAST_NEIGHBORS:
         return None
     if m < len(x):
         near = _nearest_rows(context, measure, x[kinds], neighbors_of(m))
+        # Copies of all rows are no evidence: a density in kinds of rows, each with as many copies as they have.
+        copies = len(x) / m
+        densities = [np.maximum((rho + 1) / copies - 1, 0.0) for rho in densities]
     kinds = host(kinds)
     s, index = (host(context.comm.all_gather(each[:, : neighbors_of(m)].copy())) for each in near)
     dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
@@ -188,14 +215,20 @@ def _separated(
     if found is None:
         return None
     at, count, ratio = found
-    if (sure and count <= len(centers)) or ((sure or count < len(centers)) and ratio < SURE_RATIO):
+    number, unless = len(shown.centers), 0
+    if count > number and shown.sure:
+        least = np.partition(prominence[at], -count)[-count]
+        if ratio < SURE_RATIO or least < SURE_Z:
+            return None
+    elif count < number and (shown.sure or shown.stable or ratio < SURE_RATIO):
         return None
     cluster = cluster_of_peaks(trees[at], prominence[at], count)
-    if count == len(centers):
-        of_centers = cluster[trees[at].peak[np.searchsorted(kinds, host(first)[centers])]]
-        if len(set(of_centers.tolist()) - {-1}) == count:
-            return None  # they are the same
-    return at, count, ratio, separated(trees[at], prominence[at], cluster, numbers[kinds], s[:, -1])
+    if count == number:
+        of_centers = cluster[trees[at].peak[np.searchsorted(kinds, host(alike)[shown.centers])]]
+        if shown.clear or (shown.stable and len(set(of_centers.tolist()) - {-1}) == count):
+            at, unless = shown.at, count
+            cluster = cluster_of_peaks(trees[at], prominence[at], count)
+    return at, count, ratio, separated(trees[at], prominence[at], cluster, numbers[kinds], s[:, -1], unless)
 
 
 def _nearest_rows(context: Context, measure: Metric, x: Array, k: int) -> Neighbors:
@@ -241,11 +274,11 @@ def judge(graphs: list[Graph]) -> dict[str, Any]:
 
 
 def _densities(
-    context: Context, measure: Metric, x: Array, cuts: list[float], near: Neighbors
+    context: Context, measure: Metric, x: Array, cuts: list[float], near: Neighbors, alike: Array
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """rho and delta of the rows x, which every rank has, at each dc."""
     xp, kernels = context.kernels.xp, context.kernels
-    for rho in _pair_densities(context, measure, x, cuts):
+    for rho in _pair_densities(context, measure, x, cuts, alike):
         order = density_order(xp, rho)
         best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
         densest = int(xp.argmin(order))
@@ -266,25 +299,24 @@ def _blocks(context: Context, x: Array) -> Iterator[tuple[int, Array]]:
         yield start, x[start : start + BLOCK_ROWS]
 
 
-def _pair_densities(context: Context, measure: Metric, x: Array, cuts: list[float]) -> Array:
+def _pair_densities(context: Context, measure: Metric, x: Array, cuts: list[float], alike: Array) -> Array:
     """Gaussian densities at each dc, by one pass over all pairs."""
     xp, pairs, own = context.kernels.xp, context.kernels.pairs, _own(context, len(x))
     mine = x[own]
     sums = xp.zeros((len(cuts), len(mine)), dtype="float64")
     how: dict[str, Any] = {"norm": measure.norm, "power": measure.power, "scales": [measure.scale(dc) for dc in cuts]}
-    alike = first_of_equal(x, xp.arange(own.start, own.stop), xp)
     for start, columns in _blocks(context, x):
-        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=alike, y_start=start)
+        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=alike[own], y_start=start)
     return xp.ascontiguousarray(context.comm.all_gather(xp.ascontiguousarray(sums.T)).T)
 
 
 def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, near: Neighbors) -> Array:
     """Reduced distance of each own row to its nearest denser one."""
     xp, own = context.kernels.xp, _own(context, len(x))
-    best = xp.full(own.stop - own.start, xp.inf, dtype=x.dtype)
-    known, _, certain = nearest_known(order, order[own], near.s[:, :FEW_NEIGHBORS], near.index[:, :FEW_NEIGHBORS], xp)
-    best[certain] = known[certain]
-    which = xp.arange(own.start, own.stop)[~certain]
+    higher = order[near.index] < order[own][:, None]
+    first = higher.argmax(axis=1)[:, None]  # lists ascend
+    best = xp.take_along_axis(near.s, first, axis=1)[:, 0]
+    which = own.start + xp.flatnonzero(~higher.any(axis=1))
     s, at = xp.full(len(which), xp.inf, dtype=x.dtype), xp.full(len(which), -1, dtype="int64")
     mine, own_order = x[which], order[which]
     for start, columns in _blocks(context, x):

@@ -122,7 +122,8 @@ class DensityPeaksPresentation(Presentation):
         tables = super().tables(result)
         if len(result.arrays.get("saddles", ())):
             tables.append(_saddles(result))
-        if not choice or not choice["tried"]:
+        found = choice.get("separated") if choice else None
+        if not choice or not (choice["tried"] or found):
             return tables
         of = f"of {choice['rows']:,} rows"
         tried = [
@@ -131,11 +132,14 @@ class DensityPeaksPresentation(Presentation):
         ]
         chosen = next((at for at, row in enumerate(tried) if row[0] == choice["dc_fraction"]), None)
         numbers = [[each["n_clusters"], each["dc_fraction"], f"{each['drop']:.3g}"] for each in choice["numbers"]]
-        return [
-            *tables,
-            Table(f"Decision graphs {of} by share of the pairs within dc", TRIED, tried, chosen=chosen),
-            Table(f"Numbers of clusters that stood out {of}", NUMBERS, numbers),
-        ]
+        if found:
+            clearly = f"separated by sparser rows, {found['ratio']:.3g} times as clearly as another number"
+            numbers.insert(0, [found["n_clusters"], found["dc_fraction"], clearly])
+        if tried:
+            title = f"Decision graphs {of} by share of the pairs within dc"
+            tables.append(Table(title, TRIED, tried, chosen=None if found else chosen))
+        title = f"Numbers of clusters that stood out {of}"
+        return [*tables, Table(title, NUMBERS, numbers, chosen=0 if found else None)]
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
         lines = super().summary(result)

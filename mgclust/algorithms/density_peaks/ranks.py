@@ -104,6 +104,7 @@ def density_peaks(
     dc: float | None,
     dc_fraction: float | None,
     choice: bool,
+    copies: float,
     dc_method: str,
     sample_size: int | None,
     density: str,
@@ -118,10 +119,10 @@ def density_peaks(
 ) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports.
 
-    dc_fraction None: automatic; choice: it may be another than the first. adaptive: k is the length of the lists of
-    nearest rows, and each row takes what it bears of them. weights: of the own rows. It delivers "labels", "rho",
-    "delta", "nearest_higher", where it was asked for "halo", and where densities have errors "k", "log_density" and
-    "log_density_error".
+    dc_fraction None: automatic; choice: it may be another than the first, and copies is the weight of each row.
+    adaptive: k is the length of the lists of nearest rows, and each row takes what it bears of them. weights: of the
+    own rows. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked for "halo", and where densities
+    have errors "k", "log_density" and "log_density_error".
     """
     measure = measure_of(metric)
     xp, host = context.kernels.xp, context.kernels.memory.to_host
@@ -195,11 +196,16 @@ def density_peaks(
             standing = _standing_out(context, passes, measure, norm, near, on_a_line="on_a_line" in exactness)
             joined = int((np.bincount(labels[standing]) > 1).sum())
             peaks = topography.peaks._replace(standing=len(standing), joined=joined)
-        elif state.separated is not None:
+        elif state.separated is not None and not state.separated.unless:
             chosen, labels = clusters_of(xp, state.separated, rho, rho * delta, state.best, nearest)
         else:
-            chosen = choose_centers(xp, rho, delta, **centers)
-            labels = assign_labels(xp, nearest, chosen)
+            per_copy = rho if copies == 1 else xp.maximum((rho + 1) / copies - 1, 0)
+            chosen = choose_centers(xp, per_copy, delta, **centers)
+            if state.separated is not None and len(chosen) != state.separated.unless:
+                chosen, labels = clusters_of(xp, state.separated, rho, rho * delta, state.best, nearest)
+            else:
+                labels = assign_labels(xp, nearest, chosen)
+                state.choice = state.choice and {**state.choice, "separated": None}
 
     own = slice(context.rows.start, context.rows.stop)
     context.deliver(labels=labels[own], rho=rho[own], delta=delta[own], nearest_higher=nearest[own])

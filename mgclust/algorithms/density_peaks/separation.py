@@ -12,6 +12,12 @@ Twice the root of a count has variance 1 whatever its mean is, and a sum of ``ex
 2^(-d / 2) times the variance of a count; d is the intrinsic dimension (TwoNN), at most 4, and the unit that of d = 2.
 Uniform and normal noise of 1,000 to 4,000 rows has peaks up to Z = 2.3 beside the highest.
 
+A cluster of c rows that meets no other has a count of its own, c where others have none: its Z is ``2 sqrt(c)`` at
+least. So is that of one behind a neck, with at least 2 k rows and at most half the edges to others that a curve has
+anywhere: ``k (k + 2) / 4`` of them cross a point of it, if each row is joined to its k nearest ones; where k is less
+than 16, chance makes such necks of curves. Dense clusters make dc too small for sparse ones, and a bridge of a few rows
+is as dense as what it joins.
+
 With Z_k the k-th largest at a fraction, k clusters count by ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, the power because
 the few largest of many values lie farthest apart, and by the geometric mean over two neighbouring fractions, at one of
 which Z_k is `LEAST_Z` at least; the mean ratio, without the power, has to be `LEAST_RATIO`.
@@ -53,7 +59,8 @@ Array = Any
 
 LEAST_NEIGHBORS, MOST_NEIGHBORS, NEIGHBOR_SHARE = 6, 16, 0.02  # that a row is joined to; the share of the sample
 LEAST_Z, CERTAIN_Z, LEAST_RATIO = 2.6, 6.0, 1.5
-LEAST_WITHIN = 2  # rows within dc, on the average; the two largest fractions always count
+LEAST_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
+NECK, NECK_SIZE = 0.5, 2  # edges that a neck has at most, by those of a curve; rows behind it, by the neighbours of one
 MOST_DIMENSION = 4.0
 MOST_CLUSTERS = 256
 
@@ -65,6 +72,7 @@ class Tree(NamedTuple):
     rho: np.ndarray  # (p,)
     saddle: np.ndarray  # (p,): density where it meets a denser one; 0: nowhere
     into: np.ndarray  # (p,): the peak it becomes part of there; -1: nowhere
+    apart: np.ndarray  # (p,): rows of its cluster there, if no more than a neck leads on; else 0
     peak: np.ndarray  # (m,): the one that each row of the sample leads to
 
 
@@ -74,6 +82,7 @@ class Separated(NamedTuple):
     rows: list[int]  # of all
     cluster: list[int]  # of each: 0, 1, ..., by decreasing prominence, these first
     reach: list[float]  # reduced distance within which no row of the sample exceeds it
+    unless: int = 0  # number of centres that all rows have to show for these to be set aside; 0: none
 
 
 def neighbors_of(m: int) -> int:
@@ -99,49 +108,66 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
     -------
     Tree
     """
-    m = len(rho)
+    (m, k), columns = near.shape, np.ascontiguousarray(near.T)
     by_density = np.argsort(-rho, kind="stable")
-    place = np.empty(m, np.int64)
-    place[by_density] = np.arange(m)
-    joined = place[near]  # by place from here on
-    best = joined.min(axis=1)
-    up = np.empty(m, np.int64)
-    up[place] = np.minimum(best, place)
+    place = np.empty(m, np.int32)
+    place[by_density] = np.arange(m, dtype=np.int32)
+    joined = place[columns]  # by place from here on
+    up = np.empty(m, np.int32)
+    up[place] = np.minimum(joined.min(axis=0), place)
     while True:
         further = up[up]
         if np.array_equal(further, up):
             break
         up = further
-    row, column = np.nonzero(up[joined] != up[place][:, None])
-    one, other = place[row], joined[row, column]
-    low = np.maximum(one, other)
-    peaks, number = np.unique(up, return_inverse=True)
-    a, b = number[one], number[other]
-    key = np.minimum(a, b) * len(peaks) + np.maximum(a, b)
-    order = np.argsort(low, kind="stable")
-    _, first = np.unique(key[order], return_index=True)  # the densest border of each pair
-    edges = order[np.sort(first)]
-    parent, into, saddle = list(range(len(peaks))), np.full(len(peaks), -1), np.zeros(len(peaks))
+    peaks = np.flatnonzero(up == np.arange(m))
+    number = np.empty(m, np.int32)
+    number[peaks] = np.arange(len(peaks))
+    basin = number[up]
+    peak, other = basin[place], basin[joined]
+    differs = np.flatnonzero(other != peak)
+    row = differs % m
+    one, other = peak[row], other.reshape(-1)[differs]
+    key = np.minimum(one, other) * np.int64(len(peaks)) + np.maximum(one, other)
+    keys, which = np.unique(key, return_inverse=True)
+    border = np.full(len(keys), m)  # the densest of each pair
+    np.minimum.at(border, which, np.maximum(place[row], joined.reshape(-1)[differs]))
+    edges = np.bincount(which, minlength=len(keys))
+    a, b = keys // len(peaks), keys % len(peaks)
+    parent, members = list(range(len(peaks))), [[at] for at in range(len(peaks))]
+    into, saddle, apart = np.full(len(peaks), -1), np.zeros(len(peaks)), np.zeros(len(peaks))
+    size = np.bincount(peak, minlength=len(peaks)).tolist()
 
-    def root(peak: int) -> int:
-        while parent[peak] != peak:
-            parent[peak] = parent[parent[peak]]
-            peak = parent[peak]
-        return peak
+    def root(at: int) -> int:
+        while parent[at] != at:
+            parent[at] = parent[parent[at]]
+            at = parent[at]
+        return at
 
-    for a_peak, b_peak, at in zip(a[edges].tolist(), b[edges].tolist(), low[edges].tolist(), strict=True):
-        stays, goes = sorted((root(a_peak), root(b_peak)))
-        if stays != goes:
-            parent[goes] = into[goes] = stays
-            saddle[goes] = rho[by_density[at]]
+    order = np.argsort(border, kind="stable")
+    for first, second, low in zip(a[order].tolist(), b[order].tolist(), border[order].tolist(), strict=True):
+        stays, goes = sorted((root(first), root(second)))
+        if stays == goes:
+            continue
+        if k >= MOST_NEIGHBORS and size[goes] >= NECK_SIZE * k:
+            inside = np.zeros(len(peaks), bool)
+            inside[members[goes]] = True
+            if edges[inside[a] != inside[b]].sum() <= NECK * k * (k + 2) / 4:
+                apart[goes] = size[goes]
+        parent[goes] = into[goes] = stays
+        saddle[goes] = rho[by_density[low]]
+        size[stays] += size[goes]
+        members[stays] += members[goes]
+    alone = into < 0
+    apart[alone] = np.array(size)[alone]
     rows = by_density[peaks]
-    return Tree(rows, rho[rows], saddle, into, number[place])
+    return Tree(rows, rho[rows], saddle, into, apart, peak)
 
 
 def prominences(tree: Tree, dimension: float) -> np.ndarray:
     """Z of each peak."""
     scale = 2 ** (min(max(dimension, 1.0), MOST_DIMENSION) / 4) / np.sqrt(2)
-    return np.asarray(2 * scale * (np.sqrt(tree.rho) - np.sqrt(tree.saddle)))
+    return np.maximum(2 * scale * (np.sqrt(tree.rho) - np.sqrt(tree.saddle)), 2 * np.sqrt(tree.apart))
 
 
 def dimension_of(s: np.ndarray) -> float:
@@ -189,7 +215,7 @@ def cluster_of_peaks(tree: Tree, prominence: np.ndarray, n_clusters: int) -> np.
 
 
 def separated(
-    tree: Tree, prominence: np.ndarray, cluster: np.ndarray, rows: np.ndarray, reach: np.ndarray
+    tree: Tree, prominence: np.ndarray, cluster: np.ndarray, rows: np.ndarray, reach: np.ndarray, unless: int = 0
 ) -> Separated:
     """Keep the peaks that have a cluster.
 
@@ -203,6 +229,8 @@ def separated(
         Number of each row of the sample among all.
     reach : ndarray of shape (m,)
         Reduced distance to the farthest row that each is joined to.
+    unless : int
+        Number of centres that all rows have to show for the clusters to be set aside; 0: none.
 
     Returns
     -------
@@ -212,7 +240,7 @@ def separated(
     order = np.argsort(-prominence, kind="stable")
     kept = order[cluster[order] >= 0]
     own = tree.rows[kept]
-    return Separated(rows[own].tolist(), cluster[kept].tolist(), reach[own].tolist())
+    return Separated(rows[own].tolist(), cluster[kept].tolist(), reach[own].tolist(), unless)
 
 
 def clusters_of(

@@ -47,7 +47,7 @@ __all__ = [
 
 Array = Any
 LEAST_COLUMNS = 512
-LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built
+LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built, by a quarter of the length of lists fewer
 TRIED_ROWS = 64
 NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as ten panels cost the all-pairs loops
 TASK_ROWS = 1024
@@ -68,7 +68,7 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors:
     neighbors : int
     """
     (m, d), k = x.shape, len(y)
-    if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < LEAST_PAIRS:
+    if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k * max(1, neighbors // 4) < LEAST_PAIRS:
         return None
     columns = np.ascontiguousarray(y)
     boxes = build(columns, halved(columns), np)

@@ -99,7 +99,7 @@ def test_the_number_with_the_largest_ratio_at_two_fractions():
 
 def test_prominence_is_twice_the_root_in_a_plane():
     own = np.arange(2)
-    tree = separation.Tree(own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), own)
+    tree = separation.Tree(own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), np.zeros(2), own)
     np.testing.assert_allclose(prominences(tree, 2.0), [10.0, 2.0])
     np.testing.assert_allclose(prominences(tree, 50.0), np.sqrt(2) * np.array([10.0, 2.0]))
 
@@ -197,3 +197,64 @@ def test_any_ranks_find_the_same(ranks, monkeypatch):
     assert one.dc_choice_ == several.dc_choice_ and one.n_clusters_ == 8
     np.testing.assert_array_equal(one.labels_, several.labels_)
     np.testing.assert_array_equal(one.cluster_centers_indices_, several.cluster_centers_indices_)
+
+
+def test_a_cluster_that_meets_no_other_counts_by_its_rows():
+    """Sparse ones of 100 rows beside dense ones of 2,000: few rows lie within dc of theirs, as in noise."""
+    rng = np.random.default_rng(0)
+    centers = np.array([(150, 350), (180, 400), (210, 350), (390, 310), (390, 400), (470, 350), (550, 310), (550, 400)])
+    y = np.repeat(np.arange(8), [2000] * 3 + [100] * 5)
+    model = fit(centers[y] + np.where(y < 3, 2, 12)[:, None] * rng.standard_normal((len(y), 2)), random_state=0)
+    assert model.n_clusters_ == 8 and adjusted_rand_score(y, model.labels_) > 0.99
+
+
+def bridged():
+    """Two discs of unequal size and equal density, and a bridge one row wide."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (2600, 2))
+    X = X[(X**2).sum(axis=1) < 1]
+    small = X[(X**2).sum(axis=1) < 0.3] + [1.9, 0.0]
+    bridge = np.column_stack([np.linspace(1.0, 1.4, 9), np.zeros(9)])
+    return np.concatenate([X, small, bridge]), np.repeat([0, 1], [len(X), len(small)])
+
+
+def test_a_neck_separates_what_is_behind_it():
+    X, y = bridged()
+    d = np.linalg.norm(X[:, None] - X, axis=2)
+    rho = np.exp(-((d / 0.2) ** 2)).sum(axis=1) - 1
+    np.fill_diagonal(d, np.inf)
+    near = np.argsort(d, axis=1)[:, :16]
+    tree = tree_of(rho, near)
+    apart = tree.apart[tree.into >= 0]
+    assert abs(apart.max() - (y == 1).sum()) < 12 and (apart > 0).sum() == 1
+    assert (tree_of(rho, near[:, :12]).apart[1:] == 0).all()  # of curves chance makes such necks there
+    model = fit(X, random_state=0)
+    assert model.n_clusters_ == 2 and adjusted_rand_score(y, model.labels_[: len(y)]) > 0.97
+
+
+@pytest.mark.parametrize("make", [half_rings, unequal, rings], ids=lambda make: make.__name__)
+def test_copies_of_all_rows_and_equal_weights_say_nothing(make):
+    X, y = make()
+    once = fit(X, random_state=0)
+    for weight in (0.5, 3.0):
+        model = DensityPeaks(device="cpu", client=None, random_state=0).fit(X, sample_weight=np.full(len(X), weight))
+        assert model.dc_choice_["separated"] == once.dc_choice_["separated"]
+        assert adjusted_rand_score(once.labels_, model.labels_) == 1
+    thrice = fit(np.repeat(X, 3, axis=0), random_state=0)
+    assert thrice.n_clusters_ == once.n_clusters_ and adjusted_rand_score(np.repeat(y, 3), thrice.labels_) > 0.99
+
+
+def test_all_rows_that_show_another_number_have_the_separated_clusters():
+    for seed in range(10):
+        X, y = make_moons(4000, noise=0.04, random_state=seed)
+        model = fit(X, random_state=seed)
+        assert model.n_clusters_ == 2 and adjusted_rand_score(y, model.labels_) > 0.9
+
+
+def test_the_report_has_them_among_the_evidence():
+    for X in (half_rings()[0], half_rings()[0][:300]):
+        model = fit(X, random_state=0)
+        found = model.dc_choice_["separated"]
+        table = model.presentation.tables(model.result_)[-1]
+        assert table.chosen == 0 and table.rows[0][:2] == [found["n_clusters"], found["dc_fraction"]]
+        assert table.rows[0][2].startswith("separated by sparser rows, ")
