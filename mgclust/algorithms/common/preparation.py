@@ -43,9 +43,7 @@ class Prepared(NamedTuple):
     distance_error: float = 0.0  # of rows of unit length: what that is to a typical distance, relative
 
 
-def prepare_rows(
-    context: Context, measure: Metric, weights: Array | None = None, *, gaussian: bool = True
-) -> Prepared:
+def prepare_rows(context: Context, measure: Metric, weights: Array | None = None, *, gaussian: bool = True) -> Prepared:
     """Centre (or normalise) the rows; about the mean of those that have a weight, if some have none.
 
     gaussian: whether the squares of distances have to be in the range of the rows' type, too.

@@ -63,9 +63,7 @@ class AllPairs:
 
     algorithm = "brute"
 
-    def __init__(
-        self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True
-    ) -> None:
+    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True) -> None:
         self._context, self._gaussian = context, gaussian
         self._kernels, self._xp = context.kernels, context.kernels.xp
         self._measure = measure

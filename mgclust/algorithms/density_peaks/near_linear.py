@@ -71,9 +71,7 @@ class NearLinear(AllPairs):
 
     algorithm = "grid"
 
-    def __init__(
-        self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True
-    ) -> None:
+    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True) -> None:
         super().__init__(context, measure, exactness, gaussian=gaussian)
         own = [chunk.x for chunk in context.rows.chunks()]
         every = context.comm.all_gather(own[0] if len(own) == 1 else self._xp.concatenate(own))

@@ -82,7 +82,14 @@ def _order_ties(distances: np.ndarray, indices: np.ndarray) -> None:
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n_neighbors: int, queries: int | None, links: bool = False
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    resident_limit: int,
+    *,
+    n_neighbors: int,
+    queries: int | None,
+    links: bool = False,
 ) -> Estimate:
     """Memory of a rank beside its rows; rank 0 also has one distance of each row. links: they become a graph."""
     lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
