@@ -72,8 +72,8 @@ def _of_dc(model: DensityPeaks) -> list[str]:
     error = model.exactness_.get("rho_relative_error", 0.0)
     if error > DOUBTFUL_DENSITIES:
         sentences.append(
-            f"rho may be off by a relative {error:.2g}: dc={model.dc_:.3g} is so small beside the rows' coordinates that "
-            "rounding these shows. Use dtype='float64' where the order of nearly equal densities counts."
+            f"rho may be off by a relative {error:.2g}: dc={model.dc_:.3g} is so small beside the rows' coordinates "
+            "that rounding these shows. Use dtype='float64' where the order of nearly equal densities counts."
         )
     sentences += warnings_of_distances(model.exactness_.get("distance_relative_error", 0.0), model.metric)
     if model.dc_error_:
