@@ -93,7 +93,7 @@ class _Watched:
 
 
 def _any(context: Context, mine: bool) -> bool:
-    """Whether it is so on one rank at least."""
+    """Find whether it is so on one rank at least."""
     return bool(context.comm.all_reduce(np.array([int(mine)]), "max")[0])
 
 
