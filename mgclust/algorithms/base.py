@@ -152,7 +152,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         """Do what `fit_dataset` says."""
         dataset, parameters = inputs.dataset, self._checked()
-        self._check_shape(dataset)
+        if inputs.queries is None:  # beside other rows, a single one will do
+            self._check_shape(dataset)
         spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
         if spec.work is None and inputs.queries is None:
             blocks = Partition.plan(dataset.shape[0], 1).blocks

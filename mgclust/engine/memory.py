@@ -107,7 +107,7 @@ class Residency:
 
     free: int  # bytes that the rank may use
     row_bytes: int  # bytes of one row in the type that kernels see
-    block_rows: int  # rows of a block
+    block_rows: int  # rows of the longest block: fewer than `Partition.block_rows` where there are no more
     keep: bool = True  # whether rows may stay in memory; False: each is read when it is asked for, a block at a time
 
     @property

@@ -137,7 +137,8 @@ def _prepare(assignment: Assignment, source: Source, session: Session | None = N
         dtype = np.dtype(spec.dtype)
         kernels.compile_ahead(spec.function.__name__, spec.arguments, source.shape, stop - start, dtype)
         free = _free_memory(assignment, kernels)
-        residency = Residency(free, source.shape[1] * dtype.itemsize, partition.block_rows, spec.resident)
+        block_rows = min(partition.block_rows, source.shape[0])
+        residency = Residency(free, source.shape[1] * dtype.itemsize, block_rows, spec.resident)
         _check_memory(residency, assignment, source.shape, dtype.itemsize)
         resident = residency.resident(stop - start)
         rows = Rows(
@@ -214,14 +215,16 @@ def _joined(parts: list[Any]) -> Any:
 HELD_IN_FLOAT64 = 1e150  # numbers whose squares it holds
 
 
-def not_finite(bad: int, first: int, shape: tuple[int, ...], dtype: Any, overflown: float = 0.0) -> InputError:
+def not_finite(
+    bad: int, first: int, shape: tuple[int, ...], dtype: Any, overflown: float = 0.0, name: str = "X"
+) -> InputError:
     """The refusal of so many values that are not finite, the first in this row; of finite ones the largest."""
     remedy = "drop or fill these rows"
     if overflown:
         wider = ", or use dtype='float64'" if overflown < HELD_IN_FLOAT64 else ""
         remedy = f"values reach {overflown:.3g}: drop such rows, or rescale the data{wider}"
     return InputError(
-        f"Input X contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "
+        f"Input {name} contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "
         f"values, the first in row {first} (counted from 0); {remedy}."
     )
 

@@ -122,6 +122,8 @@ def offset_of(source: Source, dtype: np.dtype, typical: np.ndarray | None = None
     host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
     host = host[np.isfinite(host).all(axis=1)]
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused once the rows are read
+        if len(host):  # one row that the type cannot hold would carry the mean, and so all others, beyond it
+            host = host[(abs(host - np.median(host, axis=0)) <= np.finfo(dtype).max).all(axis=1)]
         return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
 
 
@@ -176,6 +178,7 @@ class Rows:
         self.offset = offset
         self.vanished = 0.0  # the largest number of the source, where each that was read became 0 in `dtype`; else 0
         self.overflown = 0.0  # the largest one, where some became infinite in `dtype`; else 0
+        self.rounded = False  # whether a number that was read has changed in `dtype`
         self._seen = False  # a number other than 0 in `dtype`
 
     def __len__(self) -> int:
@@ -318,6 +321,8 @@ class Rows:
             if self.offset is not None:
                 rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
             narrow = rows.astype(self.dtype, order="C", copy=False)
+        if narrow.dtype.itemsize < rows.dtype.itemsize and not self.rounded:
+            self.rounded = any_true(narrow != rows)
         if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen:
             self._seen = any_true(narrow != 0)
             self.vanished = 0.0 if self._seen else max(self.vanished, float(abs(rows).max(initial=0.0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from mgclust.engine.rows import PIECE_NUMBERS, few_digits
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true
-from mgclust.kernels.pairs.metrics import Metric
+from mgclust.kernels.pairs.metrics import METRICS, Metric
 
 __all__ = [
     "Prepared",
@@ -23,6 +23,7 @@ __all__ = [
     "prepare_beside",
     "prepare_rows",
     "refuse_out_of_range",
+    "warnings_of_distances",
 ]
 
 Array = Any
@@ -30,6 +31,7 @@ Array = Any
 # 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
+DOUBTFUL_DISTANCES = 1e-4  # relative error of a typical distance beyond which the nearest of close rows are in doubt
 
 
 class Prepared(NamedTuple):
@@ -37,25 +39,91 @@ class Prepared(NamedTuple):
 
     radius: float  # largest squared length of a row since
     origin: np.ndarray  # (n_features,) what was subtracted from every row, float64; 0 where rows are scaled instead
+    moved: float = 0.0  # by how much rounding to the rows' type has moved a row at most, in the length of `norm`
+    distance_error: float = 0.0  # of rows of unit length: what that is to a typical distance, relative
 
 
-def prepare_rows(context: Context, measure: Metric, weights: Array | None = None) -> Prepared:
-    """Centre (or normalise) the rows; about the mean of those that have a weight, if some have none."""
+def prepare_rows(context: Context, measure: Metric, weights: Array | None = None, *, gaussian: bool = True) -> Prepared:
+    """Centre (or normalise) the rows; about the mean of those that have a weight, if some have none.
+
+    gaussian: whether the squares of distances have to be in the range of the rows' type, too.
+    """
     comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
     d = context.dataset_shape[1]
+    narrowed, stretch = _any(context, context.rows.rounded), 1.0
     if measure.unit_rows:
         _refuse_undefined(context, measure)
         center = np.zeros(d)
+        if narrowed and measure.center_rows:
+            stretch = float(context.sum_over_blocks(_length_by_spread) / context.dataset_shape[0]) ** 0.5
     else:
         center = round_center(context, weights)
-    context.rows.apply(measure.prepare(xp.asarray(center)))
+    watched = _Watched(measure.prepare(xp.asarray(center)), xp.asarray(center), measure.unit_rows)
+    context.rows.apply(watched)
     longest, largest = xp.zeros(1), largest_value(context)
     origin = xp.zeros((1, d), dtype=context.dtype)
     for x in _pieces(context):
         longest = xp.maximum(longest, kernels.pairs.reduced_distances(origin, x, norm="l2").max())
-    refuse_out_of_range(context, measure, largest)
+    refuse_out_of_range(context, measure, largest, gaussian=gaussian)
     offset = context.rows.offset
-    return Prepared(float(comm.all_reduce(longest, "max")[0]), center if offset is None else offset + center)
+    radius = float(comm.all_reduce(longest, "max")[0])
+    # Each number changes by half a unit in its last place at most, so a row by that share of its length, each time.
+    unit = float(np.finfo(context.dtype).eps) / 2
+    if measure.unit_rows:
+        moved = unit * (1.0 + narrowed * stretch)
+        return Prepared(radius, center, moved, _distance_error(context, moved))
+    before = radius**0.5 + float(np.linalg.norm(center))
+    moved = unit * (radius**0.5 * _any(context, watched.rounded) + before * narrowed)
+    if measure.norm == "l1":
+        moved *= d**0.5
+    return Prepared(radius, center if offset is None else offset + center, moved)
+
+
+class _Watched:
+    """A transform of rows that sees whether the subtraction of a centre was rounded, until it was."""
+
+    def __init__(self, transform: Callable[[Array], Array], center: Array, rounded: bool) -> None:
+        self._transform, self._center, self.rounded = transform, center, rounded
+
+    def __call__(self, x: Array) -> Array:
+        y = self._transform(x)
+        if not self.rounded:  # back again is not where it was; float64 is wide enough to tell for narrower types
+            self.rounded = any_true(y + self._center != x) if x.dtype.itemsize < 8 else True
+        return y
+
+
+def _any(context: Context, mine: bool) -> bool:
+    """Find whether it is so on one rank at least."""
+    return bool(context.comm.all_reduce(np.array([int(mine)]), "max")[0])
+
+
+def _length_by_spread(x: Array) -> Array:
+    """Sum over the rows of each block of |x|^2 by |x - mean|^2, with the mean of the row's own numbers."""
+    wide = x.astype("float64")
+    spread = wide - wide.mean(axis=-1, keepdims=True)
+    return ((wide * wide).sum(axis=-1) / (spread * spread).sum(axis=-1)).sum(axis=-1)
+
+
+def _distance_error(context: Context, moved: float) -> float:
+    """Relative error of the mean squared distance between unit rows that are this far from where they were."""
+    n, column_sums = context.dataset_shape[0], context.kernels.exact_sums.column_sums
+    about = context.kernels.xp.asarray(context.sum_over_blocks(column_sums) / n)
+    variance = float((context.sum_over_blocks(lambda x: column_sums(x, about)) / n).sum())
+    # Both rows of a pair move, and a square by twice as much as its root: of all pairs the mean is 2 variances.
+    return 4.0 * moved / (2.0 * variance) ** 0.5 if variance > 0 else 0.0
+
+
+def warnings_of_distances(error: float, metric: str) -> list[str]:
+    """A sentence where rows of unit length are so near each other that their type holds few digits of distances."""
+    if error <= DOUBTFUL_DISTANCES:
+        return []
+    why = "the rows have nearly one direction"
+    if METRICS[metric].center_rows:
+        why = "the rows have nearly one direction, or differ little from their own means"
+    return [
+        f"metric='{metric}' in float32: {why}, so rounding may change a typical distance by a relative {error:.1g}. "
+        "Use dtype='float64'."
+    ]
 
 
 def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None:
@@ -67,16 +135,21 @@ def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None
     _refuse_far(context, measure, largest_value(context))
 
 
-def _refuse_far(context: Context, measure: Metric, largest: float) -> None:
-    if not largest < (most := _range(context, measure)[1]):
+def _refuse_far(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
+    if not largest < (most := _range(context, measure, gaussian=gaussian)[1]):
         raise InputError(
             f"rows lie up to {largest:.3g} from those that were fitted, that should be below {most:.1g} with "
             f"dtype='{context.dtype}'; leave such rows out."
         )
 
 
-def prepare_beside(context: Context, measure: Metric, prepared: Prepared) -> Array:
-    """Prepare this rank's share of the rows beside the data as the context's own were; on the device."""
+def prepare_beside(
+    context: Context, measure: Metric, prepared: Prepared, *, gaussian: bool = True, name: str = "X"
+) -> Array:
+    """Prepare this rank's share of the rows beside the data as the context's own were; on the device.
+
+    name: of these rows, as users give them. gaussian: as for `prepare_rows`.
+    """
     assert context.beside is not None
     offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
     with np.errstate(over="ignore", invalid="ignore"):
@@ -88,14 +161,15 @@ def prepare_beside(context: Context, measure: Metric, prepared: Prepared) -> Arr
         finite = abs(read[np.isfinite(read)]).max(initial=0.0)
         beyond = finite if finite > float(np.finfo(context.dtype).max) else 0.0
         overflown = float(context.comm.all_reduce(np.array([beyond]), "max")[0])
-        raise not_finite(count, first, context.beside.source.shape, context.dtype, overflown)
+        raise not_finite(count, first, context.beside.source.shape, context.dtype, overflown, name)
     count, first = _over_all_ranks(context, measure.undefined(narrow).astype(np.int64))
     if count:
         raise _undefined(measure, count, first)
     moved = context.kernels.memory.to_device(narrow)
     moved = measure.prepare(context.kernels.xp.asarray(prepared.origin - offset))(moved)
     largest = float(abs(moved).max()) if len(moved) else 0.0
-    _refuse_far(context, measure, float(context.comm.all_reduce(np.array([largest]), "max")[0]))
+    largest = float(context.comm.all_reduce(np.array([largest]), "max")[0])
+    _refuse_far(context, measure, largest, gaussian=gaussian)
     return moved
 
 
@@ -125,14 +199,14 @@ def largest_value(context: Context) -> float:
     return float(context.comm.all_reduce(largest, "max")[0])
 
 
-def refuse_out_of_range(context: Context, measure: Metric, largest: float) -> None:
+def refuse_out_of_range(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
     """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
-    low, high = _range(context, measure)
+    low, high = _range(context, measure, gaussian=gaussian)
     # Numbers that became 0 in a narrower type are 0 whatever was subtracted.
     largest = largest or float(context.comm.all_reduce(np.array([context.rows.vanished]), "max")[0])
     if largest and not low < largest < high:
         reach = f"reach {largest:.3g}" if np.isfinite(largest) else "overflow"
-        least, most = _range(context, measure, np.float64)
+        least, most = _range(context, measure, np.float64, gaussian=gaussian)
         helps = context.dtype != np.float64 and (least < largest < most or not np.isfinite(largest))
         wider = " or use dtype='float64'" if helps else ""
         raise InputError(
@@ -141,10 +215,15 @@ def refuse_out_of_range(context: Context, measure: Metric, largest: float) -> No
         )
 
 
-def _range(context: Context, measure: Metric, dtype: Any = None) -> tuple[float, float]:
-    """Between which the largest number may lie; in the type of the rows, or in another one."""
-    limits, power = np.finfo(dtype or context.dtype), 2 * measure.power
-    high = float(limits.max) ** (1 / power) / (4 * context.dataset_shape[1] ** 0.5)
+def _range(context: Context, measure: Metric, dtype: Any = None, *, gaussian: bool = True) -> tuple[float, float]:
+    """Between which the largest number may lie; in the type of the rows, or in another one.
+
+    Densities with an exponential take the reduced distance to the metric's power, others as it is.
+    """
+    limits, d = np.finfo(dtype or context.dtype), context.dataset_shape[1]
+    sums_squares = measure.norm == "l2"
+    power = 2 * measure.power if gaussian else 1 + sums_squares
+    high = float(limits.max) ** (1 / power) / (4 * (d**0.5 if power > 1 else d))
     return float(limits.tiny) ** (1 / power) * 2.0**20, high
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from mgclust.algorithms.common.preparation import choose_norm, prepare_rows
+from mgclust.algorithms.common.preparation import DOUBTFUL_DISTANCES, choose_norm, prepare_rows
 from mgclust.algorithms.density_peaks.equal_rows import EqualRows
 from mgclust.algorithms.density_peaks.pair_quantile import (
     Count,
@@ -31,6 +32,7 @@ Array = Any
 
 MIN_FEATURES_FOR_NEIGHBORS = 4
 GROUPS = 8  # of a rank's blocks, in which these meet each other
+SUM_ERROR = {4: 1e-6, 8: 1e-12}  # relative, of Gaussian densities by the size of their rows' numbers; tests hold it
 UNIT_TOLERANCE = 2.0**-23  # of a density, that rounding its terms to whole units may change
 
 
@@ -61,8 +63,8 @@ class AllPairs:
 
     algorithm = "brute"
 
-    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any]) -> None:
-        self._context = context
+    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True) -> None:
+        self._context, self._gaussian = context, gaussian
         self._kernels, self._xp = context.kernels, context.kernels.xp
         self._measure = measure
         self._exactness = exactness
@@ -70,12 +72,31 @@ class AllPairs:
         self._prepare()
 
     def _prepare(self) -> None:
-        self._radius = prepare_rows(self._context, self._measure).radius
+        self._prepared = prepare_rows(self._context, self._measure, gaussian=self._gaussian)
+        if self._prepared.distance_error > DOUBTFUL_DISTANCES:
+            self._exactness["distance_relative_error"] = float(f"{self._prepared.distance_error:.2g}")
+
+    def rho_error(self, dc: float, total: float) -> float:
+        """Bound of the relative error of Gaussian densities of at least 1, where the weights of all rows are `total`.
+
+        Beside what the sum adds it is that of the rows, which rounding has moved by e = 2 `moved` for each pair. With
+        r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc, to first order, or by
+        4 r^1.5 e sqrt(factor / dc) where d is factor times a square. Since t log(1/t)^a is concave for these a, the
+        mean of r^(2 a) with weights t is at most log(total / rho)^a.
+        """
+        measure, e, most = self._measure, 2.0 * self._prepared.moved, math.log(max(total, math.e))
+        moved = 2.0 * most**0.5 * e / dc
+        if measure.is_square:
+            moved = 4.0 * most**0.75 * e * (measure.factor / dc) ** 0.5
+        return float(f"{self._sum_error() + moved:.2g}")
+
+    def _sum_error(self) -> float:
+        return SUM_ERROR[self._context.dtype.itemsize]
 
     def norm(self, s: float) -> str:
         """The arithmetic that distances of this scale can afford."""
         reach = self._kernels.pairs.PRODUCT_REACH
-        return choose_norm(self._measure, self._context.dataset_shape[1], self._radius, s, reach)
+        return choose_norm(self._measure, self._context.dataset_shape[1], self._prepared.radius, s, reach)
 
     def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:
         """Reduced distance below which this share of the pairs lie, and the error of the distance."""

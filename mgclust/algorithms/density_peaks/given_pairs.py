@@ -24,6 +24,7 @@ __all__ = ["GivenPairs", "measure_of"]
 
 Array = Any
 CHECKED_ROWS = 512  # that are compared with columns at a time
+SMALLEST_SHARE = 2.0**20  # of the smallest normal number: the least that the largest distance may be
 GIVEN = Metric("precomputed", norm="l1")  # s is the distance, as it is for Manhattan's
 
 
@@ -111,11 +112,26 @@ class GivenPairs(AllPairs):
     def _own_zeros(self, dtype: Any) -> Array:
         return self._xp.zeros(len(self._context.rows), dtype=dtype)
 
+    def _refuse_tiny(self, largest: float) -> None:
+        """Refuse distances that lose digits, or all of them, in their type."""
+        context, least = self._context, SMALLEST_SHARE * float(np.finfo(self._context.dtype).tiny)
+        # Distances that became 0 in a narrower type are no equal rows.
+        largest = largest or float(context.comm.all_reduce(np.array([context.rows.vanished]), "max")[0])
+        if not 0 < largest <= least:
+            return
+        helps = context.dtype != np.float64 and largest > SMALLEST_SHARE * float(np.finfo(np.float64).tiny)
+        raise InputError(
+            f"distances reach {largest:.3g}; with metric='precomputed' and dtype='{context.dtype}' the largest should "
+            f"be above {least:.1g}; rescale the data{' or use dtype=' + repr('float64') if helps else ''}."
+        )
+
     def _refuse_no_distances(self) -> None:
         """Refuse a matrix with a negative number, another diagonal than 0, or more asymmetry than rounding leaves."""
         context, xp = self._context, self._xp
         n = context.dataset_shape[0]
-        tolerance = float(np.finfo(context.dtype).eps) ** 0.5 * largest_value(context)
+        largest = largest_value(context)
+        self._refuse_tiny(largest)
+        tolerance = float(np.finfo(context.dtype).eps) ** 0.5 * largest
         found = np.full(3, n * n, np.int64)  # the first place of each kind
         for chunk, block in context.all_pairs():
             for start in range(chunk.start, chunk.stop, CHECKED_ROWS):

@@ -71,8 +71,8 @@ class NearLinear(AllPairs):
 
     algorithm = "grid"
 
-    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any]) -> None:
-        super().__init__(context, measure, exactness)
+    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True) -> None:
+        super().__init__(context, measure, exactness, gaussian=gaussian)
         own = [chunk.x for chunk in context.rows.chunks()]
         every = context.comm.all_gather(own[0] if len(own) == 1 else self._xp.concatenate(own))
         self._tree = self._build(every)
@@ -126,9 +126,11 @@ class NearLinear(AllPairs):
                 )
             rho[few] = direct
         recomputed = self._context.comm.all_reduce(xp.asarray([few.size]), "sum")
-        self._exactness["rho_relative_error"] = RHO_TOLERANCE
         self._exactness["rho_recomputed_rows"] = int(recomputed[0])
         return self._by_row(rho), None
+
+    def _sum_error(self) -> float:
+        return RHO_TOLERANCE
 
     def count_within(self, norm: str, threshold: float) -> Array:  # noqa: D102
         counts = self._zeros("int64")

@@ -50,8 +50,9 @@ def predict_labels(
     weights: of the fitted rows of this rank.
     """
     measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
+    gaussian = density == "gaussian"
     with context.stage("prepare"):
-        x = prepare_beside(context, measure, prepare_rows(context, measure))
+        x = prepare_beside(context, measure, prepare_rows(context, measure, gaussian=gaussian), gaussian=gaussian)
         order = density_order(xp, kernels.memory.to_device(rho))
         order[xp.asarray(centers)] = 0  # the densest row is one of them
         every_weight = None if weights is None else context.comm.all_gather(xp.asarray(weights, context.dtype))

@@ -67,6 +67,7 @@ class DensityPeaksPresentation(Presentation):
         "stability": None,
         "intrinsic_dim_rows": Fact("rows that the intrinsic dimension was found from"),
         "rho_recomputed_rows": Fact("rows whose density was recomputed directly"),
+        "distance_relative_error": Fact("relative error of a typical distance, by rounding of the rows"),
         "rho_relative_error": Fact("relative error of the densities, at most"),
     }
     captions = {

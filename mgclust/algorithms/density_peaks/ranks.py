@@ -134,9 +134,9 @@ def density_peaks(
         if metric == "precomputed":
             passes = GivenPairs(context, measure, exactness)
         elif near_linear.is_taken(context.dataset_shape, measure, algorithm):
-            passes = near_linear.NearLinear(context, measure, exactness)
+            passes = near_linear.NearLinear(context, measure, exactness, gaussian=density == "gaussian")
         else:
-            passes = AllPairs(context, measure, exactness)
+            passes = AllPairs(context, measure, exactness, gaussian=density == "gaussian")
 
         if metric != "precomputed" and all(each is None for each in centers.values()) and _on_a_line(context):
             exactness["on_a_line"] = True
@@ -175,6 +175,11 @@ def density_peaks(
                 state.rho = passes.count_within(norm, s_dc).astype("float64") - 1.0
             else:
                 state.rho, state.neighbors = passes.gaussian_rho(norm, dc)
+            if density == "gaussian" and metric != "precomputed":
+                total = float(context.dataset_shape[0])
+                if weights is not None:
+                    total = float(context.comm.all_gather(xp.asarray(weights, "float64")).sum())
+                exactness["rho_relative_error"] = passes.rho_error(dc, total)
             state.keep(context)
 
     with context.stage("delta"):

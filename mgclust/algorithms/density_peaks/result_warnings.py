@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS
 from mgclust.algorithms.density_peaks.decision_graph import FEW_ROWS, clear_drop, most_centers
 from mgclust.algorithms.density_peaks.fraction_choice import LEAST_DROP
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["CHOSEN_BY", "warnings_of"]
 
 SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
+# A bound, which densities of many rows stay some 30 times below: beyond it they may be off by 1e-4 and lose the three
+# digits that pictures and tables show.
+DOUBTFUL_DENSITIES = 1e-3
 CHOSEN_BY = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
 
 
@@ -65,6 +69,13 @@ def _of_dc(model: DensityPeaks) -> list[str]:
             f"rho is 0 for {model._lone_rows:,} of {len(model.rho_):,} rows: no other row is near enough at "
             f"dc={model.dc_:g}, and their clusters mean little. Give a larger dc or dc_fraction."
         )
+    error = model.exactness_.get("rho_relative_error", 0.0)
+    if error > DOUBTFUL_DENSITIES:
+        sentences.append(
+            f"rho may be off by a relative {error:.2g}: dc={model.dc_:.3g} is so small beside the rows' coordinates "
+            "that rounding these shows. Use dtype='float64' where the order of nearly equal densities counts."
+        )
+    sentences += warnings_of_distances(model.exactness_.get("distance_relative_error", 0.0), model.metric)
     if model.dc_error_:
         sentences.append(
             f"dc={model.dc_:g} was sampled: the exact value lies within {model.dc_error_:.2g} of it (95%); "

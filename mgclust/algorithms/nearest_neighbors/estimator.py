@@ -12,13 +12,14 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from mgclust.algorithms.base import Inputs, Method, WarmUp
+from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.nearest_neighbors.options import NearestNeighborsOptions
 from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
 from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate, search_neighbors
-from mgclust.data import open_dataset
+from mgclust.data import Dataset, open_dataset
 from mgclust.engine.spmd import Outcome, RunSpec
-from mgclust.errors import InputError
+from mgclust.errors import InputError, warn_caller
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Choice
 from mgclust.result import Result
@@ -31,7 +32,7 @@ class Neighborhoods(NamedTuple):
 
     distances: np.ndarray  # shape (n_samples, n_neighbors): ascending
     # shape (n_samples, n_neighbors), int64: numbers of these rows; of equally near ones the lower number
-    # comes first
+    # comes first, and at the last place the smaller squared distance decides before it
     indices: np.ndarray
 
 
@@ -53,12 +54,14 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     distances_ : ndarray of shape (n_samples, n_neighbors), of `dtype`
         Ascending.
     indices_ : ndarray of shape (n_samples, n_neighbors), int64
-        Numbers of these rows; of equally near ones the lower number comes first.
+        Numbers of these rows; of equally near ones the lower number comes first. Which of them are among the
+        `n_neighbors` is decided by the sums that distances are roots of, and of equal ones by the lower number.
     timings_, result_, n_features_in_
         As for `mgclust.DensityPeaks`.
     """
 
     presentation = NearestNeighborsPresentation()
+    _links = False  # whether a graph is made of what is found
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -75,7 +78,8 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
                 f"n_neighbors={n_neighbors} should be < n_samples={n}: a row is not its own neighbour; ask for fewer."
             )
         arguments = {"metric": metric, "n_neighbors": n_neighbors}
-        need = partial(estimate, n_neighbors=n_neighbors, queries=None if queries is None else queries.shape[0])
+        rows = None if queries is None else queries.shape[0]
+        need = partial(estimate, n_neighbors=n_neighbors, queries=rows, links=self._links)
         return RunSpec(search_neighbors, arguments, need, parameters["dtype"], shift=not METRICS[metric].unit_rows)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
@@ -84,6 +88,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
         return Result(
             arrays={"distances": self.distances_, "indices": self.indices_},
             scores={"median_distance": found.median, "max_distance": found.largest},
+            warnings=warnings_of_distances(found.distance_error, self.metric),
             **frame,
         )
 
@@ -136,23 +141,58 @@ def nearest_neighbors(
     >>> distances.tolist()
     [[1.0, 3.0], [1.0, 2.0], [0.0, 2.0], [0.0, 2.0]]
     """
-    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
-    model = NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
+    options = {"metric": metric, "device": device, "client": client, "n_workers": n_workers, "dtype": dtype}
+    return _search(X, queries, NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options))
+
+
+def _search(X: Any, queries: Any, model: NearestNeighbors) -> Neighborhoods:
+    """Fit a model; its callers' caller is warned."""
     dataset, others = open_dataset(X), None
     if queries is not None:
-        others = open_dataset(queries)
+        others = _open_queries(queries)
         if others.shape[1] != dataset.shape[1]:
             raise InputError(
                 f"queries: n_features={others.shape[1]} should be {dataset.shape[1]} as in X; give rows with the same "
                 "features."
             )
         model._keep_features(dataset)
-        model._check_feature_names(queries, others)
-    model._run(Inputs(dataset, False, queries=others), None, None)
+        try:
+            model._check_feature_names(queries, others)
+        except ValueError as error:  # it speaks of a fit
+            said = str(error).replace("those that were passed during fit", "those of X")
+            said = said.replace(" as they were in fit", "").strip()
+            said = said.replace("unseen at fit time", "that X does not have").replace("seen at fit time", "of X")
+            raise InputError(f"queries: {said}") from None
+    for text in model._run(Inputs(dataset, False, queries=others), None, None).warnings:
+        warn_caller(text)
     return Neighborhoods(model.distances_, model.indices_)
 
 
-def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **options: Any) -> csr_matrix:
+def _open_queries(queries: Any) -> Dataset:
+    """Open them; what is wrong with them is said of `queries`, which data in memory have no name of."""
+    try:
+        return open_dataset(queries)
+    except InputError as error:
+        words = str(error)
+        for name in ("array ", "X "):
+            words = words.removeprefix(name)
+        said = f"queries: {words}" if words == str(error) else f"queries {words}"
+        raise type(error)(said) from error
+
+
+def kneighbors_graph(
+    X: Any,
+    n_neighbors: int,
+    *,
+    mode: str = "connectivity",
+    queries: Any = None,
+    metric: str = "euclidean",
+    device: str = "auto",
+    client: Any = "auto",
+    n_workers: int | None = None,
+    dtype: str = "float32",
+    memory_limit: int | str | None = None,
+) -> csr_matrix:
     """Link each row to its nearest rows, as ``sklearn.neighbors.kneighbors_graph``.
 
     Parameters
@@ -161,8 +201,8 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
         As for `nearest_neighbors`.
     mode : {"connectivity", "distance"}, default="connectivity"
         What a link weighs: 1, or the distance. Links of distance 0 are stored.
-    **options
-        `queries`, `metric`, `device`, `client`, `n_workers`, `dtype` and `memory_limit` of `nearest_neighbors`.
+    queries, metric, device, client, n_workers, dtype, memory_limit
+        As for `nearest_neighbors`.
 
     Returns
     -------
@@ -179,7 +219,16 @@ def kneighbors_graph(X: Any, n_neighbors: int, *, mode: str = "connectivity", **
     """
     mode = Choice("connectivity", "distance").check("mode", mode)
     dataset = open_dataset(X)
-    distances, indices = map(on_host, nearest_neighbors(dataset, n_neighbors, **options))
-    m, k = indices.shape
-    weights = distances.reshape(-1) if mode == "distance" else np.ones(m * k, distances.dtype)
-    return csr_matrix((weights, indices.reshape(-1), np.arange(0, m * k + 1, k)), shape=(m, dataset.shape[0]))
+    options = {"metric": metric, "device": device, "client": client, "n_workers": n_workers, "dtype": dtype}
+    model = NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options)
+    model._links = True
+    weights, columns = map(on_host, _search(dataset, queries, model))
+    del model  # which has them, too
+    m, k = columns.shape
+    # Not more at once than the estimate counts: what SciPy would copy is narrow before it gets it.
+    kind = np.int32 if max(m * k, dataset.shape[0]) < 2**31 else np.int64
+    columns = columns.astype(kind).reshape(-1)
+    if mode == "connectivity":
+        weights = np.ones_like(weights)
+    ends = np.arange(0, m * k + 1, k, dtype=kind)
+    return csr_matrix((weights.reshape(-1), columns, ends), shape=(m, dataset.shape[0]))

@@ -30,15 +30,16 @@ class NearestNeighborsOutput:
 
     median: float
     largest: float
+    distance_error: float  # see `Prepared`
 
 
 def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> NearestNeighborsOutput | None:
     """Run the method on every rank; it delivers "distances" and "indices", the attributes of `NearestNeighbors`."""
     measure, rows, xp, host = METRICS[metric], context.rows, context.kernels.xp, context.kernels.memory.to_host
     with context.stage("prepare"):
-        prepared, share, queries = prepare_rows(context, measure), (rows.start, rows.stop), None
+        prepared, share, queries = prepare_rows(context, measure, gaussian=False), (rows.start, rows.stop), None
         if context.beside is not None:
-            queries = prepare_beside(context, measure, prepared)
+            queries = prepare_beside(context, measure, prepared, gaussian=False, name="queries")
             share = context.beside.start, context.beside.stop
     with context.stage("neighbors"):
         distances = np.empty((share[1] - share[0], n_neighbors), context.dtype)
@@ -60,16 +61,37 @@ def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Near
                 context.progress(done / total)
             distances[at] = host(measure.distances(near, xp))
             indices[at] = host(index)
+            _order_ties(distances[at], indices[at])
         context.deliver(distances=distances, indices=indices)
         last = distances[:, -1]
         last = context.comm.exchange([last, *[last[:0]] * (context.size - 1)])
-    return NearestNeighborsOutput(float(np.median(last)), float(last.max())) if context.rank == 0 else None
+    if context.rank != 0:
+        return None
+    return NearestNeighborsOutput(float(np.median(last)), float(last.max()), prepared.distance_error)
+
+
+def _order_ties(distances: np.ndarray, indices: np.ndarray) -> None:
+    """Put equal distances of a row in the order of their numbers, in place.
+
+    The lists are ordered by squares, of which two may have roots that are rounded to the same number.
+    """
+    wrong = (distances[:, 1:] == distances[:, :-1]) & (indices[:, 1:] < indices[:, :-1])
+    some = np.flatnonzero(wrong.any(axis=1))
+    order = np.lexsort((indices[some], distances[some]), axis=1)
+    indices[some] = np.take_along_axis(indices[some], order, axis=1)
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n_neighbors: int, queries: int | None
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    resident_limit: int,
+    *,
+    n_neighbors: int,
+    queries: int | None,
+    links: bool = False,
 ) -> Estimate:
-    """Memory of a rank beside its rows; rank 0 also has one distance of each row."""
+    """Memory of a rank beside its rows; rank 0 also has one distance of each row. links: they become a graph."""
     lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
     piece = 2 * LEAST_PIECE * lists
     what = {
@@ -77,6 +99,8 @@ def estimate(
         "a distance of each row": 2 * itemsize * rows,
         "neighbours of some rows": piece,
     }
+    if links:
+        what["links of the graph"] = 4 * n_neighbors * rows
     if queries is not None:
         what["queries"] = -(-queries // size) * shape[1] * (16 + itemsize)
     return Estimate(0, sum(what.values()), what, piece)

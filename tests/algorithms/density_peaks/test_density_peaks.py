@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
 from mgclust.algorithms.density_peaks import pair_quantile
 from mgclust.datasets import make_gaussian_clusters
-from mgclust.errors import InputError
+from mgclust.errors import ClusteringWarning, InputError
 from mgclust.kernels import load
 from oracles import density_peaks as reference
 from support.points import GENERATED, TRUE_CLUSTERS, load_points
@@ -383,3 +386,68 @@ def test_the_report_says_how_a_cpu_computes_distances(rng):
     np.testing.assert_allclose(sums["l2-dot"], sums["l2"], rtol=1e-6)
     told = model.presentation.facts["norm"].values["l2-dot"]
     assert told.startswith("products; direct differences")
+
+
+@pytest.mark.parametrize(
+    ("shape", "metric", "parameters"),
+    [
+        ((3000, 1), "euclidean", {}),
+        ((3000, 2), "euclidean", {"dtype": "float64"}),
+        ((10_500, 2), "euclidean", {"dc_fraction": 1e-4}),  # grid
+        ((3000, 3), "sqeuclidean", {}),
+        ((3000, 8), "manhattan", {}),
+        ((2000, 20), "cosine", {}),
+        ((2000, 20), "cosine", {"dtype": "float64"}),
+        ((2000, 40), "euclidean", {}),
+    ],
+)
+def test_stated_error_of_rho_holds(shape, metric, parameters):
+    """Also where dc is small beside the coordinates, so that rounding of rows decides it."""
+    X = np.random.default_rng(0).normal(size=shape) + (30 if metric == "cosine" else 1 / 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = DensityPeaks(5, **{"dc_fraction": 1e-3, "metric": metric, "client": None, "device": "cpu"} | parameters)
+        model.fit(X)
+    rho = np.empty(len(X))
+    if metric == "cosine":
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    for start in range(0, len(X), 500):
+        rows = X[start : start + 500]
+        if metric == "manhattan":
+            d = cdist(rows, X, "cityblock")
+        else:
+            d = cdist(rows, X, "sqeuclidean" if metric in ("cosine", "sqeuclidean") else "euclidean")
+        if metric == "cosine":
+            d /= 2
+        terms = np.exp(-((d / model.dc_) ** 2))
+        terms[np.arange(len(rows)), np.arange(start, start + len(rows))] = 0
+        rho[start : start + 500] = terms.sum(axis=1)
+    dense = rho >= 1
+    measured = (abs(model.rho_ - rho)[dense] / rho[dense]).max()
+    assert measured <= model.exactness_["rho_relative_error"] <= 1000 * max(measured, 1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["brute", "grid"])
+def test_warns_where_rounding_of_rows_shows_in_rho(algorithm):
+    X = np.random.default_rng(0).normal(size=(4000, 1))
+    here = {"n_clusters": 5, "algorithm": algorithm, "client": None, "device": "cpu"}
+    with pytest.warns(ClusteringWarning, match=r"rho may be off by .* Use dtype='float64'"):
+        doubtful = DensityPeaks(**here | {"dc": 1e-4}).fit(X)
+    assert doubtful.exactness_["rho_relative_error"] > 1e-3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DensityPeaks(**here | {"dtype": "float64", "dc": 1e-4}).fit(X)
+        whole = DensityPeaks(**here | {"dc": 900}).fit(np.round(X * 1e6) % 2**20)  # nothing is rounded
+    assert whole.exactness_["rho_relative_error"] == 1e-6
+
+
+@pytest.mark.parametrize("density", ["knn", "cutoff"])
+@pytest.mark.parametrize("factor", [2.0**-37, 2.0**40])
+def test_densities_without_squares_take_more_scales(density, factor):
+    X = np.random.default_rng(3).normal(size=(300, 5))
+    here = {"density": density, "metric": "manhattan", "client": None, "device": "cpu"}
+    model, far = DensityPeaks(3, **here).fit(X), DensityPeaks(3, **here).fit(X * factor)
+    np.testing.assert_array_equal(far.labels_, model.labels_)
+    np.testing.assert_array_equal(far.predict(X[:9] * factor), model.labels_[:9])
+    with pytest.raises(InputError, match="centred values reach"):
+        DensityPeaks(3, **here | {"density": "gaussian"}).fit(X * factor)

@@ -169,3 +169,15 @@ def test_each_pair_once_gives_the_same_bits_on_any_number_of_ranks(ranks, reside
     for other, same in found[1:]:
         assert other.tobytes() == rho.tobytes()
         assert same == exactness
+
+
+@pytest.mark.parametrize(("shape", "algorithm"), [((3000, 2), "grid"), ((3000, 5), "brute")])
+def test_stated_error_of_rho_does_not_depend_on_ranks(ranks, shape, algorithm, monkeypatch):
+    X = np.random.default_rng(7).normal(size=shape)
+    X[:1100] = np.round(X[:1100])  # on three ranks, the first rounds none of its own
+    stated = []
+    for size in (1, 3):
+        monkeypatch.setattr(base, "connect", lambda size=size, **_: ranks(size))
+        model = DensityPeaks(5, dc=0.01, algorithm=algorithm, device="cpu").fit(X)
+        stated.append(model.exactness_["rho_relative_error"])
+    assert stated[0] == stated[1] > 1e-6

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -15,9 +17,11 @@ import mgclust
 from mgclust import cli, kneighbors_graph, load_result, nearest_neighbors
 from mgclust.algorithms import NearestNeighbors, base
 from mgclust.algorithms.common.weights import on_host
+from mgclust.algorithms.nearest_neighbors import estimator
+from mgclust.algorithms.nearest_neighbors.ranks import estimate
 from mgclust.data import open_dataset
 from mgclust.engine.memory import Residency
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.errors import ClusteringWarning, InputError, InsufficientMemoryError
 from oracles.density_peaks import METRICS
 from oracles.density_peaks import distances as all_distances
 from oracles.nearest_neighbors import nearest_neighbors as expected
@@ -223,3 +227,107 @@ def test_as_a_method(tmp_path, monkeypatch, capsys):
     assert cli.run_command(["run", "nearest-neighbors", "rows.npy", "-o", "more", "--n-neighbors", "600"]) == 2
     assert mgclust.nearest_neighbors is nearest_neighbors
     assert inspect.ismodule(mgclust.algorithms.nearest_neighbors), "a function has the name of the folder"
+
+
+def test_equal_distances_are_in_the_order_of_their_numbers():
+    """Squares that differ in the last bit may have one root."""
+    X = np.random.default_rng(0).normal(size=(4000, 20)).astype("float32")
+    distances, indices = nearest_neighbors(X, 100, **HERE)
+    equal = distances[:, 1:] == distances[:, :-1]
+    assert equal.any() and (indices[:, 1:] > indices[:, :-1])[equal].all()
+
+
+@pytest.mark.parametrize(
+    ("metric", "factor"), [("manhattan", 1e12), ("manhattan", 1e-25), ("sqeuclidean", 1e13), ("sqeuclidean", 1e-12)]
+)
+def test_scales_whose_distances_the_type_holds(metric, factor):
+    X = np.round(np.random.default_rng(1).normal(size=(200, 5)) * 1000)
+    _, indices = nearest_neighbors(X, 3, metric=metric, **HERE)
+    far, same = nearest_neighbors(X * 2.0 ** round(np.log2(factor)), 3, metric=metric, **HERE)
+    np.testing.assert_array_equal(same, indices)
+    assert np.isfinite(far).all() and (far[:, 0] > 0).all()
+
+
+def test_sums_of_many_large_numbers_are_refused():
+    X = np.random.default_rng(2).choice([-2e37, 2e37], (20, 50))
+    with pytest.raises(InputError, match="centred values reach"):
+        nearest_neighbors(X, 3, metric="manhattan", **HERE)
+
+
+def test_few_rows_of_many_features_need_no_memory_for_rows_that_are_not_there():
+    X = np.random.default_rng(3).normal(size=(20, 200_000)).astype("float32")  # 15 MiB
+    _, indices = nearest_neighbors(X, 3, memory_limit="128MiB", **HERE)
+    np.testing.assert_array_equal(indices, expected(X.astype("float64"), 3)[1])
+
+
+def test_one_row_beside_queries():
+    distances, indices = nearest_neighbors([[0.0]], 1, queries=[[1.0], [2.0]], **HERE)
+    assert distances.tolist() == [[1], [2]] and indices.tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        ([[np.nan, 0.0]], "Input queries contains NaN"),
+        (np.empty((0, 2)), r"^queries has 0 sample\(s\)"),
+        ([1.0, 2.0], "^queries is 1-dimensional"),
+        ({}, "^queries is a dict"),
+    ],
+)
+def test_refusals_name_the_queries(queries, message):
+    with pytest.raises(InputError, match=message):
+        nearest_neighbors(np.eye(3, 2), 1, queries=queries, **HERE)
+
+
+def test_names_of_queries_are_not_said_to_be_of_a_fit():
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame(np.eye(3, 2), columns=["a", "b"])
+    for queries in (X[["b", "a"]], X.rename(columns={"b": "c"})):
+        with pytest.raises(InputError, match="queries: The feature names should match those of X") as refusal:
+            nearest_neighbors(X, 1, queries=queries, **HERE)
+        assert " fit" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [1e150, 1e300])
+def test_one_value_too_large_is_the_only_one_that_is_counted(value):
+    X = np.random.default_rng(4).normal(size=(500, 5))
+    X[7, 2] = value
+    with pytest.raises(InputError, match="1 of 2500 values, the first in row 7 "):
+        nearest_neighbors(X, 3, **HERE)
+
+
+def test_graphs_name_an_option_that_is_none():
+    with pytest.raises(TypeError, match=r"kneighbors_graph\(\)"):
+        kneighbors_graph(np.eye(3), 1, foo=1)
+
+
+@pytest.mark.parametrize("mode", ["connectivity", "distance"])
+def test_a_graph_takes_the_memory_that_is_counted(mode, monkeypatch):
+    m, k = 20_000, 64
+
+    def found(*_):
+        return estimator.Neighborhoods(np.ones((m, k), np.float32), np.zeros((m, k), np.int64))
+
+    monkeypatch.setattr(estimator, "_search", found)
+    what = estimate((m, 2), 4, 1, 1 << 30, n_neighbors=k, queries=None, links=True).what
+    tracemalloc.start()
+    graph = kneighbors_graph(np.zeros((m, 2), np.float32), k, mode=mode, **HERE)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert graph.nnz == m * k
+    assert most < what["neighbours of own rows"] + what["links of the graph"] + (1 << 20)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "correlation"])
+def test_warns_of_rows_of_nearly_one_direction(metric, found):
+    X = np.random.default_rng(6).normal(size=(3000, 20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nearest_neighbors(X + 10, 5, metric=metric, **HERE)
+        nearest_neighbors(X + 1e4, 5, metric=metric, dtype="float64", **HERE)
+    said = []
+    for size in (1, 3):
+        with pytest.warns(ClusteringWarning, match=f"metric='{metric}' in float32: the rows have nearly one") as caught:
+            found(size, X + 1e4, metric=metric)
+        said.append(str(caught[0].message))
+    assert said[0] == said[1]
