@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from mgclust.beneath import Beneath
-from mgclust.errors import InputError, RunFailed
+from mgclust.errors import InputError, RunFailed, in_event_loop
 from mgclust.json_text import parse_json
 from mgclust.quoting import shortened
 
@@ -196,7 +196,14 @@ def computed(array: Any) -> Any:
     """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
     clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
     if not clients:
-        return array.compute()
+        try:
+            return array.compute()
+        except RuntimeError as error:
+            if "asynchronous Client" not in str(error):
+                raise
+            raise in_event_loop("auto") from None
+    if clients[0].asynchronous:
+        raise in_event_loop(clients[0])
     try:
         return array.compute(scheduler=clients[0].get)
     except BaseException as error:
