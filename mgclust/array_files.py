@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from mgclust.beneath import Beneath
-from mgclust.errors import InputError, RunFailed, in_event_loop
+from mgclust.errors import InputError, MgclustError, RunFailed, in_event_loop
 from mgclust.json_text import parse_json
 from mgclust.quoting import shortened
 
@@ -195,21 +195,23 @@ def is_dask(array: Any) -> bool:
 def computed(array: Any) -> Any:
     """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
     clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
-    if not clients:
-        try:
-            return array.compute()
-        except RuntimeError as error:
-            if "asynchronous Client" not in str(error):
-                raise
-            raise in_event_loop("auto") from None
-    if clients[0].asynchronous:
+    if clients and clients[0].asynchronous:
         raise in_event_loop(clients[0])
     try:
-        return array.compute(scheduler=clients[0].get)
+        return array.compute(scheduler=clients[0].get) if clients else array.compute()
+    except MgclustError:
+        raise
     except BaseException as error:
         if type(error).__name__ in _LOST:
             raise lost_array() from None
-        raise
+        if not isinstance(error, Exception):
+            raise
+        if "asynchronous Client" in str(error):
+            raise in_event_loop("auto") from None
+        raise RunFailed(
+            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}. X.compute() should be "
+            "an array of numbers."
+        ) from error
 
 
 def refuse_lost(array: Any) -> None:

@@ -150,7 +150,7 @@ def _one_dimensional(labels: Any, name: str) -> np.ndarray:
 
 def _beyond(numbers: np.ndarray) -> bool:
     """Return whether some are out of the range of int64."""
-    return bool(len(numbers)) and not (-(2**63) <= int(numbers.min()) and int(numbers.max()) < 2**63)
+    return bool(len(numbers)) and not (int(numbers.min()) >= -(2**63) and int(numbers.max()) < 2**63)
 
 
 def _numbered(labels: np.ndarray) -> np.ndarray:

@@ -154,8 +154,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         """Do what `fit_dataset` says."""
         if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
             raise InputError(
-                f"checkpoint={shortened(repr(checkpoint))} should be a mgclust.engine.checkpoint.CheckpointConfig, such "
-                "as CheckpointConfig('DIR')."
+                f"checkpoint={shortened(repr(checkpoint))} should be a CheckpointConfig of mgclust.engine.checkpoint, "
+                "such as CheckpointConfig('DIR')."
             )
         dataset, parameters = inputs.dataset, self._checked()
         self._check_shape(dataset)

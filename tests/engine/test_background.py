@@ -166,7 +166,9 @@ def test_what_would_wait_in_the_event_loop_says_how_not_to(client):
                 lambda: silhouette_samples(points(), model.labels_, client=own),
                 lambda: compare_labels(model.labels_, np.zeros(3000, int)),
             ):
-                with pytest.raises(InputError, match=r"is asynchronous, .* await asyncio.to_thread\(function, \.\.\.\)"):
+                with pytest.raises(
+                    InputError, match=r"is asynchronous, .* await asyncio.to_thread\(function, \.\.\.\)"
+                ):
                     call()
             labels = await asyncio.to_thread(model.predict, X)
             return (await asyncio.to_thread(model.result_.compute)).labels, await own.compute(labels)

@@ -99,7 +99,10 @@ def test_no_gpu_where_one_was_asked_for(no_gpu, where):
         ({"device": "tpu"}, "device='tpu' should be 'auto', 'cpu' or 'cuda'"),
         ({"n_workers": 0}, "n_workers=0 should be >= 1"),
         ({"client": None, "n_workers": 2}, "n_workers=2 needs a cluster"),
-        ({"client": 7}, "client=7 should be None, 'auto', 'local', a distributed.Client, a cluster object of Dask, or the"),
+        (
+            {"client": 7},
+            "client=7 should be None, 'auto', 'local', a distributed.Client, a cluster object of Dask, or the",
+        ),
         ({"client": "nowhere"}, "client='nowhere' is no address of a scheduler \\(missing port number"),
         ({"client": "tcp://127.0.0.1:9"}, "no Dask scheduler answered there within 1 s"),
         ({"client": "bogus://127.0.0.1:9"}, "is no address of a scheduler \\(unknown address scheme 'bogus'"),
