@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from mgclust import DensityPeaks
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer

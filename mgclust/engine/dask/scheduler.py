@@ -115,7 +115,8 @@ def _answer(client: Client, operation: str, seconds: float, /, **given: Any) -> 
             "or its machine is away. Start it again, and connect a new client."
         ) from None
     except OSError as error:
-        raise (gone(client, error) if is_open(client) else _closed(client)) from None
+        mine = isinstance(client, clients.Client)
+        raise (gone(client, error) if is_open(client) and not mine else _closed(client)) from None
     except (Exception, asyncio.CancelledError) as error:
         if not is_open(client):
             raise _closed(client) from None
