@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from mgclust.beneath import Beneath
-from mgclust.errors import InputError, MgclustError, RunFailed, in_event_loop
+from mgclust.errors import InputError, MgclustError, RunFailed
 from mgclust.json_text import parse_json
 from mgclust.quoting import shortened
 
@@ -29,6 +29,7 @@ __all__ = [
     "Deferred",
     "computed",
     "file_name",
+    "in_event_loop",
     "is_dask",
     "lost_array",
     "open_zarr",
@@ -234,6 +235,21 @@ def lost_array() -> RunFailed:
     return RunFailed(
         "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Make it again, by "
         "another fit if it is of a result; X.compute() makes a copy that stays."
+    )
+
+
+def in_event_loop(client: object) -> InputError:
+    """Make the error for a call that would have to wait for an asynchronous client in the client's event loop.
+
+    Parameters
+    ----------
+    client : object
+        The client, or what names it.
+    """
+    return InputError(
+        f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
+        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or for a fit "
+        "mgclust.submit(model, X)."
     )
 
 

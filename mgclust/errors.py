@@ -33,7 +33,6 @@ __all__ = [
     "RunCancelled",
     "RunFailed",
     "WorkerLost",
-    "in_event_loop",
     "printable",
     "warn_caller",
 ]
@@ -81,21 +80,6 @@ class CollectiveTimeout(RunFailed):
 
 class RunCancelled(MgclustError):
     """The run was told to stop."""
-
-
-def in_event_loop(client: object) -> InputError:
-    """Make the error for a call that would have to wait for an asynchronous client in the client's event loop.
-
-    Parameters
-    ----------
-    client : object
-        The client, or what names it.
-    """
-    return InputError(
-        f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
-        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or for a fit "
-        "mgclust.submit(model, X)."
-    )
 
 
 class ClusteringWarning(UserWarning):
