@@ -32,8 +32,8 @@ from mgclust.array_files import is_dask
 from mgclust.by_value import by_value
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.context import Emit
+from mgclust.engine.dask import clients, collections, scheduler, sessions, tasks
 from mgclust.engine.dask import cluster as clusters
-from mgclust.engine.dask import collections, scheduler, sessions, tasks
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.partition import Partition
@@ -51,7 +51,6 @@ WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
 SILENCE_LIMIT_SECONDS = 60.0
 STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
-NO_SCHEDULER = "the connection to the scheduler was lost during the run; connect a new client to one that runs."
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
 # One subscription a client, while it has runs: Dask keeps one handler for a topic, and keeps what was said under it. A
@@ -377,7 +376,7 @@ class Driver:
                 raise self._closed() from None
             raise RunFailed(f"the connection to the scheduler was lost during the run: {error}") from None
         if self._client.status != "running":
-            raise RunFailed(NO_SCHEDULER)
+            raise self._no_scheduler()
         for rank in pending:
             if self._workers[rank] not in alive:
                 raise self._lost(rank)
@@ -392,7 +391,17 @@ class Driver:
                     "is stopped or hangs, or its machine is away. End it, and run again."
                 )
 
+    def _no_scheduler(self) -> RunFailed:
+        remedy = "run again once it runs" if self._is_ours() else "connect a new client to one that runs"
+        return RunFailed(f"the connection to the scheduler was lost during the run; {remedy}.")
+
+    def _is_ours(self) -> bool:
+        """Return whether no user can have closed the client: Dask does, where it finds its scheduler no more."""
+        return isinstance(self._client, clients.Client)
+
     def _closed(self) -> RunFailed:
+        if self._is_ours():
+            return self._no_scheduler()
         return RunFailed(
             "the client was closed during the run, which ended it; close a client when all its runs have ended."
         )
@@ -404,7 +413,7 @@ class Driver:
         if not scheduler.is_open(self._client):
             return self._closed()
         if self._client.status != "running":
-            return RunFailed(NO_SCHEDULER)
+            return self._no_scheduler()
         try:
             self._look(range(self.size), silence=False)
         except (WorkerLost, RunFailed) as found:
@@ -415,7 +424,7 @@ class Driver:
         if not scheduler.is_open(self._client):
             return self._closed()
         if self._client.status != "running":  # Dask forgets tasks with its connection
-            return RunFailed(NO_SCHEDULER)
+            return self._no_scheduler()
         when = "during the run" if self.begun else "before a rank had begun"
         return WorkerLost(
             f"worker {self._workers[rank]} of rank {rank} was lost {when}: its process died or left "
