@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from mgclust.beneath import Beneath
-from mgclust.errors import InputError, RunFailed
+from mgclust.errors import InputError, MgclustError, RunFailed
 from mgclust.json_text import parse_json
 from mgclust.quoting import shortened
 
@@ -29,6 +29,7 @@ __all__ = [
     "Deferred",
     "computed",
     "file_name",
+    "in_event_loop",
     "is_dask",
     "lost_array",
     "open_zarr",
@@ -195,14 +196,23 @@ def is_dask(array: Any) -> bool:
 def computed(array: Any) -> Any:
     """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
     clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
-    if not clients:
-        return array.compute()
+    if clients and clients[0].asynchronous:
+        raise in_event_loop(clients[0])
     try:
-        return array.compute(scheduler=clients[0].get)
+        return array.compute(scheduler=clients[0].get) if clients else array.compute()
+    except MgclustError:
+        raise
     except BaseException as error:
         if type(error).__name__ in _LOST:
             raise lost_array() from None
-        raise
+        if not isinstance(error, Exception):
+            raise
+        if "asynchronous Client" in str(error):
+            raise in_event_loop("auto") from None
+        raise RunFailed(
+            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}. X.compute() should be "
+            "an array of numbers."
+        ) from error
 
 
 def refuse_lost(array: Any) -> None:
@@ -225,6 +235,21 @@ def lost_array() -> RunFailed:
     return RunFailed(
         "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Make it again, by "
         "another fit if it is of a result; X.compute() makes a copy that stays."
+    )
+
+
+def in_event_loop(client: object) -> InputError:
+    """Make the error for a call that would have to wait for an asynchronous client in the client's event loop.
+
+    Parameters
+    ----------
+    client : object
+        The client, or what names it.
+    """
+    return InputError(
+        f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
+        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or for a fit "
+        "mgclust.submit(model, X)."
     )
 
 

@@ -40,7 +40,8 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
     Parameters
     ----------
     first, second : array-like of shape (n,)
-        Integers or strings; Dask arrays are computed. A negative integer marks a row that belongs to no cluster.
+        Integers or strings; Dask arrays are computed. A row belongs to no cluster where the label is a negative
+        integer, None or masked.
     noise : {"cluster", "drop"}, default="cluster"
         Rows that belong to no cluster are one of their own, or are left out where either labelling has one.
 
@@ -104,7 +105,8 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
         "noise": [int(none.sum()) for none in outside],
         "ari": adjusted_rand(*codes),
         "nmi": float(normalized_mutual_info_score(*codes)),
-        "fowlkes_mallows": float(fowlkes_mallows_score(*codes)),
+        # Without a pair that is together the quotient is 0 / 0: the same clusters of one row each agree.
+        "fowlkes_mallows": 1.0 if shape == (n, n) else float(fowlkes_mallows_score(*codes)),
         "purity": int(counts.max(axis=0).sum()) / n,
         "inverse_purity": int(counts.max(axis=1).sum()) / n,
         "error_rate": error,
@@ -113,17 +115,45 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
 
 def _one_dimensional(labels: Any, name: str) -> np.ndarray:
     """Labels as signed integers or strings."""
-    array = np.asarray(computed(labels) if is_dask(labels) else labels)
+    given = computed(labels) if is_dask(labels) else labels
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise InputError(f"labels: the {name} is a list of lists of several lengths; give one label a row.") from None
+    missing = np.ma.getmaskarray(given) if isinstance(given, np.ma.MaskedArray) else np.zeros(array.shape, bool)
     if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
+        array, missing = array[:, 0], missing[:, 0]
     if array.ndim != 1:
         raise InputError(f"labels: the {name} of shape {array.shape} should be of shape (n,); give one label a row.")
-    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.rint(array)).all():
-        array = array.astype(np.int64)
-    if array.dtype.kind in "bu":
-        array = array.astype(np.int64)
     if array.dtype.kind == "O":
-        array = array.astype(str)
+        missing = missing | np.array([each is None for each in array], bool)
+        there = array[~missing].tolist()
+        if all(isinstance(each, (int, np.integer)) for each in there):
+            whole = np.full(len(array), -1, object)
+            whole[~missing] = [int(each) for each in there]
+            array = _numbered(whole) if _beyond(whole) else whole.astype(np.int64)
+        else:
+            array = np.where(missing, "", array).astype(str)
+    if array.dtype.kind == "f":
+        array = np.where(missing, -1, array)
+        if np.isfinite(array).all() and (array == np.rint(array)).all():
+            array = _numbered(array) if _beyond(array) else array.astype(np.int64)
+    elif array.dtype.kind in "bu":
+        array = _numbered(array) if _beyond(array) else array.astype(np.int64)
     if array.dtype.kind not in "iSU":
         raise InputError(f"labels: the {name} of type {array.dtype} should be whole numbers or strings.")
-    return array
+    if not missing.any():
+        return array
+    # Strings have none that is no cluster: numbers take their place.
+    return np.where(missing, -1, array if array.dtype.kind == "i" else _numbered(array))
+
+
+def _beyond(numbers: np.ndarray) -> bool:
+    """Return whether some are out of the range of int64."""
+    return bool(len(numbers)) and not (int(numbers.min()) >= -(2**63) and int(numbers.max()) < 2**63)
+
+
+def _numbered(labels: np.ndarray) -> np.ndarray:
+    """Numbers 0, 1, ... in the place of labels, and -1 of those below 0."""
+    numbers = np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbers if labels.dtype.kind in "SU" else np.where(labels < 0, -1, numbers)

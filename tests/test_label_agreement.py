@@ -73,9 +73,35 @@ def test_names_and_types_do_not_matter():
         assert (found["ari"], found["nmi"], found["error_rate"]) == (1.0, pytest.approx(1.0), 0.0)
 
 
+def test_rows_that_are_all_alone_agree():
+    """No pair is together in either: 0 / 0, which was 0."""
+    assert compare_labels([0, 1, 2], [7, 5, 6])["fowlkes_mallows"] == 1.0
+    assert compare_labels([0, 1, 2], [0, 0, 0])["fowlkes_mallows"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "noise"),
+    [
+        (np.array([2**63, 2**63, 1, 2**64 - 1], np.uint64), 0),  # both became negative, and so one noise
+        (np.array([1e19, 1e19, 1.0, 3e19]), 0),
+        ([2**70, 2**70, 1, 2**71], 0),
+        (np.array([4, 4, -1, 7], object), 1),
+        (["a", "a", None, "b"], 1),
+        ([4, 4, None, 7], 1),
+        (np.ma.masked_array([4, 4, 9, 7], [False, False, True, False]), 1),
+        (np.ma.masked_array([4.0, 4.0, np.nan, 7.0], [False, False, True, False]), 1),
+        (np.ma.masked_array(["a", "a", "b", "c"], [False, False, True, False]), 1),
+    ],
+)
+def test_what_is_in_a_cluster_and_what_is_not(labels, noise):
+    found = compare_labels([0, 0, 1 if not noise else -1, 2], labels)
+    assert found["noise"] == [noise, noise] and found["clusters"] == [3 - noise] * 2 and found["ari"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("first", "second", "given", "text"),
     [
+        ([[0], [1, 2]], [0, 1], {}, "the first is a list of lists of several lengths; give one label a row"),
         ([0, 1], [0, 1, 2], {}, "2 of the first and 3 of the second should be as many"),
         ([], [], {}, "no row that is in a cluster of both"),
         ([-1, 0], [0, -1], {"noise": "drop"}, "no row that is in a cluster of both"),

@@ -30,6 +30,7 @@ from mgclust.errors import ClusteringWarning, InputError, warn_caller
 from mgclust.params import check_parameters
 from mgclust.params.relations import void_parameters
 from mgclust.progress import ProgressLine, worded
+from mgclust.quoting import shortened
 from mgclust.result import Result
 from mgclust.versions import installed_versions
 
@@ -151,6 +152,11 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
 
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         """Do what `fit_dataset` says."""
+        if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
+            raise InputError(
+                f"checkpoint={shortened(repr(checkpoint))} should be a CheckpointConfig of mgclust.engine.checkpoint, "
+                "such as CheckpointConfig('DIR')."
+            )
         dataset, parameters = inputs.dataset, self._checked()
         if inputs.queries is None:  # beside other rows, a single one will do
             self._check_shape(dataset)

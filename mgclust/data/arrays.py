@@ -173,7 +173,7 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
             raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); slice a sparse matrix.")
         return open_sparse_rows(source)
     if module.startswith("dask.") and hasattr(source, "to_dask_array"):
-        frame = source if columns is None else source[_names(columns)]
+        frame = _numeric(source if columns is None else source[_names(columns)])
         lengths = tuple(computed(frame.map_partitions(len)))
         return DaskDataset(frame.to_dask_array(lengths=lengths), _feature_names(list(frame.columns)))
     if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
@@ -190,6 +190,23 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
             )
         return DeviceDataset(source)
     return ArrayDataset(_as_numbers(source))
+
+
+def _numeric(frame: Any) -> Any:
+    """A Dask data frame or series whose partitions are arrays of numbers; what pandas has for missing ones is NaN."""
+    series = not hasattr(frame, "columns")
+    types = {frame.name: frame.dtype} if series else dict(zip(frame.columns, frame.dtypes, strict=True))
+    wanted = []
+    for name, dtype in types.items():
+        if getattr(dtype, "kind", "O") not in "fiubc":
+            raise InputError(
+                f"column {name!r} of the Dask DataFrame is of type {dtype}, not numeric; choose others with "
+                "columns=[...], or convert it with astype(float)."
+            )
+        wanted.append(getattr(dtype, "numpy_dtype", dtype))
+    if all(isinstance(dtype, np.dtype) and dtype.kind in "fiuc" for dtype in types.values()):
+        return frame
+    return frame.astype(np.result_type(*(float_dtype(dtype, "Dask DataFrame") for dtype in wanted)))
 
 
 def refuse_containers(source: Any) -> None:

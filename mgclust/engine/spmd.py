@@ -154,8 +154,10 @@ def _on_workers(
                 least = most = driver.there
                 continue
             except WorkerLost:
-                # One that an adaptive cluster had decided to retire; it does not retire those that a run has.
-                if retired or not driver.adaptive or time.monotonic() - began > RETIRING_SECONDS:
+                # One that an adaptive cluster had decided to retire; it does not retire those that a run has. Or one
+                # that had died before the run, of which the scheduler did not know yet.
+                early = time.monotonic() - began <= RETIRING_SECONDS and (driver.adaptive or not driver.begun)
+                if retired or not early:
                     raise
                 retired = True
                 continue

@@ -13,7 +13,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -24,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mgclust.data import Dataset, open_dataset, samples
-from mgclust.errors import InputError
+from mgclust.errors import InputError, RunFailed
 
 X = np.random.default_rng(0).normal(size=(257, 3)).astype(np.float32)
 Y = np.arange(257) % 5
@@ -879,3 +882,31 @@ def test_take_reads_rows_in_any_order(tmp_path, monkeypatch):
         for source in (X, tmp_path / "x.csv"):
             np.testing.assert_array_equal(open_dataset(source).take(indices), X[indices])
             assert open_dataset(source).take([]).shape == (0, 3)
+
+
+def test_dask_data_frames_are_read_as_those_of_pandas():
+    """Columns of bool and of integers that may be missing made the whole an array of Python objects."""
+    table = pd.DataFrame(
+        {"a": [0.5, 1.5, 2.5, 3.5], "b": [True, False, True, True], "c": pd.array([1, None, 3, 4], "Int64")}
+    )
+    frame = dd.from_pandas(table, npartitions=2)
+    np.testing.assert_array_equal(open_dataset(frame).read(0, 4), open_dataset(table).read(0, 4))
+    for column in (["x", "y", "x", "z"], pd.Categorical([1, 2, 1, 2]), pd.date_range("2026-01-01", periods=4)):
+        mixed = dd.from_pandas(table.assign(d=column), npartitions=2)
+        with pytest.raises(InputError, match=r"column 'd' of the Dask DataFrame is of type .*, not numeric"):
+            open_dataset(mixed)
+        assert open_dataset(mixed, columns=["a", "b"]).shape == (4, 2)
+
+
+def test_a_chunk_that_cannot_be_computed_is_one_sentence():
+    def fail(block):
+        raise ZeroDivisionError("by nothing")
+
+    chunks = da.ones((6, 2), chunks=(3, 2)).map_blocks(fail, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(
+        RunFailed, match="a chunk of the Dask array could not be computed: ZeroDivisionError: by nothing"
+    ):
+        open_dataset(chunks).read(0, 6)
+    frames = da.ones((6, 2), chunks=(3, 2)).map_blocks(pd.DataFrame, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(RunFailed, match=r"could not be computed: .* X\.compute\(\) should be an array of numbers"):
+        open_dataset(frames).read(1, 2)

@@ -11,7 +11,7 @@ import distributed
 import numpy as np
 import pytest
 
-from mgclust import AffinityPropagation, DensityPeaks, FuzzyCMeans, submit
+from mgclust import AffinityPropagation, DensityPeaks, FuzzyCMeans, compare_labels, silhouette_samples, submit
 from mgclust.errors import InputError
 from support.waiting import wait_for
 
@@ -151,3 +151,27 @@ def test_coroutines_await_fits_with_an_asynchronous_client(client):
 
 async def _awaited(future):
     return await future
+
+
+def test_what_would_wait_in_the_event_loop_says_how_not_to(client):
+    """Each ended in an error of Python's, or told to await what cannot do it."""
+
+    async def main():
+        async with distributed.Client(client.scheduler.address, asynchronous=True, set_as_default=False) as own:
+            X = da.from_array(points(), chunks=(1000, 2))
+            model = await submit(DensityPeaks(2, client=own, device="cpu"), X)
+            for call in (
+                lambda: model.predict(X),
+                lambda: model.result_.compute(),
+                lambda: silhouette_samples(points(), model.labels_, client=own),
+                lambda: compare_labels(model.labels_, np.zeros(3000, int)),
+            ):
+                with pytest.raises(
+                    InputError, match=r"is asynchronous, .* await asyncio.to_thread\(function, \.\.\.\)"
+                ):
+                    call()
+            labels = await asyncio.to_thread(model.predict, X)
+            return (await asyncio.to_thread(model.result_.compute)).labels, await own.compute(labels)
+
+    fitted, predicted = asyncio.run(main())
+    np.testing.assert_array_equal(fitted, predicted)

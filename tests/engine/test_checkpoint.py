@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 
+from mgclust import DensityPeaks
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
@@ -466,3 +467,10 @@ def test_the_name_of_before():
         assert checkpoint.Checkpoint is CheckpointConfig
     with pytest.raises(AttributeError, match="nothing"):
         checkpoint.nothing  # noqa: B018
+
+
+def test_a_path_in_the_place_of_a_checkpoint_is_refused(tmp_path):
+    """It ended in an AttributeError."""
+    dataset = open_dataset(np.random.default_rng(0).normal(size=(60, 2)))
+    with pytest.raises(InputError, match=r"checkpoint='.*' should be a CheckpointConfig of mgclust.engine.checkpoint"):
+        DensityPeaks(2, client=None, device="cpu").fit_dataset(dataset, checkpoint=str(tmp_path))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
 import signal
+import socket
+import threading
 import time
 from types import SimpleNamespace
 
@@ -25,7 +28,7 @@ from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import local_cluster, scheduler
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
-from mgclust.errors import DeviceUnavailableError, InputError, RunFailed
+from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from support import rank_jobs
 
 pytestmark = pytest.mark.xdist_group("workers")
@@ -96,16 +99,46 @@ def test_no_gpu_where_one_was_asked_for(no_gpu, where):
         ({"device": "tpu"}, "device='tpu' should be 'auto', 'cpu' or 'cuda'"),
         ({"n_workers": 0}, "n_workers=0 should be >= 1"),
         ({"client": None, "n_workers": 2}, "n_workers=2 needs a cluster"),
-        ({"client": 7}, "client=7 should be a synchronous"),
-        ({"client": "nowhere"}, "client='nowhere': no Dask scheduler answered"),
+        (
+            {"client": 7},
+            "client=7 should be None, 'auto', 'local', a distributed.Client, a cluster object of Dask, or the",
+        ),
+        ({"client": "nowhere"}, "client='nowhere' is no address of a scheduler \\(missing port number"),
         ({"client": "tcp://127.0.0.1:9"}, "no Dask scheduler answered there within 1 s"),
-        ({"client": "bogus://127.0.0.1:9"}, "no Dask scheduler answered"),
+        ({"client": "bogus://127.0.0.1:9"}, "is no address of a scheduler \\(unknown address scheme 'bogus'"),
     ],
 )
 def test_wrong_arguments(monkeypatch, arguments, message):
     monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 1.0)
     with pytest.raises(InputError, match=message):
         connect(**arguments).__enter__()
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request" * 20], ids=["nothing", "something else"])
+def test_what_listens_there_and_is_no_scheduler(monkeypatch, says):
+    """Dask waited for the first words of whatever took the connection for ever."""
+    monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            with contextlib.suppress(OSError):
+                listener.accept()[0].sendall(says)
+
+        if says:
+            threading.Thread(target=answer, daemon=True).start()
+        began = time.monotonic()
+        with pytest.raises(ClusterUnavailableError, match="no Dask scheduler answered there within 1 s"):
+            connect(f"tcp://127.0.0.1:{listener.getsockname()[1]}").__enter__()
+        assert time.monotonic() - began < 60
+
+
+def test_a_cluster_object_that_gives_no_client_in_time(monkeypatch):
+    monkeypatch.setattr(cluster_module, "CLUSTER_TIMEOUT", 0.1)
+    end = threading.Event()
+    cluster = SimpleNamespace(get_client=end.wait, asynchronous=False)
+    with pytest.raises(ClusterUnavailableError, match=r"gives no client \(.* did not answer within 0\.1 s\)"):
+        connect(cluster).__enter__()
+    end.set()
 
 
 def test_part_of_a_cluster(client):

@@ -641,3 +641,12 @@ def test_runs_of_a_client_are_one_span_of_which_workers_keep_no_more_with_each(c
         with distributed.span("theirs"):
             _, ids = after_runs(1, own)
         assert client.run_on_scheduler(names, ids=ids - before[1]) == {("theirs",)}
+
+
+def test_series_of_labels_and_weights_that_are_no_array(rows):
+    labels = np.arange(3500) % 3
+    series = dd.from_pandas(pd.Series(labels), npartitions=3)
+    found = mgclust.silhouette_samples(points(), series, client=None)
+    np.testing.assert_array_equal(found, mgclust.silhouette_samples(points(), labels, client=None))
+    with pytest.raises(InputError, match=r"sample_weight is a Delayed.* of Dask, .*; give dask"):
+        mgclust.DensityPeaks(3, device="cpu").fit(rows, sample_weight=dask.delayed(np.ones)(3500))

@@ -12,11 +12,13 @@ import distributed
 import numpy as np
 import pytest
 
+from mgclust import DensityPeaks
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
-from mgclust.engine.dask import sessions
+from mgclust.engine.dask import driver, sessions, tasks
 from mgclust.engine.dask.cluster import connect
-from mgclust.errors import ClusterUnavailableError, InputError, WorkerLost
+from mgclust.engine.dask.scheduler import ask
+from mgclust.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from support import rank_jobs
 from support.waiting import wait_for
 
@@ -219,3 +221,48 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
         failure = client.submit(tasks.run_task, *given, workers=[address], pure=False).result()
         assert isinstance(failure.error, SessionLost)
     assert connections(own) == first
+
+
+def test_the_scheduler_has_no_events_for_a_client_without_runs(client):
+    """It logged an error for each that came when the client had closed."""
+
+    def subscribed(dask_scheduler):
+        return client_id in dask_scheduler._broker._topics[tasks.TOPIC].subscribers
+
+    client_id = client.id
+    for _ in range(2):
+        events = []
+        DensityPeaks(3, client=client, device="cpu").fit_dataset(
+            open_dataset(np.random.default_rng(0).normal(size=(3000, 2))), events.append
+        )
+        assert len(events) > 1
+        wait_for(lambda: not client.run_on_scheduler(subscribed))
+
+
+def test_a_worker_that_is_lost_before_the_run_is_replaced_once(client, monkeypatch):
+    run, lost, case = driver.Driver.run, [], {}
+
+    def lose(self, *given):
+        if len(lost) < case["most"]:
+            lost.append(self.begun)
+            self.begun = case["begun"]
+            raise WorkerLost("it died.")
+        return run(self, *given)
+
+    monkeypatch.setattr(driver.Driver, "run", lose)
+    rows = np.random.default_rng(0).normal(size=(3000, 2))
+    case.update(begun=False, most=1)
+    assert DensityPeaks(3, client=client, device="cpu").fit(rows).n_clusters_ == 3 and lost == [False]
+    for begun, most in ((False, 3), (True, 4)):
+        case.update(begun=begun, most=most)
+        with pytest.raises(WorkerLost):
+            DensityPeaks(3, client=client, device="cpu").fit(rows)
+        assert len(lost) == most
+
+
+def test_a_client_that_dask_has_closed_is_a_lost_scheduler(client):
+    """The command line told of a client that its user should keep open, and of wrong use."""
+    with connect(client.scheduler.address, "cpu") as cluster:
+        cluster.client.close()
+        with pytest.raises(RunFailed, match=r"the connection to the scheduler at .* was lost.* Run again"):
+            ask(cluster.client, "ask")

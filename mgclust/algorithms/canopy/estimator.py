@@ -210,7 +210,8 @@ class Canopy(CanopyOptions, Clusterer):
         Agglomeration
             A named tuple: `labels` (clusters in the order of their first rows), `n_clusters`, `merges` (pairs of rows
             whose clusters merge, nearest ones first, also those that were not asked for) and their `distances`,
-            `n_canopies`, `n_pairs` (compared, once for each canopy that they share), `t1` and `t2`.
+            `n_canopies`, `n_pairs` (compared, once for each canopy that they share, so perhaps more than there are),
+            `t1` and `t2`. NumPy arrays, of rows in a Dask array, too.
         """
         if (n_clusters is None) == (distance_threshold is None):
             raise InputError(

@@ -128,6 +128,11 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
         return None
     if isinstance(weights, (str, os.PathLike)):
         weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
+    if type(weights).__module__ == "dask.delayed":  # which has whatever attribute it is asked for
+        raise InputError(
+            f"sample_weight is a {type(weights).__name__} of Dask, which is no array; give "
+            "dask.array.from_delayed(sample_weight, (n_samples,), float), or sample_weight.compute()."
+        )
     n = dataset.shape[0]
     array: Any = _collection(weights) if is_dask(weights) and dataset.dask_array is not None else on_host(weights)
     if array.ndim == 0 and array.dtype.kind in "iuf":

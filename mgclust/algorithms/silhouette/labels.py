@@ -39,6 +39,8 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
         ``n_samples - 1`` clusters.
     """
     if is_dask(labels):
+        if hasattr(labels, "to_dask_array"):  # a series or a frame
+            labels = labels.to_dask_array(lengths=True)
         return _encode_on_workers(labels, n_samples)
     array = _one_dimensional(labels)
     if len(array) != n_samples:

@@ -17,17 +17,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mgclust.array_files import in_event_loop
 from mgclust.engine import tls
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.run_spec import Work
 from mgclust.engine.safe_path import safe_path
 from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.progress import WAITING, paced
+from mgclust.quoting import shortened
 
 __all__ = ["Cluster", "check_workers", "connect", "leave_pool", "patience", "too_few"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
+CLUSTER_TIMEOUT = 60.0  # of a cluster object, whose scheduler may be behind a proxy
+EXAMPLE = "'tcp://host:8786' or 'tls://host:8786'"
 ADAPTIVE_TIMEOUT = 300.0  # of a cluster that starts workers when they are wanted; batch systems and clouds take minutes
 
 
@@ -123,16 +127,23 @@ def connect(
                 client = stack.enter_context(_remote_client(client))
         elif hasattr(client, "get_client") and not getattr(client, "asynchronous", True):
             client = stack.enter_context(_client_of(client))
-        if getattr(client, "asynchronous", True):
-            raise InputError(
-                f"client={client!r} should be a synchronous distributed.Client (asynchronous=False); with an "
-                "asynchronous one, await mgclust.submit(model, X)."
-            )
+        _refuse_others(client)
         growth = work.growth(device) if work is not None and n_workers is None else 1
         offers = _workers(client, n_workers or 1, growth, paced(on_progress))
         workers = tuple(offers)
         device = _common_device(offers, workers, device)
         yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
+
+
+def _refuse_others(client: Any) -> None:
+    """Refuse what is no client, and one in whose event loop this is: it would wait for itself."""
+    if not (hasattr(client, "asynchronous") and hasattr(client, "sync")):
+        raise InputError(
+            f"client={shortened(repr(client))} should be None, 'auto', 'local', a distributed.Client, a cluster object "
+            f"of Dask, or the address of a scheduler, such as {EXAMPLE}."
+        )
+    if client.asynchronous:
+        raise in_event_loop(client)
 
 
 def _in_a_task() -> bool:
@@ -200,8 +211,6 @@ def _local_device(device: str) -> str:
 
 @contextlib.contextmanager
 def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
-    import distributed
-
     if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
         raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine.")
     from mgclust.engine.dask.local_cluster import IN_A_SCRIPT, start
@@ -224,9 +233,10 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
                 f"{IN_A_SCRIPT}; client=None runs without a cluster."
             ) from error
         try:
+            from mgclust.engine.dask.clients import Client
             from mgclust.engine.dask.tasks import IgnoreInterrupts
 
-            with distributed.Client(cluster, set_as_default=False) as client:
+            with Client(cluster, set_as_default=False) as client:
                 client.register_plugin(IgnoreInterrupts())
                 yield client
         finally:
@@ -235,17 +245,17 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _remote_client(address: str) -> Iterator[Any]:
-    import distributed
+    from mgclust.engine.dask.clients import opened, why_no_address
 
     security = _security(address)
-    # In two steps, so that a client that could not connect can be closed here: left to the garbage collector,
-    # it may be closed in the middle of the next client's start, where both wait for one lock for ever.
-    client = distributed.Client.__new__(distributed.Client)
+    if unfit := why_no_address(address):
+        raise ClusterUnavailableError(
+            f"client={shortened(repr(address))} is no address of a scheduler ({unfit}); give the one that it prints, "
+            f"such as {EXAMPLE}, or 'local', 'auto' or None."
+        )
     try:
-        client.__init__(address, timeout=CONNECT_TIMEOUT, set_as_default=False, security=security)
-    except (OSError, ValueError, RuntimeError, TypeError) as error:
-        with contextlib.suppress(Exception):
-            client.close(timeout=1)
+        client = opened(address, CONNECT_TIMEOUT, security)
+    except Exception as error:  # what is no scheduler may answer anything
         hint = "Give the address that the scheduler prints, such as tcp://host:8786 or tls://host:8786."
         if address.startswith("tls://"):
             hint = "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts."
@@ -279,9 +289,11 @@ def _security(address: str) -> Any:
 @contextlib.contextmanager
 def _client_of(cluster: Any) -> Iterator[Any]:
     """A client of a cluster object, for as long as the block; the caller's own, where there is one, stays open."""
+    from mgclust.engine.dask.clients import client_of
+
     before = _active_client()
     try:
-        client = cluster.get_client()
+        client = client_of(cluster, CLUSTER_TIMEOUT)
     except Exception as error:
         raise ClusterUnavailableError(
             f"client={cluster!r} gives no client ({_first_line(error)}); give a cluster that runs."
@@ -411,5 +423,7 @@ def _common_device(offers: dict[str, Any], workers: tuple[str, ...], device: str
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, MemoryError):  # the first bytes would be the length of a message
+        return "what answered speaks no language of Dask"
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

@@ -32,8 +32,8 @@ from mgclust.array_files import is_dask
 from mgclust.by_value import by_value
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.context import Emit
+from mgclust.engine.dask import clients, collections, scheduler, sessions, tasks
 from mgclust.engine.dask import cluster as clusters
-from mgclust.engine.dask import collections, scheduler, sessions, tasks
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.partition import Partition
@@ -51,10 +51,10 @@ WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
 SILENCE_LIMIT_SECONDS = 60.0
 STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
-NO_SCHEDULER = "the connection to the scheduler was lost during the run; connect a new client to one that runs."
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
-# One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
+# One subscription a client, while it has runs: Dask keeps one handler for a topic, and keeps what was said under it. A
+# scheduler that still has events for a client that has closed logs an error.
 _QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
 _QUEUES_LOCK = threading.Lock()
 
@@ -81,6 +81,8 @@ class Driver:
         How many workers the cluster had when it began.
     adaptive : bool
         Whether the cluster starts and retires workers by itself.
+    begun : bool
+        Whether a rank is known to have begun.
     """
 
     def __init__(self, cluster: Cluster, first: Assignment, least: int, most: int, on_progress: Emit | None) -> None:
@@ -103,6 +105,7 @@ class Driver:
         self._silence: Silence[int] = Silence(Awake())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
         self._connecting = 0.0  # seconds
+        self.begun = False
 
     def __enter__(self) -> Driver:
         try:
@@ -117,7 +120,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         if not self._clean:
             self._abandon()
-        _QUEUES.get(self._client, {}).pop(self._run, None)
+        self._unsubscribe()
         sessions.used(self._client, sessions.ADAPTIVE_IDLE_SECONDS if self.adaptive else sessions.IDLE_SECONDS)
         self._give_back()
 
@@ -330,6 +333,7 @@ class Driver:
         except queue.Empty:
             event = None
         if isinstance(event, dict):
+            self.begun = True
             if event.get("stage") != "load" or event.get("fraction"):
                 self._holders = set()
             self._progress(event)
@@ -344,6 +348,8 @@ class Driver:
             event = self._next(pending)
             if isinstance(event, int) and event in pending:
                 values[event] = self._value(event, pending.pop(event))
+                if not isinstance(getattr(values[event], "error", None), (SessionLost, WorkerLost)):
+                    self.begun = True
                 if isinstance(values[event], tasks.Failure):
                     raise self._reason(values, pending)
         return [values[rank] for rank in sorted(values)]
@@ -370,7 +376,7 @@ class Driver:
                 raise self._closed() from None
             raise RunFailed(f"the connection to the scheduler was lost during the run: {error}") from None
         if self._client.status != "running":
-            raise RunFailed(NO_SCHEDULER)
+            raise self._no_scheduler()
         for rank in pending:
             if self._workers[rank] not in alive:
                 raise self._lost(rank)
@@ -385,7 +391,17 @@ class Driver:
                     "is stopped or hangs, or its machine is away. End it, and run again."
                 )
 
+    def _no_scheduler(self) -> RunFailed:
+        remedy = "run again once it runs" if self._is_ours() else "connect a new client to one that runs"
+        return RunFailed(f"the connection to the scheduler was lost during the run; {remedy}.")
+
+    def _is_ours(self) -> bool:
+        """Return whether no user can have closed the client: Dask does, where it finds its scheduler no more."""
+        return isinstance(self._client, clients.Client)
+
     def _closed(self) -> RunFailed:
+        if self._is_ours():
+            return self._no_scheduler()
         return RunFailed(
             "the client was closed during the run, which ended it; close a client when all its runs have ended."
         )
@@ -397,7 +413,7 @@ class Driver:
         if not scheduler.is_open(self._client):
             return self._closed()
         if self._client.status != "running":
-            return RunFailed(NO_SCHEDULER)
+            return self._no_scheduler()
         try:
             self._look(range(self.size), silence=False)
         except (WorkerLost, RunFailed) as found:
@@ -408,9 +424,10 @@ class Driver:
         if not scheduler.is_open(self._client):
             return self._closed()
         if self._client.status != "running":  # Dask forgets tasks with its connection
-            return RunFailed(NO_SCHEDULER)
+            return self._no_scheduler()
+        when = "during the run" if self.begun else "before a rank had begun"
         return WorkerLost(
-            f"worker {self._workers[rank]} of rank {rank} was lost during the run: its process died or left "
+            f"worker {self._workers[rank]} of rank {rank} was lost {when}: its process died or left "
             "the cluster (its log says why; often it ran out of memory). Run again."
         )
 
@@ -512,7 +529,7 @@ class Driver:
     def _subscribe(self) -> None:
         self._events = queue.SimpleQueue()  # without what comes late of an earlier attempt
         with _QUEUES_LOCK:
-            if self._client not in _QUEUES:
+            if not _QUEUES.get(self._client):
                 queues: dict[str, queue.SimpleQueue] = {}
 
                 def dispatch(event: tuple[float, dict[str, Any]]) -> None:
@@ -523,6 +540,13 @@ class Driver:
                 _QUEUES[self._client] = queues
                 self._client.subscribe_topic(tasks.TOPIC, dispatch)
             _QUEUES[self._client][self._run] = self._events
+
+    def _unsubscribe(self) -> None:
+        with _QUEUES_LOCK:
+            queues = _QUEUES.get(self._client, {})
+            if queues.pop(self._run, None) is not None and not queues and scheduler.is_open(self._client):
+                with contextlib.suppress(Exception):
+                    self._client.unsubscribe_topic(tasks.TOPIC)
 
     def _wait_for_workers(self) -> None:
         enough = time.monotonic()

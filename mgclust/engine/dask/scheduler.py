@@ -15,8 +15,8 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
-from mgclust.engine.dask import leases, runs_page
-from mgclust.errors import ClusterUnavailableError, InputError
+from mgclust.engine.dask import clients, leases, runs_page
+from mgclust.errors import ClusterUnavailableError, InputError, RunFailed
 
 __all__ = ["ANSWER_SECONDS", "ask", "gone", "is_open", "tell", "workers_of"]
 
@@ -105,9 +105,9 @@ def _answer(client: Client, operation: str, seconds: float, /, **given: Any) -> 
     async def answer() -> Any:
         return await getattr(client.scheduler, operation)(**given)
 
+    if not is_open(client):
+        raise _closed(client)
     try:
-        if not is_open(client):
-            raise _closed(client)
         return client.sync(answer, callback_timeout=seconds)
     except TimeoutError:
         raise ClusterUnavailableError(
@@ -115,7 +115,8 @@ def _answer(client: Client, operation: str, seconds: float, /, **given: Any) -> 
             "or its machine is away. Start it again, and connect a new client."
         ) from None
     except OSError as error:
-        raise (gone(client, error) if is_open(client) else _closed(client)) from None
+        mine = isinstance(client, clients.Client)
+        raise (gone(client, error) if is_open(client) and not mine else _closed(client)) from None
     except (Exception, asyncio.CancelledError) as error:
         if not is_open(client):
             raise _closed(client) from None
@@ -127,7 +128,12 @@ def _answer(client: Client, operation: str, seconds: float, /, **given: Any) -> 
         ) from None
 
 
-def _closed(client: Client) -> ClusterUnavailableError:
+def _closed(client: Client) -> ClusterUnavailableError | RunFailed:
+    if isinstance(client, clients.Client):  # which Dask has closed, as its scheduler has gone
+        return RunFailed(
+            f"the connection to the scheduler at {_address(client)} was lost: it has ended, or cannot be reached. Run "
+            "again once it runs."
+        )
     return ClusterUnavailableError(
         f"client={client!r} is closed; give one that is open, and close it when all its runs have ended."
     )
