@@ -150,7 +150,7 @@ def test_nothing_is_saved_on_few_columns(early, monkeypatch, tmp_path):
     model = AdaptiveAffinityPropagation(profile="fast", algorithm="sparse", device="cpu", client=None)
     whole = model.fit_dataset(data)
     savable, original = [], MessagePassing.save
-    monkeypatch.setattr(listed_rows, "INTERVAL", 150)
+    monkeypatch.setattr(listed_rows, "INTERVAL", 75)
 
     def save(self, *arguments):
         savable.append(self.rows.can_be_saved)
