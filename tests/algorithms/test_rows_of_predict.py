@@ -56,7 +56,7 @@ def test_rows_with_their_columns_exchanged_are_refused(frame, form, tmp_path):
     model = mgclust.Canopy(client=None).fit(FORMS[form](frame, tmp_path))
     assert model.feature_names_in_.tolist() == ["a", "b"]
     assert model.predict(FORMS[form](frame, tmp_path)).tolist() == model.labels_.tolist()
-    with pytest.raises(ValueError, match="queries: .*\n.*must be in the same order"):
+    with pytest.raises(ValueError, match="must be in the same order as they were in fit"):
         model.predict(FORMS[form](frame[["b", "a"]], tmp_path))
 
 
@@ -64,7 +64,7 @@ def test_rows_with_their_columns_exchanged_are_refused(frame, form, tmp_path):
 def test_every_method_compares_the_names_of_features(frame, method):
     lazy = pl.from_pandas(frame).lazy()
     model = method(client=None).fit(lazy)
-    with pytest.raises(ValueError, match="queries: .*\n.*must be in the same order"):
+    with pytest.raises(ValueError, match="must be in the same order as they were in fit"):
         model.predict(lazy.select("b", "a"))
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         labels = model.predict(frame.to_numpy())
