@@ -130,7 +130,7 @@ def test_coroutines_await_fits_with_an_asynchronous_client(client):
     async def main():
         async with distributed.Client(client.scheduler.address, asynchronous=True, set_as_default=False) as own:
             model = DensityPeaks(3, client=own, device="cpu")
-            with pytest.raises(InputError, match=r"await mgclust\.submit\(model, X\)"):
+            with pytest.raises(InputError, match=r"await asyncio\.to_thread\(function"):
                 model.fit(X)
             chunked = own.persist(da.from_array(X, chunks=(700, 2)))
             other = DensityPeaks(2, client=own, device="cpu")

@@ -122,5 +122,5 @@ def test_levels_that_stay_apart_have_the_same_bits(ranks):
         with ranks(size) as cluster:
             parameters = {**arguments, "n": n, "device": "cpu", "shared": 64}
             outcome = run(RunSpec(fast_newman.fast_newman, parameters, dtype="int32"), open_graph((edges, n)), cluster)
-        found.append((outcome.value.labels.tolist(), outcome.value.tree.merges.tolist()))
+        found.append((outcome.arrays["labels"].tolist(), outcome.value.tree.merges.tolist()))
     assert found[0] == found[1]

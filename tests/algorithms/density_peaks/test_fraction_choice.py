@@ -85,7 +85,7 @@ def test_equals_the_oracle(name, metric, device):
     chosen, evidence = expected_choice(drops)
     best = tried[chosen] if choice["separated"] is None else choice["separated"]  # see test_separation.py
     assert model.dc_fraction_ == choice["dc_fraction"] == best["dc_fraction"]
-    assert (choice["separated"] is None) == ((name, metric) != ("blobs", "manhattan"))
+    assert (choice["separated"] is None) == (name != "blobs")
     for each in choice["numbers"]:
         assert each["drop"] == pytest.approx(evidence[each["n_clusters"]], rel=1e-6)
     assert choice["numbers"][0]["drop"] == pytest.approx(max(evidence.values()), rel=1e-6)
