@@ -206,7 +206,6 @@ def test_a_client_that_is_killed_between_runs(client):
 @pytest.mark.slow
 def test_the_connections_of_another_client_cannot_be_had(client, own):
     """A session is known by a random name, which its client alone has."""
-    from mgclust.engine.dask import tasks
     from mgclust.engine.partition import Partition
     from mgclust.engine.rank import Assignment
     from mgclust.engine.wire import SessionLost
@@ -221,22 +220,6 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
         failure = client.submit(tasks.run_task, *given, workers=[address], pure=False).result()
         assert isinstance(failure.error, SessionLost)
     assert connections(own) == first
-
-
-def test_the_scheduler_has_no_events_for_a_client_without_runs(client):
-    """It logged an error for each that came when the client had closed."""
-
-    def subscribed(dask_scheduler):
-        return client_id in dask_scheduler._broker._topics[tasks.TOPIC].subscribers
-
-    client_id = client.id
-    for _ in range(2):
-        events = []
-        DensityPeaks(3, client=client, device="cpu").fit_dataset(
-            open_dataset(np.random.default_rng(0).normal(size=(3000, 2))), events.append
-        )
-        assert len(events) > 1
-        wait_for(lambda: not client.run_on_scheduler(subscribed))
 
 
 def test_a_worker_that_is_lost_before_the_run_is_replaced_once(client, monkeypatch):

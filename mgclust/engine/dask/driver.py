@@ -53,8 +53,7 @@ STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
-# One subscription a client, while it has runs: Dask keeps one handler for a topic, and keeps what was said under it. A
-# scheduler that still has events for a client that has closed logs an error.
+# One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
 _QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
 _QUEUES_LOCK = threading.Lock()
 
@@ -120,7 +119,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         if not self._clean:
             self._abandon()
-        self._unsubscribe()
+        _QUEUES.get(self._client, {}).pop(self._run, None)
         sessions.used(self._client, sessions.ADAPTIVE_IDLE_SECONDS if self.adaptive else sessions.IDLE_SECONDS)
         self._give_back()
 
@@ -529,7 +528,7 @@ class Driver:
     def _subscribe(self) -> None:
         self._events = queue.SimpleQueue()  # without what comes late of an earlier attempt
         with _QUEUES_LOCK:
-            if not _QUEUES.get(self._client):
+            if self._client not in _QUEUES:
                 queues: dict[str, queue.SimpleQueue] = {}
 
                 def dispatch(event: tuple[float, dict[str, Any]]) -> None:
@@ -540,13 +539,6 @@ class Driver:
                 _QUEUES[self._client] = queues
                 self._client.subscribe_topic(tasks.TOPIC, dispatch)
             _QUEUES[self._client][self._run] = self._events
-
-    def _unsubscribe(self) -> None:
-        with _QUEUES_LOCK:
-            queues = _QUEUES.get(self._client, {})
-            if queues.pop(self._run, None) is not None and not queues and scheduler.is_open(self._client):
-                with contextlib.suppress(Exception):
-                    self._client.unsubscribe_topic(tasks.TOPIC)
 
     def _wait_for_workers(self) -> None:
         enough = time.monotonic()
