@@ -74,7 +74,7 @@ def test_every_method_compares_the_names_of_features(frame, method):
 
 
 def test_other_rows_of_nearest_neighbors_have_the_same_features(frame):
-    with pytest.raises(ValueError, match="queries: .*\n.*must be in the same order"):
+    with pytest.raises(ValueError, match=r"queries: .*\n.*must be in the same order"):
         mgclust.nearest_neighbors(frame, 2, queries=frame[["b", "a"]], client=None)
 
 
