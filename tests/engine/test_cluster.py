@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -280,6 +281,20 @@ def test_local_cluster_is_closed_afterwards():
         assert {address[:6] for address in (scheduler, *found.workers)} == {"tls://"}
         assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), found).value.shape == (2, 2)
     assert found.client.status == "closed"
+
+
+def test_a_local_cluster_that_ends_tells_nothing_of_heartbeats(capfd):
+    """Workers close connections over which they wait for an answer; what they log then, they write to the terminal."""
+    asked = threading.Event()
+
+    async def never(*_, **__):
+        asked.set()
+        await asyncio.sleep(60)
+
+    with connect("local", "cpu", n_workers=2) as found:
+        found.client.cluster.scheduler.handlers["heartbeat_worker"] = never
+        assert asked.wait(60)
+    assert capfd.readouterr().err == ""
 
 
 def children():

@@ -234,10 +234,10 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
             ) from error
         try:
             from mgclust.engine.dask.clients import Client
-            from mgclust.engine.dask.tasks import IgnoreInterrupts
+            from mgclust.engine.dask.tasks import OwnWorker
 
             with Client(cluster, set_as_default=False) as client:
-                client.register_plugin(IgnoreInterrupts())
+                client.register_plugin(OwnWorker())
                 yield client
         finally:
             cluster.close()

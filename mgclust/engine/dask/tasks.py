@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pickle
 import signal
 import socket
@@ -48,9 +49,9 @@ from mgclust.kernels.toolkit import threads
 __all__ = [
     "TOPIC",
     "Failure",
-    "IgnoreInterrupts",
     "Left",
     "Offer",
+    "OwnWorker",
     "end_session",
     "expect",
     "name_of_part",
@@ -134,14 +135,18 @@ class Failure:
         return cls(error)
 
 
-class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]
-    """Leave Ctrl-C to the caller: a terminal sends it to all processes of a local cluster at once."""
+class OwnWorker(WorkerPlugin):  # type: ignore[misc]
+    """What a worker of a cluster does that a run starts and ends itself."""
 
-    name = "mgclust-ignore-interrupts"
+    name = "mgclust-own-worker"
 
     def setup(self, worker: Worker) -> None:
-        """Run once on each worker, in its main thread."""
+        """Leave Ctrl-C to the caller: a terminal sends it to all processes of a local cluster at once."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def teardown(self, worker: Worker) -> None:
+        """Tell nothing more: a heartbeat whose connection the worker itself closes would be logged as an error."""
+        logging.disable(logging.CRITICAL)
 
 
 def offer(dask_worker: Any) -> Offer:
