@@ -136,7 +136,7 @@ class Failure:
 
 
 class OwnWorker(WorkerPlugin):  # type: ignore[misc]
-    """What a worker of a cluster does that a run starts and ends itself."""
+    """Ways of a worker whose cluster a run starts and ends itself."""
 
     name = "mgclust-own-worker"
 
