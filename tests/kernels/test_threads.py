@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import queue
+import signal
 import subprocess
 import sys
 import threading
+import time
+import warnings
+import weakref
 
+import numpy as np
 import pytest
 
 from mgclust.kernels.toolkit import threads
@@ -83,6 +90,85 @@ def test_each_task_once(count, monkeypatch):
     assert sorted(done) == list(range(count))
     assert set(numbers) <= set(range(min(3, count)))
     assert all(len(threads_of_number) == 1 for threads_of_number in numbers.values())  # what it writes is its own
+
+
+def test_threads_are_kept_for_a_while(monkeypatch):
+    monkeypatch.setattr(threads, "thread_count", lambda: 3)
+    monkeypatch.setattr(threads, "KEPT_SECONDS", 0.5)
+    held, kept = np.empty(4), set()
+    freed = weakref.ref(held)
+    for _ in range(20):
+        together = threading.Barrier(3, timeout=60)
+
+        def task(*_, together=together, held=held):
+            together.wait()
+            kept.add(threading.get_ident())
+
+        threads.run_tasks(3, task)
+    assert len(kept) == 3
+    del task, held
+    gc.collect()
+    assert freed() is None  # a thread that waits holds nothing
+    deadline = time.monotonic() + 60
+    while threads._Helper.idle and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not threads._Helper.idle
+    threads.run_tasks(3, lambda *_: None)  # new ones
+
+
+def test_an_interrupted_call_leaves_nothing_to_later_ones(monkeypatch):
+    """One thread is still at work when its call has been given up; no later call may take its end for its own."""
+    monkeypatch.setattr(threads, "thread_count", lambda: 2)
+    late, begun = threading.Event(), threading.Event()
+    given_up = queue.SimpleQueue
+    count = 0
+
+    class Interrupted:
+        def __init__(self):
+            self.own = given_up()
+            self.put = self.own.put
+
+        def get(self, *arguments, **options):
+            raise KeyboardInterrupt
+
+    def task(index, _):
+        if index == 0:
+            assert begun.wait(60)
+        else:
+            begun.set()
+            assert late.wait(60)
+
+    threads.run_tasks(2, lambda *_: None)  # so that one is idle
+    monkeypatch.setattr(threads.queue, "SimpleQueue", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        threads.run_tasks(2, task)
+    monkeypatch.setattr(threads.queue, "SimpleQueue", given_up)
+    late.set()
+    for _ in range(50):
+        done = []
+        threads.run_tasks(2, lambda index, _, done=done: (time.sleep(0.001), done.append(index)))
+        count += len(done)
+    assert count == 100
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch):
+    monkeypatch.setattr(threads, "thread_count", lambda: 2)
+    threads.run_tasks(2, lambda *_: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        done = []
+        threads.run_tasks(2, lambda index, _: done.append(index))
+        os._exit(sorted(done) != [0, 1])
+    deadline, ended = time.monotonic() + 60, (0, 0)
+    while ended == (0, 0) and time.monotonic() < deadline:
+        ended = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+    assert ended == (child, 0)
 
 
 def test_no_task_begins_after_an_error(monkeypatch):

@@ -4,6 +4,9 @@ The kernels release the GIL, so plain threads do; compared with Numba's own `pra
 times faster, needs no OpenMP runtime (which does not survive a fork), balances the load when other processes
 use the cores, and lets Ctrl-C in between tasks. A task costs ~10 us, so make it do at least a million pairs.
 
+A thread that has done its part waits `KEPT_SECONDS` for another: to start one costs as much as a pass over the pairs of
+a thousand rows.
+
 Threads: the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS where it is set, else the cores that this
 process may run on.
 
@@ -19,17 +22,57 @@ import contextlib
 import functools
 import itertools
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import ClassVar
 
 __all__ = ["rows_of_a_task", "run_tasks", "share", "thread_count"]
 
 TASK_ELEMENTS = 1 << 20
 VARIABLE = "OMP_NUM_THREADS"
+KEPT_SECONDS = 10.0
 _SHARE: ContextVar[int] = ContextVar("share", default=0)
+
+
+class _Helper:
+    """A thread that does what it is given, one thing after another."""
+
+    idle: ClassVar[list[_Helper]] = []  # append, pop and remove of a list are atomic
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[tuple[Callable[[], None], Callable[[None], None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="mgclust-kernels", daemon=True).start()
+
+    @classmethod
+    def begin(cls, work: Callable[[], None], done: Callable[[None], None]) -> None:
+        """Let an idle one, or a new one, do this and tell when it is done; `work` raises nothing."""
+        try:
+            helper = cls.idle.pop()
+        except IndexError:
+            helper = cls()
+        helper._given.put((work, done))
+
+    def _work(self) -> None:
+        while True:
+            try:
+                work, done = self._given.get(timeout=KEPT_SECONDS)
+            except queue.Empty:
+                try:
+                    self.idle.remove(self)
+                except ValueError:  # it has just been taken, and what it has to do is on its way
+                    continue
+                return
+            work()
+            del work  # and the arrays
+            self.idle.append(self)
+            done(None)
+
+
+os.register_at_fork(after_in_child=_Helper.idle.clear)  # a child has no thread but the one that forked
 
 
 def thread_count() -> int:
@@ -111,11 +154,11 @@ def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = N
         except BaseException as error:
             failures.append(error)
 
-    others = [threading.Thread(target=work, args=(t,), daemon=True) for t in range(1, threads)]
-    for other in others:
-        other.start()
+    done: queue.SimpleQueue[None] = queue.SimpleQueue()  # of this call: one that is interrupted does not wait for all
+    for number in range(1, threads):
+        _Helper.begin(functools.partial(work, number), done.put)
     work(0)
-    for other in others:
-        other.join()
+    for _ in range(1, threads):
+        done.get()
     if failures:
         raise failures[0]
