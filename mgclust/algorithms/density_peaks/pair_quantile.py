@@ -1,8 +1,8 @@
 """The exact quantile of all pairwise distances, without storing or sorting them.
 
 Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers that are not negative sort like the
-integers that their bits are, so this is integer work: histograms of 2^20 bins within a bracket, a bin being some
-power of two of neighbouring representable values.
+integers that their bits are, so this is integer work: histograms of at most 2^20 bins within a bracket, a bin being
+some power of two of neighbouring representable values.
 
 1. A sample of 2048 rows brackets the value; of 1024 (or half of the rows) where the next steps are short: each pair of
    the first sample costs as much as some twenty that lie outside a bracket. With p_i the share of the sample within s
@@ -14,8 +14,9 @@ power of two of neighbouring representable values.
    that lie within the bracket each costs several times as much as of the others. Of a million rows and more in few
    dimensions, too, by a tree: the pairs within a bracket that did not narrow with n would grow with its square.
 3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
-   becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. A bracket
-   that missed never decides: the side where the rank lies replaces it.
+   becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. Where they
+   cannot be, each pass takes as many bits of the value as the others: as few passes, on few bins. A bracket that
+   missed never decides: the side where the rank lies replaces it.
 
 How the last step counts is its caller's to say: all pairs, or a tree.
 """
@@ -51,7 +52,10 @@ BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 1024, 2048, 32768, 131072
 MOST_BRACKETED = 1 << 14  # rows whose pairs are all counted: of more, the narrower bracket of a larger sample pays
 LEAST_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
-BINS = 1 << 20
+DIGITS = 20  # binary, of a value, that a pass finds at most
+BINS = 1 << DIGITS
+SAMPLE_BINS = 1 << 16  # of a sample's bracket: 0.8% of a value in the first, far less than what its rows leave open
+BLOCK = 1 << 10  # bins whose sum is formed first
 COARSE_DIGITS = 8  # binary
 STANDARD_ERRORS = 4.0
 
@@ -88,23 +92,32 @@ class Sample:
 class Histogram:
     """Pairs below a bracket and in its bins, which begin at `first` and are ``2**shift`` values wide.
 
-    The counts stay on the device: a million of them would take longer to fetch than many a pass takes.
+    The counts stay on the device: a million of them would take longer to fetch than many a pass takes. The host gets
+    the sums of blocks of bins.
     """
 
-    def __init__(self, xp: Any, counts: Array, first: int, shift: int) -> None:
-        self._xp = xp
-        self._below_end = xp.cumsum(counts)  # pairs below the end of the bracket's outside, of bin 0, of bin 1, ...
+    def __init__(self, kernels: Any, counts: Array, first: int, shift: int) -> None:
+        self._to_host = kernels.memory.to_host
+        bins = counts[1:]
+        self._blocks = bins.reshape(-1, min(len(bins), BLOCK))
+        below = self._to_host(kernels.xp.concatenate([counts[:1], self._blocks.sum(axis=1)]))
+        self._below_end = np.cumsum(below)  # pairs below the end of the bracket's outside, of block 0, of block 1, ...
         self.first = first
         self.shift = shift
         self.below, self.total = (int(count) for count in self._below_end[[0, -1]])
 
     def bins_of(self, ranks: list[int]) -> list[int | None]:
         """First value of the bin that holds each rank (from 1), or None if the bracket missed it."""
-        at = self._xp.searchsorted(self._below_end, self._xp.asarray(ranks)).tolist()
+        blocks = np.searchsorted(self._below_end, ranks) - 1
         return [
-            self.first + ((index - 1) << self.shift) if self.below < rank <= self.total else None
-            for index, rank in zip(at, ranks, strict=True)
+            self._bin_of(rank, block) if self.below < rank <= self.total else None
+            for rank, block in zip(ranks, blocks.tolist(), strict=True)
         ]
+
+    def _bin_of(self, rank: int, block: int) -> int:
+        below_end = np.cumsum(self._to_host(self._blocks[block]))
+        index = int(np.searchsorted(below_end, rank - self._below_end[block]))
+        return self.first + ((block * self._blocks.shape[1] + index) << self.shift)
 
 
 Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below, pairs in each bin; on the device
@@ -193,8 +206,8 @@ def _narrow(
     """The bracket that a (larger) sample gives, from a histogram within the bracket of the one before."""
     kernels, m = context.kernels, x.shape[0]
     first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
-    shift = _shift(first, stop)
-    histogram = Histogram(kernels.xp, count(first, shift, _bins(first, stop, shift)), first, shift)
+    shift = _shift(first, stop, SAMPLE_BINS)
+    histogram = Histogram(kernels, count(first, shift, _bins(first, stop, shift)), first, shift)
 
     def quantiles(*shares: float) -> list[int]:
         sample_pairs = m * (m - 1) // 2
@@ -227,7 +240,7 @@ def sample_quantiles(context: Context, x: Array, norm: str, fractions: Sequence[
     shift = np.finfo(dtype).nmant - COARSE_DIGITS
     counts = kernels.xp.zeros(1 + (1 << (8 * dtype.itemsize - 1 - shift)), dtype="int64")
     kernels.pairs.pair_histogram(x, x, norm=norm, diagonal=True, low=1, shift=shift, out=counts)
-    histogram = Histogram(kernels.xp, counts, 1, shift)
+    histogram = Histogram(kernels, counts, 1, shift)
     ranks = [pair_rank(len(x), fraction) for fraction in fractions]
     different = ranks[0] <= histogram.below
     if different:
@@ -243,8 +256,8 @@ def smallest_positive(context: Context, measure: Metric, count: Count, seed: int
     s = context.kernels.pairs.reduced_distances(x, x, norm=measure.norm)
     high = float(context.kernels.xp.where(s > 0, s, np.inf).min())
     first, stop = 1, max(_bits(high, dtype), 2)
-    shift = _shift(first, stop)
-    histogram = Histogram(context.kernels.xp, count(first, shift, _bins(first, stop, shift)), first, shift)
+    shift = _shift(first, stop, BINS)
+    histogram = Histogram(context.kernels, count(first, shift, _bins(first, stop, shift)), first, shift)
     equal = histogram.below
     if histogram.total == equal:
         return (high if np.isfinite(high) else 0.0), equal
@@ -264,9 +277,10 @@ def _refine(context: Context, count: Count, rank: int, bracket: Sample, dtype: n
     first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0
     while True:
-        shift = _shift(first, stop)
+        left = -(-_digits(first, stop) // DIGITS)  # passes, this one included
+        shift = _shift(first, stop, 1 << -(-_digits(first, stop) // max(left, 1)))
         bins = _bins(first, stop, shift)
-        histogram = Histogram(context.kernels.xp, count(first, shift, bins), first, shift)
+        histogram = Histogram(context.kernels, count(first, shift, bins), first, shift)
         passes += 1
         (bin_found,) = histogram.bins_of([rank])
         if bin_found is not None:
@@ -279,13 +293,20 @@ def _refine(context: Context, count: Count, rank: int, bracket: Sample, dtype: n
             first, stop = first + (bins << shift), _bits(np.inf, dtype)
 
 
-def _shift(first: int, stop: int) -> int:
-    """The narrowest bins, as a power of two of representable values, that cover the bracket."""
-    return max(0, (-(-(stop - first) // BINS) - 1).bit_length())
+def _digits(first: int, stop: int) -> int:
+    """Binary digits that tell the values of a bracket apart."""
+    return (stop - first - 1).bit_length()
+
+
+def _shift(first: int, stop: int, most: int) -> int:
+    """The narrowest bins, as a power of two of representable values, of which at most so many cover the bracket."""
+    return max(0, (-(-(stop - first) // most) - 1).bit_length())
 
 
 def _bins(first: int, stop: int, shift: int) -> int:
-    return max(1, -(-(stop - first) >> shift))
+    """Bins that cover the bracket, in whole blocks."""
+    bins = max(1, -(-(stop - first) >> shift))
+    return bins if bins <= BLOCK else -(-bins // BLOCK) * BLOCK
 
 
 def _bits(value: float, dtype: np.dtype) -> int:
