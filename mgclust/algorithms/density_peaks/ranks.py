@@ -250,8 +250,13 @@ def _on_a_line(context: Context) -> bool:
     far = xp.abs(x - xp.median(x, axis=0)).max(axis=1)
     x = x[xp.argsort(far)[: -(-9 * len(numbers) // 10)]]
     x = x - x.mean(axis=0)
-    spread = np.linalg.eigvalsh(context.kernels.memory.to_host(x.T @ x if d < len(x) else x @ x.T))
-    return len(x) > 2 and bool(spread[-2] <= LINE_SPREAD * spread[-1])
+    products = context.kernels.memory.to_host(x.T @ x if d < len(x) else x @ x.T)
+    # In a line, the largest eigenvalue is nearly the sum of all, the trace, and nearly the root of the sum of squares.
+    most = (1 + LINE_SPREAD * len(products)) ** 2
+    if len(x) <= 2 or np.trace(products) ** 2 > most * np.square(products).sum() * (1 + 1e-6):
+        return False
+    spread = np.linalg.eigvalsh(products)
+    return bool(spread[-2] <= LINE_SPREAD * spread[-1])
 
 
 def _fraction(given: float | None, state: DensityState) -> float:

@@ -112,7 +112,7 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
     by_density = np.argsort(-rho, kind="stable")
     place = np.empty(m, np.int32)
     place[by_density] = np.arange(m, dtype=np.int32)
-    joined = place[columns]  # by place from here on
+    joined = place.take(columns)  # by place from here on
     up = np.empty(m, np.int32)
     up[place] = np.minimum(joined.min(axis=0), place)
     while True:
@@ -124,16 +124,17 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
     number = np.empty(m, np.int32)
     number[peaks] = np.arange(len(peaks))
     basin = number[up]
-    peak, other = basin[place], basin[joined]
+    peak, other = basin[place], basin.take(joined)
     differs = np.flatnonzero(other != peak)
     row = differs % m
     one, other = peak[row], other.reshape(-1)[differs]
-    key = np.minimum(one, other) * np.int64(len(peaks)) + np.maximum(one, other)
-    keys, which = np.unique(key, return_inverse=True)
-    border = np.full(len(keys), m)  # the densest of each pair
-    np.minimum.at(border, which, np.maximum(place[row], joined.reshape(-1)[differs]))
-    edges = np.bincount(which, minlength=len(keys))
-    a, b = keys // len(peaks), keys % len(peaks)
+    low = np.maximum(place[row], joined.reshape(-1)[differs])
+    edge = (np.minimum(one, other) * np.int64(len(peaks)) + np.maximum(one, other)) * m + low
+    edge.sort()  # pair by pair, of each the densest first
+    pair = edge // m
+    begin = np.flatnonzero(np.diff(pair, prepend=-1))
+    edges = np.diff(begin, append=len(pair))
+    (a, b), border = np.divmod(pair[begin], len(peaks)), edge[begin] % m
     parent, members = list(range(len(peaks))), [[at] for at in range(len(peaks))]
     into, saddle, apart = np.full(len(peaks), -1), np.zeros(len(peaks)), np.zeros(len(peaks))
     size = np.bincount(peak, minlength=len(peaks)).tolist()
@@ -158,6 +159,8 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
         saddle[goes] = rho[by_density[low]]
         size[stays] += size[goes]
         members[stays] += members[goes]
+        if len(members[stays]) == len(peaks):
+            break
     alone = into < 0
     apart[alone] = np.array(size)[alone]
     rows = by_density[peaks]

@@ -14,6 +14,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, Boxes, build
+from mgclust.kernels.pairs.cpu_loops import MOST_EXPECTED
 from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
@@ -47,7 +48,7 @@ __all__ = [
 
 Array = Any
 LEAST_COLUMNS = 512
-LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built, by a quarter of the length of lists fewer
+LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built, by a quarter of the length of long lists fewer
 TRIED_ROWS = 64
 NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as ten panels cost the all-pairs loops
 TASK_ROWS = 1024
@@ -68,7 +69,8 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors:
     neighbors : int
     """
     (m, d), k = x.shape, len(y)
-    if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k * max(1, neighbors // 4) < LEAST_PAIRS:
+    work = m * k * (neighbors // 4 if neighbors > MOST_EXPECTED else 1)
+    if d > MOST_FEATURES or k < LEAST_COLUMNS or work < LEAST_PAIRS:
         return None
     columns = np.ascontiguousarray(y)
     boxes = build(columns, halved(columns), np)

@@ -54,8 +54,10 @@ from mgclust.kernels.toolkit.simd import (
     values_below,
     values_differ,
 )
+from mgclust.kernels.toolkit.simd_steps import lesser
 
 __all__ = [
+    "MOST_EXPECTED",
     "ROWS",
     "SUM_TILE",
     "border",
@@ -72,6 +74,8 @@ __all__ = [
 SUM_TILE = 512
 ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64 * 32 reals
 FULL = (1 << WIDTH) - 1
+CHEAP = 16  # features of which distances are looked at twice
+MOST_EXPECTED, LEAST_EXPECTED = 23, 4  # neighbours, of WIDTH lanes; panels
 
 
 @compiled
@@ -157,6 +161,18 @@ def keep_nearer(s: Any, i: int, valid: int, number: int, own: int, near: Any, ne
                 q -= 1
             near[i, q] = value
             near_index[i, q] = number + lane
+
+
+@inlined
+def expect(s: Any, i: int, near: Any) -> None:
+    """Let row i's empty list wait for what is at most as far as its length and one of the lanes: one may be itself."""
+    far = near.dtype.type(-1)
+    for lane in range(WIDTH):
+        value = element(s, lane)
+        if value > far and lanes_of(values_below(s, value)) <= near.shape[1]:
+            far = value
+    for q in range(near.shape[1]):
+        near[i, q] = np.nextafter(far, near.dtype.type(np.inf))
 
 
 @inlined
@@ -270,10 +286,31 @@ def neighbors(
 ) -> None:
     """Insert the nearest columns into sorted lists, for rows start..stop-1; column 0 has this number.
 
-    A row leaves out the column of the number given for it.
+    A row leaves out the column of the number given for it. Where distances are cheap, the least of each lane of all
+    panels come first: the list would otherwise take and lose again several times as many columns as it holds.
     """
+    count = (columns + WIDTH - 1) // WIDTH
+    infinite = near.dtype.type(np.inf)
+    expects = d <= CHEAP and near.shape[1] <= MOST_EXPECTED and count >= LEAST_EXPECTED
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
+        if expects:
+            for i in range(begin, end, 4):
+                m0 = splat(infinite)
+                m1 = m0
+                m2 = m0
+                m3 = m0
+                for p in range(count):
+                    s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+                    m0, m1, m2, m3 = lesser(m0, s0), lesser(m1, s1), lesser(m2, s2), lesser(m3, s3)
+                if near[i, 0] == infinite:
+                    expect(m0, i, near)
+                if i + 1 < end and near[i + 1, 0] == infinite:
+                    expect(m1, i + 1, near)
+                if i + 2 < end and near[i + 2, 0] == infinite:
+                    expect(m2, i + 2, near)
+                if i + 3 < end and near[i + 3, 0] == infinite:
+                    expect(m3, i + 3, near)
         for p in range((columns + WIDTH - 1) // WIDTH):
             valid, j = valid_lanes(p, columns), number + p * WIDTH
             for i in range(begin, end, 4):
