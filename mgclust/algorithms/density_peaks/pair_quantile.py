@@ -4,8 +4,8 @@ Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers 
 integers that their bits are, so this is integer work: histograms of at most 2^20 bins within a bracket, a bin being
 some power of two of neighbouring representable values.
 
-1. A sample of 2048 rows brackets the value; of 1024 (or half of the rows) where the next steps are short: each pair of
-   the first sample costs as much as some twenty that lie outside a bracket. With p_i the share of the sample within s
+1. A sample of 2048 rows brackets the value; of 256 and then 1024 (or half of the rows) where the next steps are short:
+   each pair of the first sample costs as much as some twenty that lie outside a bracket. With p_i the share of the sample within s
    of row i, the standard error of the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic); the bracket spans
    four of these to each side.
 2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
@@ -48,7 +48,7 @@ __all__ = [
 
 Array = Any
 
-BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 1024, 2048, 32768, 131072
+FEW_ROWS, BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 256, 1024, 2048, 32768, 131072
 MOST_BRACKETED = 1 << 14  # rows whose pairs are all counted: of more, the narrower bracket of a larger sample pays
 LEAST_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
@@ -125,16 +125,16 @@ Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below,
 
 def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = False) -> list[int]:
     """Rows of the samples, ascending."""
-    first, eighth = min(n, FIRST_ROWS), n // 8
-    if exact and n > BRACKETING_ROWS and (near_linear or n <= MOST_BRACKETED):
-        first = min(n // 2, BRACKETING_ROWS)
+    eighth, firsts = n // 8, {min(n, FIRST_ROWS)}
+    if exact and n >= 2 * FEW_ROWS and (near_linear or n <= MOST_BRACKETED):
+        firsts = {FEW_ROWS, min(n if n <= BRACKETING_ROWS else n // 2, BRACKETING_ROWS)}
     second = min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
     if not exact:
-        return sorted({first, second})
+        return sorted({*firsts, second})
     if near_linear:
         second = min(n, max(FIRST_ROWS, min(second, eighth)))
-        return sorted({first, second, *([eighth] if eighth >= LEAST_TREE_SAMPLE else [])})
-    return sorted({first, second, max(second, min(eighth, THIRD_ROWS))})
+        return sorted({*firsts, second, *([eighth] if eighth >= LEAST_TREE_SAMPLE else [])})
+    return sorted({*firsts, second, max(second, min(eighth, THIRD_ROWS))})
 
 
 def pair_rank(n: int, fraction: float) -> int:

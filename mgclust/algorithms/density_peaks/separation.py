@@ -147,9 +147,11 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
 
     order = np.argsort(border, kind="stable")
     for first, second, low in zip(a[order].tolist(), b[order].tolist(), border[order].tolist(), strict=True):
-        stays, goes = sorted((root(first), root(second)))
+        stays, goes = root(first), root(second)
         if stays == goes:
             continue
+        if goes < stays:
+            stays, goes = goes, stays
         if k >= MOST_NEIGHBORS and size[goes] >= NECK_SIZE * k:
             inside = np.zeros(len(peaks), bool)
             inside[members[goes]] = True

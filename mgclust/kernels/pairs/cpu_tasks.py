@@ -46,7 +46,9 @@ def batch_columns(x: Array) -> int:
 
 def by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None]) -> None:
     """Call ``body(start, stop, thread)`` until all rows are done, a task's worth of pairs at a time."""
-    rows = max(-(-m // (4 * thread_count())), LEAST_TASK // (columns * d))
+    rows = LEAST_TASK // (columns * d)
+    if rows < m:
+        rows = max(-(-m // (4 * thread_count())), rows)
     rows = max(8, -(-min(rows, TASK_PAIRS // columns) // 4) * 4)
     run_tasks(-(-m // rows), lambda index, thread: body(index * rows, min((index + 1) * rows, m), thread))
 
@@ -61,8 +63,9 @@ def empty_panels(columns: int, x: Array) -> Array:
 
 def pack(y: Array, panels: Array) -> None:
     """Fill panels with all columns of y."""
-    count = -(-y.shape[0] // WIDTH)
-    step = max(64, -(-count // thread_count()))
+    count, step = -(-y.shape[0] // WIDTH), 64
+    if step < count:
+        step = max(step, -(-count // thread_count()))
     run_tasks(-(-count // step), lambda t, _: pairs.pack(y, 0, panels, t * step, min((t + 1) * step, count)))
 
 

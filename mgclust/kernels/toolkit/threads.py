@@ -139,7 +139,7 @@ def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = N
     most : int, optional
         Threads at most; `thread_count` by default.
     """
-    threads = min(thread_count() if most is None else most, count)
+    threads = min(thread_count() if most is None and count > 1 else most or 1, count)
     if threads <= 1:
         for index in range(count):
             task(index, 0)
