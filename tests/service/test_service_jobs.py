@@ -29,6 +29,7 @@ from mgclust.service.removal import InUse, sweep
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from mgclust.service.sources import find_uploads
+from support.time_of_day import set_time
 from support.waiting import wait_for
 
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
@@ -150,7 +151,7 @@ def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monke
     jobs.claim()
     for step in (3600.0, -3600.0, -3600.0, 3600.0) * 3:
         now = time.time() + step
-        monkeypatch.setattr(jobs_module.time, "time", lambda now=now: now)
+        set_time(monkeypatch, lambda now=now: now)
         clock.now += 40.0
         assert jobs.requeue_lost(10) == []
         clock.pass_(4, lambda: jobs.requeue_lost(10))
@@ -710,7 +711,7 @@ def test_shares_of_slots(jobs):
 def test_what_was_used_long_ago(jobs, engine, monkeypatch):
     """After an hour it counts half: a user of yesterday waits no longer than one of today."""
     now = 1e9
-    monkeypatch.setattr(jobs_module.time, "time", lambda: now)
+    set_time(monkeypatch, lambda: now)
     ids = []
     for caller, seconds in ((ANN, 36_000.0), (BOB, 60.0)):
         submit(jobs, caller)
@@ -775,7 +776,7 @@ def test_order_of_claims(tmp_path_factory, steps):
     jobs = Attempts(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True))
     now, waiting, running, used = 1e9, [], [], dict.fromkeys(("ann", "bob", "root"), 0.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs_module.time, "time", lambda: now)
+        set_time(patch, lambda: now)
         for step, who, priority, seconds in steps:
             now += 1e-3
             if step == "submit":

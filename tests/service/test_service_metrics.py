@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
 from mgclust.service import access, metrics
-from mgclust.service import jobs as jobs_module
 from mgclust.service.access import Caller
 from mgclust.service.attempts import Attempts
 from mgclust.service.audit import Audit
@@ -17,6 +16,7 @@ from mgclust.service.jobs import NewJob, job_id
 from mgclust.service.metrics import Metrics
 from mgclust.service.models import Upload, migrate, open_database, writing
 from mgclust.service.settings import Settings
+from support.time_of_day import set_time
 
 ANN = Caller("ann", "user")
 
@@ -48,7 +48,7 @@ def submit(jobs):
 def test_figures(service, monkeypatch):
     engine, settings, jobs, audit = service
     now = time.time()
-    monkeypatch.setattr(jobs_module.time, "time", lambda: now)
+    set_time(monkeypatch, lambda: now)
     for _ in range(3):
         submit(jobs)
     for state in ("again", "done"):
