@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-ROUNDS, REPEATS, SECONDS = 4, 12, 0.3
+ROUNDS, REPEATS, SECONDS = 3, 12, 0.3
 MOST_NUMBERS = 1 << 23  # of a set
 WANTED = 1.5
 HERE = Path(__file__).resolve().parents[2]

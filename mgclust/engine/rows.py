@@ -325,7 +325,8 @@ class Rows:
             self.rounded = any_true(narrow != rows)
         if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen:
             self._seen = any_true(narrow != 0)
-            self.vanished = 0.0 if self._seen else max(self.vanished, float(abs(rows).max(initial=0.0)))
+            # Without `initial=`, which arrays of CuPy do not take.
+            self.vanished = 0.0 if self._seen or not rows.size else max(self.vanished, float(abs(rows).max()))
         return narrow
 
     def _largest_finite(self, start: int, stop: int) -> float:
