@@ -337,7 +337,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         """Find the clusters of new rows: each takes the label of the nearest fitted row that is denser, or a centre.
 
         The density of a new row is what it would be if it was added to the fitted rows, which keep theirs. A row that
-        is equal to a fitted one takes its label.
+        is equal to a fitted one takes its label. Where sparser rows separate the clusters
+        (``dc_choice_["separated"]``), each row takes the label of its nearest fitted row.
 
         Parameters
         ----------
@@ -366,6 +367,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "rho": self.rho_,
             "labels": self.labels_,
             "centers": self.cluster_centers_indices_,
+            "separated": bool((self.dc_choice_ or {}).get("separated")),
         }
         need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None, adaptive=adaptive)
         spec = RunSpec(

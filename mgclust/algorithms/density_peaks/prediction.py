@@ -4,6 +4,9 @@ The density of a new row is what it would be if the row was added to those that 
 count whatever their density: a row that is denser than the centre of its cluster would be the centre in its place, and
 its nearest denser row belongs to another cluster. A row that is equal to fitted ones takes the label of the first.
 
+Where sparser rows separate the clusters, links to denser rows would jump over these: each row takes the label of its
+nearest fitted row.
+
 Where neighbourhoods follow the data, a new row has as many neighbours as its nearest fitted row.
 
 Each rank answers for some of the new rows, past which the fitted rows of all ranks stream: two passes, the same bits on
@@ -42,14 +45,17 @@ def predict_labels(
     rho: np.ndarray,
     labels: np.ndarray,
     centers: np.ndarray,
+    separated: bool = False,
     weights: np.ndarray | None = None,
 ) -> None:
     """Run on every rank; it delivers "labels". k is 0 and dc any number where the density needs none.
 
+    separated: sparser rows separate the clusters.
     dim, fitted_k: intrinsic dimension and each fitted row's number of neighbours, where these follow the data.
     weights: of the fitted rows of this rank.
     """
     measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
+    at: dict[str, Any]
     gaussian = density == "gaussian"
     with context.stage("prepare"):
         x = prepare_beside(context, measure, prepare_rows(context, measure, gaussian=gaussian), gaussian=gaussian)
@@ -60,13 +66,22 @@ def predict_labels(
     def nearest() -> tuple[Array, Array]:
         return xp.full(len(x), xp.inf, dtype=context.dtype), xp.full(len(x), -1, dtype="int64")
 
+    if separated:
+        with context.stage("delta"):
+            s, index = nearest()
+            for done, block in enumerate(context.comm.stream(context.rows)):
+                at = {"norm": measure.norm, "y_start": block.start}
+                kernels.pairs.nearest_column(x, block.x, **at, best=s, best_index=index)
+                context.progress((done + 1) / context.comm.stream_length())
+            context.deliver(labels=kernels.memory.to_device(labels)[index])
+        return
     with context.stage("rho"):
         s, equal = nearest()
         own, count = xp.zeros(len(x), dtype="float64"), xp.zeros(len(x), dtype="int64")
         near = xp.full((len(x), k), xp.inf, dtype=context.dtype)
         near_index = xp.full(near.shape, -1, dtype="int64")
         for done, block in enumerate(context.comm.stream(context.rows)):
-            at: dict[str, Any] = {"norm": measure.norm, "y_start": block.start}
+            at = {"norm": measure.norm, "y_start": block.start}
             kernels.pairs.nearest_column(x, block.x, **at, best=s, best_index=equal)
             if every_weight is not None:
                 _add_weighted(context, measure, x, block, every_weight, density, measure.reduced(dc), own)

@@ -170,7 +170,8 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
         return [
             f"These {model.n_clusters_} clusters are those that sparser rows separate, {found['ratio']:.3g} times as "
             f"clearly as another number; by rho * delta the centres do not stand out: {why}. Look at the clusters and "
-            f"the decision graph; where they do not fit, give n_clusters, or thresholds, or try {others}{test}."
+            "the decision graph; where they do not fit, give n_clusters, or thresholds (for clusters by denser rows, "
+            f"others of that number, too), or try {others}{test}."
         ]
     return [
         f"the centres do not stand out: {why}. Look at the decision graph; give n_clusters, or thresholds, or try "

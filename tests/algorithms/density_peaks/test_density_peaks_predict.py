@@ -6,6 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_circles
+from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import KNeighborsClassifier
 
 from mgclust import DensityPeaks, load_result
 from mgclust.algorithms import base
@@ -105,3 +108,21 @@ def test_what_is_refused(tmp_path):
     model.result_.save(tmp_path / "out")
     with pytest.raises(InputError, match="predict needs the rows that were fitted"):
         DensityPeaks.from_result(load_result(tmp_path / "out")).predict(X)
+
+
+@pytest.mark.filterwarnings("ignore::mgclust.ClusteringWarning")
+@pytest.mark.parametrize("size", [1, 3])
+def test_of_separated_clusters_new_rows_follow_the_nearest(size, ranks, monkeypatch):
+    """Links to denser rows jump over the sparser rows that separate two rings."""
+    X, _ = make_circles(900, noise=0.05, factor=0.5, random_state=0)
+    new, truth = make_circles(900, noise=0.05, factor=0.5, random_state=100)
+    for module in (base, estimator):
+        monkeypatch.setattr(module, "connect", lambda **_: ranks(size))
+    model = DensityPeaks(device="cpu").fit(X)
+    assert model.dc_choice_["separated"] and model.n_clusters_ == 2
+    nearest = KNeighborsClassifier(1).fit(X.astype("float32"), model.labels_).predict(new.astype("float32"))
+    found = model.predict(new)
+    np.testing.assert_array_equal(found, nearest)
+    assert adjusted_rand_score(truth, found) == 1.0
+    by_links = model.select_centers(2).predict(new)
+    assert model.dc_choice_["separated"] is None and (by_links != found).any()
