@@ -2,6 +2,8 @@
 
 import gzip
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -364,3 +366,12 @@ def test_a_file_that_changes(tmp_path):
     (tmp_path / "g.txt").write_text("0 1\n1 2\n2 3\n")
     with pytest.raises(InputError, match="changed since it was opened"):
         graph.read(0, 2)
+
+
+def test_a_model_that_lives_to_the_end_leaves_no_file_open():
+    """Not at the module's level of a script, whose names go before all others."""
+    script = "from mgclust import FastNewman; from mgclust.data import samples\n"
+    script += "def fitted(): return FastNewman(client=None, device='cpu').fit(samples.load('lesmis'))\nmodel = fitted()"
+    options = ["-W", "always::ResourceWarning", "-c", script]
+    done = subprocess.run([sys.executable, *options], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

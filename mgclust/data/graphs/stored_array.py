@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 import zipfile
 from dataclasses import replace
 from typing import IO, Any
@@ -116,6 +117,8 @@ class StoredArray:
                 self._stream.skip_to(position)
                 fill(self._stream.file, out, self.location)
                 self._stream.position += out.nbytes
+                if self._stream.position == self._layout.nbytes:
+                    self._close()
             except BaseException:
                 self._close()
                 raise
@@ -139,6 +142,7 @@ class _Stream:
     def __init__(self, location: Location, member: str | None, offset: int) -> None:
         self.position = 0
         self._stack = contextlib.ExitStack()
+        self._close = weakref.finalize(self, self._stack.close)
         try:
             self.file: Any = self._stack.enter_context(location.open())
             if member is not None:
@@ -156,7 +160,7 @@ class _Stream:
 
     def close(self) -> None:
         """Close all that is open."""
-        self._stack.close()
+        self._close()
 
     def _skip(self, count: int) -> None:
         while count > 0:
