@@ -72,7 +72,8 @@ class _Helper:
             done(None)
 
 
-os.register_at_fork(after_in_child=_Helper.idle.clear)  # a child has no thread but the one that forked
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Helper.idle.clear)  # a child has no thread but the one that forked
 
 
 def thread_count() -> int:
