@@ -120,12 +120,12 @@ def test_an_interrupted_call_leaves_nothing_to_later_ones(monkeypatch):
     """One thread is still at work when its call has been given up; no later call may take its end for its own."""
     monkeypatch.setattr(threads, "thread_count", lambda: 2)
     late, begun = threading.Event(), threading.Event()
-    given_up = queue.SimpleQueue
+    usual = queue.SimpleQueue
     count = 0
 
     class Interrupted:
         def __init__(self):
-            self.own = given_up()
+            self.own = usual()
             self.put = self.own.put
 
         def get(self, *arguments, **options):
@@ -142,7 +142,7 @@ def test_an_interrupted_call_leaves_nothing_to_later_ones(monkeypatch):
     monkeypatch.setattr(threads.queue, "SimpleQueue", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         threads.run_tasks(2, task)
-    monkeypatch.setattr(threads.queue, "SimpleQueue", given_up)
+    monkeypatch.setattr(threads.queue, "SimpleQueue", usual)
     late.set()
     for _ in range(50):
         done = []

@@ -311,7 +311,7 @@ def neighbors(
                     expect(m2, i + 2, near)
                 if i + 3 < end and near[i + 3, 0] == infinite:
                     expect(m3, i + 3, near)
-        for p in range((columns + WIDTH - 1) // WIDTH):
+        for p in range(count):
             valid, j = valid_lanes(p, columns), number + p * WIDTH
             for i in range(begin, end, 4):
                 s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)

@@ -140,7 +140,7 @@ def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = N
     most : int, optional
         Threads at most; `thread_count` by default.
     """
-    threads = min(thread_count() if most is None and count > 1 else most or 1, count)
+    threads = min(most or thread_count(), count) if count > 1 else count
     if threads <= 1:
         for index in range(count):
             task(index, 0)
