@@ -118,6 +118,7 @@ def passes_timed(
         Also the kernel alone, and the sum over blocks and ranks alone.
     """
     from mgclust.algorithms.common.preparation import prepare_rows
+    from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
     from mgclust.algorithms.fuzzy_c_means.ranks import Fit, iterate
     from mgclust.algorithms.fuzzy_c_means.settling import Settling
     from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
@@ -131,9 +132,9 @@ def passes_timed(
     with context.stage("prepare"):
         origin = prepare_rows(context, METRICS["euclidean"]).origin
     sums = WeightedSums(context, m, None)
-    times, fit = [], Fit(start - origin)
+    times, fit = [], Fit(Prototypes(start - origin))
     for _ in range(repeat + 1):
-        fit = Fit(start - origin)
+        fit = Fit(Prototypes(start - origin))
         context.comm.barrier()
         kernels.memory.synchronize()
         began = time.perf_counter()

@@ -1,10 +1,12 @@
-"""Tests of whether all elements of a mask are true, or any."""
+"""Whether all elements of a mask are true, or any, and how many."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["all_true", "any_true"]
+import numpy as np
+
+__all__ = ["all_true", "any_true", "count_true"]
 
 Array = Any
 
@@ -20,3 +22,9 @@ def all_true(mask: Array) -> bool:
 def any_true(mask: Array) -> bool:
     """Return whether an element is true."""
     return bool(mask.size) and bool(mask.view("uint8").max())
+
+
+def count_true(mask: Array) -> int:
+    """Return how many elements are true."""
+    # CuPy ships a sum of 64-bit integers; for one of a mask, or `count_nonzero`, it compiles two kernels as above.
+    return int(np.count_nonzero(mask)) if isinstance(mask, np.ndarray) else int(mask.astype("int64").sum())

@@ -22,6 +22,7 @@ from mgclust.errors import InsufficientMemoryError
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
 from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import Vectors
+from mgclust.kernels.masks import count_true
 
 if TYPE_CHECKING:
     from mgclust.algorithms.affinity_propagation.listed_rows import ListedRows
@@ -118,7 +119,7 @@ class ColumnRows(MessageRows):
         while len(rows):
             # At most twice as many columns at a time: with each, fewer may be needed.
             slack, most = float(messages.slack[rows].min()), max(FIRST_COLUMNS, len(messages.columns))
-            needed = int((~self._taken & (messages.a_column >= slack)).sum()) + 16
+            needed = count_true(~self._taken & (messages.a_column >= slack)) + 16
             self._take(min(most, needed))
             self._pass(rows, numbers, again=True)
             rows = rows[messages.undecided[rows] > 0]

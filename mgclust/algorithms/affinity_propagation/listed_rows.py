@@ -33,6 +33,7 @@ from mgclust.engine.spmd import Context
 from mgclust.errors import InsufficientMemoryError
 from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step, load_lists
 from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, PADDING, Vectors, padded
+from mgclust.kernels.masks import count_true
 
 __all__ = ["LIST_GROWTH", "ListedRows", "first_length"]
 
@@ -48,6 +49,7 @@ MOST_TIMES = 20  # that a row has asked, as far as they count
 WHOLE_AFTER = 2  # rounds of longer lists for one iteration
 INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
 LARGE = 1 << 30  # bytes of lists that have moved: what they leave is given back
+FEWEST_OWN = 1 << 25  # elements of lists whose memory and time are not worth few columns
 LOOKS = 8  # at what rows read, before lists become shorter: what one of them has seen in use stays
 SPARE = 2.0  # a list keeps so many times of what has been in use
 FEW_COLUMNS = 4  # active ones that are not worth a choice
@@ -76,7 +78,10 @@ class Pace:
     # Similarities that longer lists would take for each one of chosen columns, from which on these are chosen at once.
     choice_pace: float
     least_saved: int  # bytes: lists become shorter where that gives back more
-    most_own: float  # of the elements that there is room for: with more own ones, few columns take the lists' place
+    # With more own elements than such a share of what there is room for, or of all pairs, few columns take the lists'
+    # place.
+    most_own: float
+    most_share: float
 
 
 PACES = {
@@ -91,6 +96,7 @@ PACES = {
         choice_pace=4.0,
         least_saved=16 << 20,
         most_own=0.5,
+        most_share=math.inf,
     ),
     "cuda": Pace(
         long_list=4096,
@@ -103,6 +109,7 @@ PACES = {
         choice_pace=4.0,
         least_saved=1 << 29,
         most_own=0.2,
+        most_share=0.02,
     ),
 }
 
@@ -272,7 +279,7 @@ class ListedRows(MessageRows):
         if read > self._pace.read_far * m + own and self._chosen >= INTERVAL:
             self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
         self._drop_unused()
-        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._nearly_full(own))]), "max")[0]):
+        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._few_columns_pay(own))]), "max")[0]):
             return ColumnRows(self)
         if self._keep_lists:
             return self
@@ -283,9 +290,11 @@ class ListedRows(MessageRows):
         slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
         return self._dense() if slow_somewhere and not too_large else self
 
-    def _nearly_full(self, own: int) -> bool:
-        """Tell whether own elements, so many, will soon take more memory than there is."""
-        return own > self._pace.most_own * self._largest_room()
+    def _few_columns_pay(self, own: int) -> bool:
+        """Tell whether own elements, so many, will soon take more memory than there is, or more than few columns."""
+        pairs = len(self._rows) * self.messages.n
+        few_pay = own > FEWEST_OWN and own > self._pace.most_share * pairs
+        return few_pay or own > self._pace.most_own * self._largest_room()
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
         """See `MessageRows`."""
@@ -396,7 +405,7 @@ class ListedRows(MessageRows):
 
     def _active_from(self, least: float) -> int:
         """Number of columns that are taken where those with a(k) >= least are to be among them."""
-        return 16 + int(LIST_GROWTH * (self.messages.a_column >= least).sum())
+        return 16 + int(LIST_GROWTH * count_true(self.messages.a_column >= least))
 
     def _take_active(self, count: int, pairs: float) -> bool:
         """Make so many columns with the largest a(k) active, unless that takes more similarities than `pairs`."""

@@ -12,7 +12,7 @@ from mgclust.engine.rank import not_finite
 from mgclust.engine.rows import PIECE_NUMBERS, few_digits
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.masks import any_true
+from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 
 __all__ = [
@@ -232,7 +232,7 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
     for chunk in context.rows.chunks():
         bad = measure.undefined(chunk.x)
         if any_true(bad):
-            count += int(bad.sum())
+            count += count_true(bad)
             first = min(first, chunk.start + int(bad.argmax()))
     count = int(context.comm.all_reduce(np.array([count]), "sum")[0])
     first = int(context.comm.all_reduce(np.array([first]), "min")[0])

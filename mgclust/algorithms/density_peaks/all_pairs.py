@@ -21,7 +21,7 @@ from mgclust.algorithms.density_peaks.pair_quantile import (
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.masks import any_true
+from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import add_density, computed_tiles, density_of
 from mgclust.kernels.pairs.metrics import Metric
 from mgclust.kernels.pairs.neighbors import nearest_known
@@ -185,7 +185,7 @@ class AllPairs:
             )
         rho = context.comm.all_reduce(sums, "sum").astype("float64") / unit
         low = rho < n / (2 * unit) / UNIT_TOLERANCE
-        self._exactness["rho_recomputed_rows"] = int(low.sum())
+        self._exactness["rho_recomputed_rows"] = count_true(low)
         return self._recomputed(rho, low, norm, scale) if self._exactness["rho_recomputed_rows"] else rho
 
     def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
@@ -297,7 +297,7 @@ class AllPairs:
             known, where, certain = nearest_known(order, own_order, *neighbors, xp)
             best[certain], index[certain] = known[certain], where[certain]
             missing = ~certain
-            searched = context.comm.all_reduce(xp.asarray([int(missing.sum())]), "sum")
+            searched = context.comm.all_reduce(xp.asarray([count_true(missing)]), "sum")
             self._exactness.setdefault("delta_searched_rows", int(searched[0]))  # of the first densities
         for chunk, block in context.all_pairs():
             mine = self._own(chunk)

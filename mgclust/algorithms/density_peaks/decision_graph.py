@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.errors import InputError
-from mgclust.kernels.masks import all_true, any_true
+from mgclust.kernels.masks import all_true, any_true, count_true
 
 __all__ = [
     "FEW_ROWS",
@@ -87,12 +87,12 @@ def choose_centers(
     ranked = largest_gamma(xp, gamma, most)
     if n_clusters is not None:
         return ranked[:most]
-    return ranked[: automatic_count(np.array(gamma[xp.asarray(ranked)].tolist()), number_of_different(xp, delta))]
+    return ranked[: automatic_count(np.array(gamma[xp.asarray(ranked)].tolist()), number_of_different(delta))]
 
 
-def number_of_different(xp: Any, delta: Array) -> int:
+def number_of_different(delta: Array) -> int:
     """Number of different rows: of equal rows all but the first have one at distance 0, of one kind all have."""
-    return max(1, int(xp.count_nonzero(delta)))
+    return max(1, count_true(delta != 0))
 
 
 def largest_gamma(xp: Any, gamma: Array, most: int) -> np.ndarray:

@@ -79,7 +79,7 @@ def restore(model: DensityPeaks, result: Result) -> None:
     """
     arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
     model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
-    model._different_rows = number_of_different(np, model.delta_)
+    model._different_rows = number_of_different(model.delta_)
     model._lone_rows = int((model.rho_ == 0).sum())
     model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
     model.exactness_ = result.diagnostics.get("exactness", {})

@@ -148,7 +148,7 @@ def choose_fraction(
         gamma = rho * delta
         drops = np.zeros(MOST_AUTOMATIC_CENTERS)
         largest = largest_gamma(np, gamma, min(m, MOST_AUTOMATIC_CENTERS + 1))
-        number = number_of_different(np, delta)
+        number = number_of_different(delta)
         found = log_drops(gamma[largest], number)
         drops[: len(found)] = found
         graphs.append(Graph(fraction, dc, drops))

@@ -16,7 +16,7 @@ from mgclust.algorithms.common.preparation import largest_value
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.pair_quantile import pair_rank
 from mgclust.errors import InputError
-from mgclust.kernels.masks import any_true
+from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import tile_numbers
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 
@@ -52,7 +52,7 @@ class GivenPairs(AllPairs):
 
     def smallest_positive(self, seed: int) -> tuple[float, int]:  # noqa: D102
         n = self._context.dataset_shape[0]
-        zeros = np.array([sum(int((s == 0).sum()) for _, _, s in self._tiles())])
+        zeros = np.array([sum(count_true(s == 0) for _, _, s in self._tiles())])
         equal = int(self._context.comm.all_reduce(zeros, "sum")[0])
         if equal == n * n:
             return 0.0, n * (n - 1) // 2

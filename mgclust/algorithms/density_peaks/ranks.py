@@ -67,7 +67,7 @@ from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.masks import any_true
+from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import TILE_BYTES
 from mgclust.kernels.pairs.metrics import Metric
 
@@ -227,8 +227,8 @@ def density_peaks(
     return DensityPeaksOutput(
         centers=chosen,
         gamma_drop=gamma_drop(xp, rho, delta, chosen),
-        different_rows=number_of_different(xp, delta),
-        lone_rows=int((rho == 0).sum()),
+        different_rows=number_of_different(delta),
+        lone_rows=count_true(rho == 0),
         dc=dc,
         dc_error=dc_error,
         dc_fraction=fraction,
@@ -328,7 +328,7 @@ def _standing_out(
     centers = choose_centers(xp, rho, delta)
     least = clear_drop(
         len(centers),
-        number_of_different(xp, delta),
+        number_of_different(delta),
         n_features=1 if on_a_line else context.dataset_shape[1],
         squares=measure.is_square,
     )

@@ -38,7 +38,7 @@ from mgclust.algorithms.common.preparation import largest_value
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
-from mgclust.kernels.masks import any_true
+from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = [
@@ -296,8 +296,7 @@ class _Scorer:
             to_mean = to_means[:, labels]  # of each row, to the mean of each column's cluster
             pairs = (s < near * (to_mean + to_mean.diagonal())) | (s > FAR * (to_mean + spread[labels]))
             xp.fill_diagonal(pairs, False)
-            # Of integers: for a mean of Booleans CuPy compiles a library of reductions, 3 s at a first fit.
-            doubtful += int(pairs.astype("int64").sum()) / pairs.size / len(self.labels)
+            doubtful += count_true(pairs) / pairs.size / len(self.labels)
         return (means, spread) if doubtful <= MOST_DOUBTFUL else None
 
     def _means_and_spread(self, looks: int) -> tuple[Array, Array]:

@@ -66,7 +66,7 @@ def add_positive_products(
 
 def finish_columns(messages: ColumnMessages, *, damping: float) -> None:
     m = messages
-    none = (m.columns, np.int32(0), m.a_column)  # active columns, and the largest a(k) of the others
+    none = (m.columns, np.int32(0), m.a_column, m.a_column)  # active columns, their a(k), the largest of the others
     arguments = (np.int32(m.n), m.c, m.a_column, *none, m.progress, np.bool_(False), np.float64(damping))
     kernel = module_of(m.s.dtype.name, active=False).get_function("begin_listed")
     kernel((-(-m.n // THREADS),), (THREADS,), arguments)

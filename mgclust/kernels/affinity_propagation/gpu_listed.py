@@ -39,6 +39,7 @@ __all__ = [
 
 Array = Any
 THREADS = 256  # of a block in listed.cu and lists.cu
+EACH = 4  # elements that a lane reads together in listed.cu
 # Of a row in listed.cu; with active columns, which there are where clusters are few, rows have more own elements.
 LANES = {False: 8, True: 16}
 
@@ -49,9 +50,10 @@ def pass_listed_iterations(
     m, turn = messages, 0
     module, slots = _listed(m), [slot for slot, _ in steps]
     # What all iterations share is brought together once: a device goes through one in less time than that takes here.
-    rows_before, rows_after = _arguments_of_rows(m, m.begin, again=False)
+    active_a = _of_active(m)
+    rows_before, rows_after = _arguments_of_rows(m, m.begin, active_a, again=False)
     vectors = (m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars, m.last_exemplars, m.counts)
-    columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), m.outside)
+    columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), active_a, m.outside)
     pass_rows, pass_columns = module.get_function("pass_listed_rows"), module.get_function("pass_listed_columns")
     row_blocks, blocks, threads = (_row_blocks(m, len(m.begin)),), (-(-m.n // THREADS),), (THREADS,)
     # Slots are used in turn.
@@ -61,7 +63,7 @@ def pass_listed_iterations(
     if passed:
         m.outside[...] = 0
     else:
-        _begin(m, steps[0][1]["damping"], again=False)
+        _begin(m, active_a, steps[0][1]["damping"], again=False)
     for at, (slot, numbers) in enumerate(steps):
         if row_blocks[0] and (at or not passed):
             pass_rows(row_blocks, threads, (*rows_before, np.int32(turn), *rows_after, *_numbers(**numbers)))
@@ -86,29 +88,37 @@ def pass_listed_rows(
 ) -> None:
     if again:
         damping = 1.0  # A stays
-    _begin(messages, damping, again=again)
+    active_a = _of_active(messages)
+    _begin(messages, active_a, damping, again=again)
     if len(rows):
-        before, after = _arguments_of_rows(messages, rows, again=again)
+        before, after = _arguments_of_rows(messages, rows, active_a, again=again)
         numbers = _numbers(sigma, next_sigma, damping, next_damping, scale, negligible)
         kernel = _listed(messages).get_function("pass_listed_rows")
         kernel((_row_blocks(messages, len(rows)),), (THREADS,), (*before, np.int32(0), *after, *numbers))
 
 
-def _begin(messages: ListedMessages, damping: float, *, again: bool) -> None:
+def _of_active(messages: ListedMessages) -> Array:
+    """Room for a(k) of the active columns side by side, which a kernel's `finish_column` writes and rows read."""
+    return cp.empty(-(-len(messages.active) // EACH) * EACH, messages.s.dtype)
+
+
+def _begin(messages: ListedMessages, active_a: Array, damping: float, *, again: bool) -> None:
     m = messages
     if len(m.active):
         m.outside[...] = 0
-    active = (m.active, np.int32(len(m.active)), m.outside)
+    active = (m.active, np.int32(len(m.active)), active_a, m.outside)
     arguments = (np.int32(m.n), m.c, m.a_column, *active, m.progress, np.bool_(again), np.float64(damping))
     _listed(m).get_function("begin_listed")((-(-m.n // THREADS),), (THREADS,), arguments)
 
 
-def _arguments_of_rows(messages: ListedMessages, rows: Array, *, again: bool) -> tuple[tuple[Any, ...], ...]:
+def _arguments_of_rows(
+    messages: ListedMessages, rows: Array, active_a: Array, *, again: bool
+) -> tuple[tuple[Any, ...], ...]:
     """Arguments of pass_listed_rows: those before the turn, and those behind it but for numbers."""
     m = messages
     sizes = map(np.int32, (len(rows), m.n, m.first_row, m.hot_column.shape[1]))
     lists = (m.begin, m.length, m.own, m.floor, m.column, m.s, m.a, m.a_column)
-    active = (m.active, m.active_s, np.int32(len(m.active)), m.outside)
+    active = (m.active, m.active_s, np.int32(len(m.active)), active_a, m.outside)
     hot = (m.u, m.hot_column, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
     vectors = (m.c, m.r_diagonal, m.a_diagonal, m.preference, m.sums, m.progress, np.bool_(again))
     return (rows, *sizes, *lists, *active), (*hot, *vectors, m.wanted, m.slack, m.read, m.undecided)

@@ -44,7 +44,7 @@ struct Lists {
     real* a;
     real* a_column;
     const int* active;
-    const real* active_s;
+    const real *active_s, *active_a;
     double* u;
     int *hot_column, *hot_place;
     real *hot_s, *hot_e, *hot_a;
@@ -114,7 +114,9 @@ struct HotPlaces {
     }
 };
 
-__device__ __forceinline__ bool is_in(const int* sorted, int count, int k) {
+// Where k is among numbers in ascending order, or -1.
+__device__ __forceinline__ int place_in(const int* sorted, int count, int k) {
+    if (sorted[count - 1] < k) return -1;
     int low = 0;
     while (count > 0) {
         const int half = count / 2;
@@ -123,12 +125,12 @@ __device__ __forceinline__ bool is_in(const int* sorted, int count, int k) {
             count -= half + 1;
         } else count = half;
     }
-    return sorted[low] == k;
+    return sorted[low] == k ? low : -1;
 }
 
-// A of a column wherever R <= 0, by a thread each of the block.
+// A of a column wherever R <= 0, by a thread each of the block; that of an active one also beside those of the others.
 __device__ __forceinline__ void finish_column(int k, int n, const real* c, real* a_column, const int* active,
-                                              int n_active, ubits* outside, double damping_) {
+                                              int n_active, real* active_a, ubits* outside, double damping_) {
     __shared__ ubits most;
     const real damping = (real)damping_;
     if (!ACTIVE) n_active = 0;
@@ -140,7 +142,11 @@ __device__ __forceinline__ void finish_column(int k, int n, const real* c, real*
     if (k < n) {
         const real a = finished(a_column[k], c[k], 0, damping, (real)1 - damping);
         a_column[k] = a;
-        if (n_active && !(active[n_active - 1] >= k && is_in(active, n_active, k))) atomicMax(&most, ordered(a));
+        if (n_active) {
+            const int place = place_in(active, n_active, k);
+            if (place >= 0) active_a[place] = a;
+            else atomicMax(&most, ordered(a));
+        }
     }
     if (n_active) {
         __syncthreads();
@@ -288,16 +294,26 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
         } else {
             const real last = own ? s[own - 1] : infinity();
             const int last_column = own ? column[own - 1] : -1;
-            for (int p = 0; p < n_active; p += LANES) {
-                const int at = p + lane, k = on && at < n_active ? m.active[at] : -1;
-                real v = -infinity(), near = -infinity();
-                if (k >= 0 && m.a_column[k] + nearest >= top.m2) {
-                    near = m.active_s[i * n_active + at];
-                    v = m.a_column[k] + near;
+            for (int p = 0; p < n_active; p += CHUNK) {
+                const int at = p + EACH * lane;
+                Reals availability;
+                unsigned asks = 0;
+                if (on && at < n_active) availability = *reinterpret_cast<const Reals*>(&m.active_a[at]);
+#pragma unroll
+                for (int e = 0; e < EACH; ++e)
+                    if (on && at + e < n_active && availability.v[e] + nearest >= top.m2) asks |= 1u << e;
+                if (!__any_sync(FULL, asks)) continue;
+                bool any = false;
+#pragma unroll 1
+                for (int e = 0; e < EACH; ++e) {
+                    const bool is = asks >> e & 1;
+                    const int k = is ? m.active[at + e] : -1;
+                    const real near = is ? m.active_s[i * n_active + at + e] : -infinity();
+                    const real v = is ? m.active_a[at + e] + near : -infinity();
+                    const bool behind = near < last || (near == last && k > last_column);
+                    any |= take_all(found, v >= top.m2 && v > -infinity() && behind, v, k, near, hot, lanes);
                 }
-                const bool behind = near < last || (near == last && k > last_column);
-                const bool candidate = v >= top.m2 && v > -infinity() && behind;
-                if (take_all(found, candidate, v, k, near, hot, lanes)) top = lanes.over(found.top);
+                if (any) top = lanes.over(found.top);
             }
             if (tries) {
                 decided = number_of(real(), *outside) + nearest < top.m2;
@@ -466,9 +482,9 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 begin_listed(int n, const real* __restrict__ c, real* a_column, const int* __restrict__ active, int n_active,
-             ubits* outside, const int64* progress, bool again, double damping) {
+             real* active_a, ubits* outside, const int64* progress, bool again, double damping) {
     if (progress[0] && !again) return;
-    finish_column(blockIdx.x * THREADS + threadIdx.x, n, c, a_column, active, n_active, outside, damping);
+    finish_column(blockIdx.x * THREADS + threadIdx.x, n, c, a_column, active, n_active, active_a, outside, damping);
 }
 
 // `outside` has two numbers, used by turns: that of this iteration, and one that the next begins with.
@@ -477,7 +493,7 @@ pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, con
                  const int64* __restrict__ length, int64* __restrict__ own, const real* __restrict__ floor,
                  const int* __restrict__ column, const real* __restrict__ s, real* __restrict__ a,
                  real* __restrict__ a_column, const int* __restrict__ active, const real* __restrict__ active_s,
-                 int n_active, ubits* outside, int turn, double* __restrict__ u, int* __restrict__ hot_column,
+                 int n_active, const real* __restrict__ active_a, ubits* outside, int turn, double* __restrict__ u, int* __restrict__ hot_column,
                  int* __restrict__ hot_place, real* __restrict__ hot_s, real* __restrict__ hot_e,
                  real* __restrict__ hot_a, int* hot_most, real* __restrict__ c, double* __restrict__ r_diagonal,
                  double* __restrict__ a_diagonal, const double* __restrict__ preference, uint64* __restrict__ sums,
@@ -485,7 +501,7 @@ pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, con
                  double sigma, double next_sigma, double damping, double next_damping, double scale,
                  double negligible) {
     if (progress[0] && !again) return;
-    const Lists lists{begin, length, own, floor, column, s, a, a_column, active, active_s, u, hot_column, hot_place,
+    const Lists lists{begin, length, own, floor, column, s, a, a_column, active, active_s, active_a, u, hot_column, hot_place,
                       hot_s, hot_e, hot_a, hot_most, c, r_diagonal, a_diagonal, preference, sums, wanted, slack, read,
                       undecided, n, first_row, places, n_active};
     const Numbers numbers{sigma, next_sigma, damping, next_damping, scale, negligible};
@@ -500,7 +516,8 @@ pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, con
 extern "C" __global__ void __launch_bounds__(THREADS)
 pass_listed_columns(int n, const uint64* totals, uint64* sums, int64* progress, real* c, double* r_diagonal,
                     double* a_diagonal, unsigned char* exemplars, unsigned char* last, uint64* counts, real* a_column,
-                    const int* __restrict__ active, int n_active, ubits* outside, int slot, int turn, bool more,
+                    const int* __restrict__ active, int n_active, real* active_a, ubits* outside, int slot, int turn,
+                    bool more,
                     double damping, double scale) {
     const int k = blockIdx.x * THREADS + threadIdx.x;
     if (totals[2 * (int64)n]) {     // a rank has undecided rows: this iteration is not finished yet
@@ -513,5 +530,5 @@ pass_listed_columns(int n, const uint64* totals, uint64* sums, int64* progress, 
         finish_exemplar(k, n, totals, sums, c, r_diagonal, a_diagonal, exemplars + (int64)slot * n, last, damping,
                         scale, exemplar, differs);
     count_exemplars(exemplar, differs, counts + 2 * slot);
-    if (more) finish_column(k, n, c, a_column, active, n_active, outside + turn, damping);
+    if (more) finish_column(k, n, c, a_column, active, n_active, active_a, outside + turn, damping);
 }

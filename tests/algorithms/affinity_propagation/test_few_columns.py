@@ -120,13 +120,25 @@ def test_where_lists_fill_the_memory(monkeypatch, device):
     monkeypatch.setattr(listed_rows.ListedRows, "_largest_room", lambda self: 700**2 // 8)
     refused = AdaptiveAffinityPropagation(**given)
     with monkeypatch.context() as patched:
-        patched.setattr(listed_rows.ListedRows, "_nearly_full", lambda self, own: False)
+        patched.setattr(listed_rows.ListedRows, "_few_columns_pay", lambda self, own: False)
         with pytest.raises(InsufficientMemoryError, match="neighbour lists"):
             refused.fit(X)
     less = AdaptiveAffinityPropagation(**given).fit(X)
     assert (less.labels_ == whole.labels_).all() and less.n_iter_ == whole.n_iter_
     np.testing.assert_array_equal(less.scan_["n_iter"], whole.scan_["n_iter"])
     assert less.exactness_["pairs_kept"] < 700**2 / 8 + 700 * 200
+
+
+def test_where_own_elements_are_many(monkeypatch, device):
+    """Not before they are worth it, wherever there is room for lists."""
+    monkeypatch.setitem(listed_rows.PACES, device, replace(listed_rows.PACES[device], most_share=0.04))
+    X, given = rows("blobs", 400), {"profile": "fast", "algorithm": "sparse", "device": device, "client": None}
+    lists, columns = Trace(), Trace()
+    lists.fit(monkeypatch, AdaptiveAffinityPropagation(**given), X)
+    monkeypatch.setattr(listed_rows, "FEWEST_OWN", 0)
+    columns.fit(monkeypatch, AdaptiveAffinityPropagation(**given), X)
+    assert isinstance(lists.rows, listed_rows.ListedRows) and isinstance(columns.rows, ColumnRows)
+    assert lists.seen == columns.seen
 
 
 def test_what_does_not_fit(early, monkeypatch):
