@@ -39,6 +39,7 @@ __all__ = [
 
 Array = Any
 THREADS = 256  # of a block in listed.cu and lists.cu
+ROW_THREADS = 64  # of one that passes rows in listed.cu
 EACH = 4  # elements that a lane reads together in listed.cu
 # Of a row in listed.cu; with active columns, which there are where clusters are few, rows have more own elements.
 LANES = {False: 8, True: 16}
@@ -51,7 +52,8 @@ def pass_listed_iterations(
     module, slots = _listed(m), [slot for slot, _ in steps]
     # What all iterations share is brought together once: a device goes through one in less time than that takes here.
     active_a = _of_active(m)
-    rows_before, rows_after = _arguments_of_rows(m, m.begin, active_a, again=False)
+    order = cp.argsort(cp.maximum(m.own, m.read))  # of rows by what they pass: the kernel begins with the last
+    rows_before, rows_after = _arguments_of_rows(m, order, active_a, again=False)
     vectors = (m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars, m.last_exemplars, m.counts)
     columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), active_a, m.outside)
     pass_rows, pass_columns = module.get_function("pass_listed_rows"), module.get_function("pass_listed_columns")
@@ -66,7 +68,7 @@ def pass_listed_iterations(
         _begin(m, active_a, steps[0][1]["damping"], again=False)
     for at, (slot, numbers) in enumerate(steps):
         if row_blocks[0] and (at or not passed):
-            pass_rows(row_blocks, threads, (*rows_before, np.int32(turn), *rows_after, *_numbers(**numbers)))
+            pass_rows(row_blocks, (ROW_THREADS,), (*rows_before, np.int32(turn), *rows_after, *_numbers(**numbers)))
         meet()
         turn = 1 - turn
         following = (np.int32(slot), np.int32(turn), np.bool_(at + 1 < len(steps)))
@@ -94,7 +96,7 @@ def pass_listed_rows(
         before, after = _arguments_of_rows(messages, rows, active_a, again=again)
         numbers = _numbers(sigma, next_sigma, damping, next_damping, scale, negligible)
         kernel = _listed(messages).get_function("pass_listed_rows")
-        kernel((_row_blocks(messages, len(rows)),), (THREADS,), (*before, np.int32(0), *after, *numbers))
+        kernel((_row_blocks(messages, len(rows)),), (ROW_THREADS,), (*before, np.int32(0), *after, *numbers))
 
 
 def _of_active(messages: ListedMessages) -> Array:
@@ -132,12 +134,13 @@ def _numbers(
 
 
 def _row_blocks(messages: ListedMessages, rows: int) -> int:
-    return -(-rows * LANES[len(messages.active) > 0] // THREADS)
+    return -(-rows * LANES[len(messages.active) > 0] // ROW_THREADS)
 
 
 def module_of(dtype: str, active: bool) -> Module:
     """The kernels of ``listed.cu``; those that know of no active columns take fewer registers."""
-    return compiled("affinity_propagation/listed.cu", dtype, ACTIVE=int(active), LANES=LANES[active])
+    lanes = LANES[active]
+    return compiled("affinity_propagation/listed.cu", dtype, ACTIVE=int(active), LANES=lanes, ROW_THREADS=ROW_THREADS)
 
 
 def _listed(messages: ListedMessages) -> Module:

@@ -21,8 +21,10 @@
 #ifndef ACTIVE
 #define ACTIVE 1        // 0: there are no active columns
 #endif
-#define WARPS 8         // of a block
-#define THREADS (32 * WARPS)
+#define THREADS 256     // of a block that passes columns
+#ifndef ROW_THREADS
+#define ROW_THREADS 64  // of one that passes rows: few, since a block keeps its place until its longest row is done
+#endif
 #define ROWS (32 / LANES)   // of a warp
 #define EACH 4          // elements of a list that a lane reads together
 #define CHUNK (LANES * EACH)
@@ -30,7 +32,8 @@
 #define FAR 64          // elements behind the own ones: active columns are looked at first where more were read
 #define BY_ACTIVE -1    // read: active columns decided
 #define LIST_TOO_SHORT -2   // active columns decided, behind a list that did not
-#define BLOCKS (sizeof(real) == 4 ? ACTIVE ? 3 : 4 : 2)     // of pass_listed_rows, on a multiprocessor
+// Of pass_listed_rows, on a multiprocessor.
+#define BLOCKS ((sizeof(real) == 4 ? ACTIVE ? 768 : 1024 : 512) / ROW_THREADS)
 
 struct alignas(16) Reals { real v[EACH]; };
 struct alignas(16) Ints { int v[EACH]; };
@@ -256,13 +259,12 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
     bool decided = false;
     int looked = 0;
     real reached = top.m2;      // so far: the second largest is not below
+    // What one turn has found another finds again, which changes nothing.
 #pragma unroll 1
     for (int turn = 0; turn < (n_active ? 3 : 1); ++turn) {     // list, active columns, list
         bool on = valid && !decided && (turn == 0 ? !by_active : turn == 1 || by_active);
         if (!__any_sync(FULL, on)) continue;
         const bool tries = on;
-        const Found was = found;
-        const Top top_was = top;
         if (turn != 1) {
             int q = n_active ? own : (expected + EACH - 1) / EACH * EACH;
             while (true) {
@@ -303,6 +305,12 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
                 for (int e = 0; e < EACH; ++e)
                     if (on && at + e < n_active && availability.v[e] + nearest >= top.m2) asks |= 1u << e;
                 if (!__any_sync(FULL, asks)) continue;
+#pragma unroll
+                for (int e = 0; e < EACH; ++e) {    // all four are under way before one is looked at
+                    const real near = asks >> e & 1 ? m.active_s[i * n_active + at + e] : -infinity();
+                    if (!(availability.v[e] + near >= top.m2 && near > -infinity())) asks &= ~(1u << e);
+                }
+                if (!__any_sync(FULL, asks)) continue;
                 bool any = false;
 #pragma unroll 1
                 for (int e = 0; e < EACH; ++e) {
@@ -321,10 +329,6 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
             }
         }
         reached = fmax(reached, top.m2);
-        if (tries && !decided) {    // what was found so far would be found again
-            found = was;
-            top = top_was;
-        }
     }
 
     const double next_u = damped(m.u[i], top.m1, x.next_damping);
@@ -488,7 +492,9 @@ begin_listed(int n, const real* __restrict__ c, real* a_column, const int* __res
 }
 
 // `outside` has two numbers, used by turns: that of this iteration, and one that the next begins with.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+// `rows` are passed from their end, where those with most elements are: these begin first, and those of a warp, which go
+// through their steps together, have about as many.
+extern "C" __global__ void __launch_bounds__(ROW_THREADS, BLOCKS)
 pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, const int64* __restrict__ begin,
                  const int64* __restrict__ length, int64* __restrict__ own, const real* __restrict__ floor,
                  const int* __restrict__ column, const real* __restrict__ s, real* __restrict__ a,
@@ -505,10 +511,10 @@ pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, con
                       hot_s, hot_e, hot_a, hot_most, c, r_diagonal, a_diagonal, preference, sums, wanted, slack, read,
                       undecided, n, first_row, places, n_active};
     const Numbers numbers{sigma, next_sigma, damping, next_damping, scale, negligible};
-    const int t = (blockIdx.x * THREADS + threadIdx.x) / LANES;
+    const int t = (blockIdx.x * ROW_THREADS + threadIdx.x) / LANES;
     const bool valid = t < m;
     if (blockIdx.x == 0 && threadIdx.x == 0) outside[1 - turn] = 0;
-    pass_row(lists, numbers, again && valid ? rows[t] : t, valid, outside + turn);
+    pass_row(lists, numbers, valid ? rows[m - 1 - t] : 0, valid, outside + turn);
 }
 
 // What pass_columns of messages.cu does for the columns; and, if there is `more`, what begin_listed does for the next

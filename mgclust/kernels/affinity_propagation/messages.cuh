@@ -10,12 +10,13 @@ struct Top {        // largest value, its lowest column, second largest value
 
 __device__ __forceinline__ Top nothing() { return Top{-infinity(), -infinity(), 0x7fffffff}; }
 
+// A value that has been taken may come again, with its column.
 __device__ __forceinline__ void take(Top& t, real v, int j) {
     if (v > t.m1 || (v == t.m1 && j < t.j)) {
         t.m2 = t.m1;
         t.m1 = v;
         t.j = j;
-    } else if (v > t.m2) t.m2 = v;
+    } else if (v > t.m2 && j != t.j) t.m2 = v;
 }
 
 __device__ __forceinline__ void take(Top& t, const Top& other) {
