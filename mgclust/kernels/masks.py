@@ -1,4 +1,4 @@
-"""Whether all elements of a mask are true, or any, and how many."""
+"""Tests and counts of the true elements of a mask."""
 
 from __future__ import annotations
 
