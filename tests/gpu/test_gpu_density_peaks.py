@@ -48,6 +48,14 @@ def test_labels_equal_the_cpus(name, algorithm):
     assert (theirs.halo_ != ours.halo_).mean() <= 0.002
 
 
+def test_float64_rows_of_the_device_that_begin_with_zeros():
+    cp = importlib.import_module("cupy")
+    X = np.random.default_rng(0).normal(size=(3000, 5)) + np.repeat([0.0, 20.0, 40.0], 1000)[:, None]
+    X[0] = 0
+    ours, theirs = fit(X, "cpu", n_clusters=3), fit(cp.asarray(X), n_clusters=3)
+    np.testing.assert_array_equal(cp.asnumpy(theirs.labels_), ours.labels_)
+
+
 @pytest.mark.parametrize("kernel", ["gaussian", "cutoff"])
 @pytest.mark.parametrize("metric", METRICS)
 def test_metrics_equal_the_cpus(metric, kernel):
