@@ -194,7 +194,7 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
 
 def _numeric(frame: Any) -> Any:
     """A Dask data frame or series whose partitions are arrays of numbers; what pandas has for missing ones is NaN."""
-    series = not hasattr(frame, "columns")
+    series = frame.ndim == 1
     types = {frame.name: frame.dtype} if series else dict(zip(frame.columns, frame.dtypes, strict=True))
     wanted = []
     for name, dtype in types.items():

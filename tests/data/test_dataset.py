@@ -910,3 +910,9 @@ def test_a_chunk_that_cannot_be_computed_is_one_sentence():
     frames = da.ones((6, 2), chunks=(3, 2)).map_blocks(pd.DataFrame, dtype=float, meta=np.empty((0, 0)))
     with pytest.raises(RunFailed, match=r"could not be computed: .* X\.compute\(\) should be an array of numbers"):
         open_dataset(frames).read(1, 2)
+
+
+def test_a_dask_series_is_no_rows():
+    series = dd.from_pandas(pd.DataFrame({"a": np.zeros(20), "b": np.ones(20)}), npartitions=2).a
+    with pytest.raises(InputError, match="is 1-dimensional"):
+        open_dataset(series)

@@ -18,6 +18,7 @@ from mgclust.kernels.pairs.metrics import METRICS, Metric
 __all__ = [
     "Prepared",
     "choose_norm",
+    "doubtful",
     "largest_value",
     "prepare_again",
     "prepare_beside",
@@ -32,6 +33,8 @@ Array = Any
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
 DOUBTFUL_DISTANCES = 1e-4  # relative error of a typical distance beyond which the nearest of close rows are in doubt
+DOUBTFUL_NEAREST = 3e-3  # and of distances to the nearest, where rows are not scaled, in more than that share of them:
+SHARE_OF_ROWS = 0.01
 
 
 class Prepared(NamedTuple):
@@ -41,6 +44,21 @@ class Prepared(NamedTuple):
     origin: np.ndarray  # (n_features,) what was subtracted from every row, float64; 0 where rows are scaled instead
     moved: float = 0.0  # by how much rounding to the rows' type has moved a row at most, in the length of `norm`
     distance_error: float = 0.0  # of rows of unit length: what that is to a typical distance, relative
+
+    def error_of(self, measure: Metric, distances: np.ndarray) -> float:
+        """Relative error that all but one in a hundred of these distances have at most; at most 1.
+
+        Both rows of a pair move, and a square changes by twice as much as its root. Rows at no distance are left out:
+        nearly all are equal.
+        """
+        if measure.unit_rows or not self.moved:
+            return self.distance_error
+        near = np.asarray(distances, np.float64)
+        positive = near[near > 0]
+        if not len(positive):
+            return 0.0
+        lengths, times = (np.sqrt(positive / measure.factor), 4.0) if measure.is_square else (positive, 2.0)
+        return min(1.0, times * self.moved / float(np.quantile(lengths, SHARE_OF_ROWS)))
 
 
 def prepare_rows(context: Context, measure: Metric, weights: Array | None = None, *, gaussian: bool = True) -> Prepared:
@@ -54,6 +72,8 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     if measure.unit_rows:
         _refuse_undefined(context, measure)
         center = np.zeros(d)
+        if narrowed:
+            _refuse_faint(context, measure)
         if narrowed and measure.center_rows:
             stretch = float(context.sum_over_blocks(_length_by_spread) / context.dataset_shape[0]) ** 0.5
     else:
@@ -113,17 +133,25 @@ def _distance_error(context: Context, moved: float) -> float:
     return 4.0 * moved / (2.0 * variance) ** 0.5 if variance > 0 else 0.0
 
 
-def warnings_of_distances(error: float, metric: str) -> list[str]:
-    """A sentence where rows of unit length are so near each other that their type holds few digits of distances."""
-    if error <= DOUBTFUL_DISTANCES:
+def doubtful(error: float, measure: Metric) -> bool:
+    """Tell whether `Prepared.error_of` is worth a word."""
+    return error > (DOUBTFUL_DISTANCES if measure.unit_rows else DOUBTFUL_NEAREST)
+
+
+def warnings_of_distances(error: float, metric: str, dtype: str) -> list[str]:
+    """A sentence where rows are so near each other that their type holds few digits of distances."""
+    if not error:  # as for given distances, which have no measure
+        return []
+    measure, which = METRICS[metric], "a typical distance"
+    if not doubtful(error, measure):
         return []
     why = "the rows have nearly one direction"
-    if METRICS[metric].center_rows:
+    if measure.center_rows:
         why = "the rows have nearly one direction, or differ little from their own means"
-    return [
-        f"metric='{metric}' in float32: {why}, so rounding may change a typical distance by a relative {error:.1g}. "
-        "Use dtype='float64'."
-    ]
+    elif not measure.unit_rows:
+        why, which = "some rows lie very near each other beside how far others lie", "their distances"
+    remedy = "Use dtype='float64'." if dtype == "float32" else "Leave out rows that are far away."
+    return [f"metric='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}. {remedy}"]
 
 
 def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None:
@@ -228,7 +256,9 @@ def _range(context: Context, measure: Metric, dtype: Any = None, *, gaussian: bo
 
 
 def _refuse_undefined(context: Context, measure: Metric) -> None:
+    """Refuse rows without a direction, and such as have lost it when they became narrower."""
     count, first = 0, context.dataset_shape[0]
+    narrowed = _any(context, context.rows.rounded)
     for chunk in context.rows.chunks():
         bad = measure.undefined(chunk.x)
         if any_true(bad):
@@ -237,15 +267,33 @@ def _refuse_undefined(context: Context, measure: Metric) -> None:
     count = int(context.comm.all_reduce(np.array([count]), "sum")[0])
     first = int(context.comm.all_reduce(np.array([first]), "min")[0])
     if count:
-        raise _undefined(measure, count, first)
+        raise _undefined(measure, count, first, str(context.dtype) if narrowed else "")
 
 
-def _undefined(measure: Metric, count: int, first: int) -> InputError:
+def _undefined(measure: Metric, count: int, first: int, narrowed: str = "") -> InputError:
     what = "constant" if measure.center_rows else "all-zero"
+    in_it, wider = (f" in dtype='{narrowed}'", ", use dtype='float64' if they are not") if narrowed else ("", "")
     return InputError(
-        f"metric='{measure.name}' is undefined for {what} rows: {count} of them, the first is row {first}; "
-        "drop them or choose metric='euclidean'."
+        f"metric='{measure.name}' is undefined for {what} rows: {count} of them{in_it}, the first is row {first}; "
+        f"drop them{wider} or choose metric='euclidean'."
     )
+
+
+def _refuse_faint(context: Context, measure: Metric) -> None:
+    """Refuse rows that were narrowed to numbers with fewer digits than their type has elsewhere."""
+    least, faint, first = float(np.finfo(context.dtype).tiny) / np.finfo(context.dtype).eps, 0, context.dataset_shape[0]
+    for chunk in context.rows.chunks():
+        small = abs(chunk.x).max(axis=1) < least
+        if any_true(small):
+            faint += count_true(small)
+            first = min(first, chunk.start + int(small.argmax()))
+    faint = int(context.comm.all_reduce(np.array([faint]), "sum")[0])
+    first = int(context.comm.all_reduce(np.array([first]), "min")[0])
+    if faint:
+        raise InputError(
+            f"metric='{measure.name}': {faint} rows have no number as large as {least:.1g}, the first is row {first}, "
+            f"so dtype='{context.dtype}' holds few digits of them; rescale the data or use dtype='float64'."
+        )
 
 
 def round_center(context: Context, weights: Array | None = None) -> np.ndarray:

@@ -89,7 +89,7 @@ class RowWeights:
         found = [bad.sum(), (array > 0).sum(), array.max(), array.min()]
         count, positive, largest, least = on_host(np.stack([each.astype(np.float64) for each in found])).tolist()
         if count:
-            row = int(on_host(bad.argmax()))
+            row = int(on_host(_without_empty_chunks(bad).argmax()))
             raise InputError(
                 f"sample_weight holds {count:.0f} values that are negative, NaN or infinite, the first is "
                 f"{float(on_host(array[row])):g} at row {row}; give weights >= 0."
@@ -109,14 +109,20 @@ class RowWeights:
         if not is_dask(self.array):
             return np.sort(np.argsort(-self.array, kind="stable")[:count])
         # Keys without equals, each of which holds its row: those above the least weight that is among them come first.
-        least = on_host(self.array.topk(count))[-1]
-        behind = n - np.ones_like(self.array).cumsum(axis=0)
-        keys: Any = np.where(self.array > least, n + behind, np.where(self.array == least, behind, -1.0))
+        array = _without_empty_chunks(self.array)
+        least = on_host(array.topk(count))[-1]
+        behind = n - np.ones_like(array).cumsum(axis=0)
+        keys: Any = np.where(array > least, n + behind, np.where(array == least, behind, -1.0))
         return np.sort(n - 1 - on_host(keys.topk(count)).astype(np.int64) % n)
 
     def take(self, rows: np.ndarray) -> RowWeights:
         """Weights of some rows, here."""
         return RowWeights.of(open_dataset(self.array[:, None]).take(rows)[:, 0])
+
+
+def _without_empty_chunks(array: Any) -> Any:
+    """The same array; of Dask in chunks that all have rows, as some of its functions need."""
+    return array.rechunk((tuple(filter(None, array.chunks[0])),)) if is_dask(array) else array
 
 
 def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:

@@ -9,7 +9,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from mgclust.algorithms.common.preparation import DOUBTFUL_DISTANCES, choose_norm, prepare_rows
+import numpy as np
+
+from mgclust.algorithms.common.preparation import choose_norm, doubtful, prepare_rows
 from mgclust.algorithms.density_peaks.equal_rows import EqualRows
 from mgclust.algorithms.density_peaks.pair_quantile import (
     Count,
@@ -73,8 +75,13 @@ class AllPairs:
 
     def _prepare(self) -> None:
         self._prepared = prepare_rows(self._context, self._measure, gaussian=self._gaussian)
-        if self._prepared.distance_error > DOUBTFUL_DISTANCES:
-            self._exactness["distance_relative_error"] = float(f"{self._prepared.distance_error:.2g}")
+        self.watch_distances(np.zeros(0))
+
+    def watch_distances(self, distances: np.ndarray) -> None:
+        """Note by how much rounding may change distances on which densities depend, where that is much."""
+        error = self._prepared.error_of(self._measure, distances) if len(distances) else self._prepared.distance_error
+        if doubtful(error, self._measure):
+            self._exactness["distance_relative_error"] = float(f"{error:.2g}")
 
     def rho_error(self, dc: float, total: float) -> float:
         """Bound of the relative error of Gaussian densities of at least 1, where the weights of all rows are `total`.

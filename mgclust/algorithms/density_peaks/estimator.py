@@ -340,6 +340,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         is equal to a fitted one takes its label. Where sparser rows separate the clusters
         (``dc_choice_["separated"]``), each row takes the label of its nearest fitted row.
 
+        The fitted rows are read again, and no copy of an array is kept: do not change it before.
+
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset

@@ -158,7 +158,7 @@ class GivenPairs(AllPairs):
                 f"Negative values in data: with metric='precomputed' the distance in row {i}, column {j} is {here:g}, "
                 "it should be >= 0; similarities are for affinity propagation.",
                 f"metric='precomputed': the distance of row {i} to itself is {here:g}, it should be 0; give distances, "
-                "not similarities.",
+                "not similarities, and np.fill_diagonal(D, 0) where it is 0 but for rounding.",
                 f"metric='precomputed': row {i}, column {j} is {here:g}, but row {j}, column {i} is {there:g}; "
                 f"distances should be symmetric (to {tolerance:.1g}): give (D + D.T) / 2, if that is what you mean.",
             )[kind]

@@ -180,6 +180,11 @@ def density_peaks(
                 if weights is not None:
                     total = float(context.comm.all_gather(xp.asarray(weights, "float64")).sum())
                 exactness["rho_relative_error"] = passes.rho_error(dc, total)
+            elif density == "cutoff" and metric != "precomputed":
+                passes.watch_distances(np.array([dc]))
+            elif density == "knn" and metric != "precomputed" and not adaptive:
+                dense = host(state.rho)
+                passes.watch_distances(np.where(dense < dense.max(), 1 / dense, 0.0))  # 0: rows with k equal ones
             state.keep(context)
 
     with context.stage("delta"):

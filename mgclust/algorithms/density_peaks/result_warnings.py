@@ -75,7 +75,7 @@ def _of_dc(model: DensityPeaks) -> list[str]:
             f"rho may be off by a relative {error:.2g}: dc={model.dc_:.3g} is so small beside the rows' coordinates "
             "that rounding these shows. Use dtype='float64' where the order of nearly equal densities counts."
         )
-    sentences += warnings_of_distances(model.exactness_.get("distance_relative_error", 0.0), model.metric)
+    sentences += warnings_of_distances(model.exactness_.get("distance_relative_error", 0.0), model.metric, model.dtype)
     if model.dc_error_:
         sentences.append(
             f"dc={model.dc_:g} was sampled: the exact value lies within {model.dc_error_:.2g} of it (95%); "

@@ -88,7 +88,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
         return Result(
             arrays={"distances": self.distances_, "indices": self.indices_},
             scores={"median_distance": found.median, "max_distance": found.largest},
-            warnings=warnings_of_distances(found.distance_error, self.metric),
+            warnings=warnings_of_distances(found.distance_error, self.metric, self.dtype),
             **frame,
         )
 

@@ -30,7 +30,7 @@ class NearestNeighborsOutput:
 
     median: float
     largest: float
-    distance_error: float  # see `Prepared`
+    distance_error: float  # see `Prepared.error_of`
 
 
 def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> NearestNeighborsOutput | None:
@@ -67,7 +67,7 @@ def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Near
         last = context.comm.exchange([last, *[last[:0]] * (context.size - 1)])
     if context.rank != 0:
         return None
-    return NearestNeighborsOutput(float(np.median(last)), float(last.max()), prepared.distance_error)
+    return NearestNeighborsOutput(float(np.median(last)), float(last.max()), prepared.error_of(measure, last))
 
 
 def _order_ties(distances: np.ndarray, indices: np.ndarray) -> None:

@@ -402,7 +402,8 @@ class Driver:
         if self._is_ours():
             return self._no_scheduler()
         return RunFailed(
-            "the client was closed during the run, which ended it; close a client when all its runs have ended."
+            "the client was closed during the run, which ended it: by whom it belongs to, or by Dask since its "
+            "scheduler has gone; close a client when all its runs have ended."
         )
 
     def _in_words(self, error: BaseException) -> BaseException:
@@ -483,7 +484,9 @@ class Driver:
         return [self._lost(rank) for rank in before if begun]
 
     def _stop(self, futures: dict[int, Future], error: BaseException) -> None:
-        """End the run on all ranks, and wait until they have ended."""
+        """End the run on all ranks, and wait until they have ended; not where nobody passes that on to them."""
+        if self._client.status != "running":
+            return
         reason = "it failed on another rank" if isinstance(error, Exception) else "it was interrupted"
         if isinstance(error, RunCancelled):
             reason = "it was cancelled"

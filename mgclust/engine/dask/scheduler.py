@@ -135,7 +135,8 @@ def _closed(client: Client) -> ClusterUnavailableError | RunFailed:
             "again once it runs."
         )
     return ClusterUnavailableError(
-        f"client={client!r} is closed; give one that is open, and close it when all its runs have ended."
+        f"client={client!r} is closed; give one that is open, and close it when all its runs have ended. Dask closes "
+        "one, too, whose scheduler has gone."
     )
 
 

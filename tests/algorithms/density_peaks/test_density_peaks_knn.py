@@ -108,3 +108,17 @@ def test_kernel_is_the_deprecated_name():
         warnings.simplefilter("error", DeprecationWarning)
         new = DensityPeaks(density="cutoff", client=None, device="cpu").fit(X)
     np.testing.assert_array_equal(old.rho_, new.rho_)
+
+
+@pytest.mark.parametrize(("density", "given"), [("knn", {"k": 5}), ("cutoff", {"dc": 3e-3})])
+def test_a_dense_group_far_from_the_others_is_said(density, given):
+    """Rounding about the mean of all rows moves its rows by more than a density can bear."""
+    rng = np.random.default_rng(0)
+    group, others = 0.1 * rng.normal(size=(600, 2)), rng.normal(size=(600, 2))
+    for offset, said in ((0, False), (1e5, True)):
+        model = DensityPeaks(2, density=density, client=None, device="cpu", **given)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(np.concatenate([group, offset + others]))
+        assert any("rounding may change their distances" in str(each.message) for each in caught) == said
+        assert ("distance_relative_error" in model.exactness_) == said

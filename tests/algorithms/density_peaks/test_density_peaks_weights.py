@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
+from mgclust.algorithms.common.weights import RowWeights
 from mgclust.engine.memory import Residency
 from mgclust.errors import InputError
 from oracles.density_peaks import check_nearest_higher, cutoff_distance, distances
@@ -150,3 +151,16 @@ def test_it_says_how_the_densities_were_found():
     assert (model.exactness_["algorithm"], model.exactness_["rho"]) == ("grid", "all pairs")
     assert ("density", "summed over all pairs") in model.presentation.exactness(model.result_)
     assert "rho" not in fit(X, None, algorithm="grid", n_clusters=2).exactness_
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan])
+def test_bad_weights_in_chunks_of_which_some_are_empty(bad):
+    da = pytest.importorskip("dask.array")
+    weights = np.ones(30)
+    weights[17] = bad
+    chunks = ((0, 10, 0, 20, 0),)
+    with pytest.raises(InputError, match=r"holds 1 values that are negative, NaN or infinite, .* at row 17"):
+        RowWeights.of(da.from_array(weights, chunks=10).rechunk(chunks))
+    weights[17] = 5.0
+    heaviest = RowWeights.of(da.from_array(weights, chunks=10).rechunk(chunks)).heaviest(2)
+    np.testing.assert_array_equal(heaviest, [0, 17])

@@ -331,3 +331,38 @@ def test_warns_of_rows_of_nearly_one_direction(metric, found):
             found(size, X + 1e4, metric=metric)
         said.append(str(caught[0].message))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan"])
+def test_a_dense_group_far_from_the_others_is_said(metric):
+    """Rounding about the mean of all rows moves its rows by more than they lie apart."""
+    rng = np.random.default_rng(0)
+    group, others = 1e-3 * rng.normal(size=(600, 20)), rng.normal(size=(600, 20))
+    for offset, said in ((0, False), (1e4, True)):
+        X = np.concatenate([group, offset + others])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            nearest_neighbors(X, 5, metric=metric, client=None, device="cpu")
+        assert any("rounding may change their distances" in str(each.message) for each in caught) == said
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            nearest_neighbors(X, 5, metric=metric, dtype="float64", client=None, device="cpu")
+
+
+def test_equal_rows_are_not_said_to_be_near():
+    X = np.repeat(np.random.default_rng(0).normal(size=(300, 4)), 4, axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nearest_neighbors(X, 3, client=None, device="cpu")
+
+
+@pytest.mark.parametrize("metric", ["cosine", "correlation"])
+@pytest.mark.parametrize(("scale", "said"), [(1e-42, "holds few digits of them"), (1e-140, "use dtype='float64'")])
+def test_rows_that_lose_their_direction_in_float32(metric, scale, said):
+    X = np.random.default_rng(0).normal(size=(200, 5))
+    with pytest.raises(InputError, match=said):
+        nearest_neighbors(scale * X, 3, metric=metric, client=None, device="cpu")
+    if scale > 1e-100:
+        found = nearest_neighbors(scale * X, 3, metric=metric, dtype="float64", client=None, device="cpu")
+        expected = nearest_neighbors(X, 3, metric=metric, dtype="float64", client=None, device="cpu")
+        np.testing.assert_array_equal(found.indices, expected.indices)
