@@ -257,15 +257,8 @@ def _range(context: Context, measure: Metric, dtype: Any = None, *, gaussian: bo
 
 def _refuse_undefined(context: Context, measure: Metric) -> None:
     """Refuse rows without a direction, and such as have lost it when they became narrower."""
-    count, first = 0, context.dataset_shape[0]
     narrowed = _any(context, context.rows.rounded)
-    for chunk in context.rows.chunks():
-        bad = measure.undefined(chunk.x)
-        if any_true(bad):
-            count += count_true(bad)
-            first = min(first, chunk.start + int(bad.argmax()))
-    count = int(context.comm.all_reduce(np.array([count]), "sum")[0])
-    first = int(context.comm.all_reduce(np.array([first]), "min")[0])
+    count, first = _rows_that(context, measure.undefined)
     if count:
         raise _undefined(measure, count, first, str(context.dtype) if narrowed else "")
 
@@ -281,19 +274,27 @@ def _undefined(measure: Metric, count: int, first: int, narrowed: str = "") -> I
 
 def _refuse_faint(context: Context, measure: Metric) -> None:
     """Refuse rows that were narrowed to numbers with fewer digits than their type has elsewhere."""
-    least, faint, first = float(np.finfo(context.dtype).tiny) / np.finfo(context.dtype).eps, 0, context.dataset_shape[0]
-    for chunk in context.rows.chunks():
-        small = abs(chunk.x).max(axis=1) < least
-        if any_true(small):
-            faint += count_true(small)
-            first = min(first, chunk.start + int(small.argmax()))
-    faint = int(context.comm.all_reduce(np.array([faint]), "sum")[0])
-    first = int(context.comm.all_reduce(np.array([first]), "min")[0])
-    if faint:
+    least = float(np.finfo(context.dtype).tiny / np.finfo(context.dtype).eps)
+    count, first = _rows_that(context, lambda x: abs(x).max(axis=1) < least)
+    if count:
         raise InputError(
-            f"metric='{measure.name}': {faint} rows have no number as large as {least:.1g}, the first is row {first}, "
+            f"metric='{measure.name}': {count} rows have no number as large as {least:.1g}, the first is row {first}, "
             f"so dtype='{context.dtype}' holds few digits of them; rescale the data or use dtype='float64'."
         )
+
+
+def _rows_that(context: Context, marks: Callable[[Array], Array]) -> tuple[int, int]:
+    """Count the rows of all ranks that a function marks, and find the first; it is given a few at a time."""
+    count, first = 0, context.dataset_shape[0]
+    step = max(1, PIECE_NUMBERS // context.dataset_shape[1])
+    for chunk in context.rows.chunks():
+        for start in range(0, len(chunk.x), step):
+            marked = marks(chunk.x[start : start + step])
+            if any_true(marked):
+                count += count_true(marked)
+                first = min(first, chunk.start + start + int(marked.argmax()))
+    count = int(context.comm.all_reduce(np.array([count]), "sum")[0])
+    return count, int(context.comm.all_reduce(np.array([first]), "min")[0])
 
 
 def round_center(context: Context, weights: Array | None = None) -> np.ndarray:

@@ -79,7 +79,7 @@ class AllPairs:
 
     def watch_distances(self, distances: np.ndarray) -> None:
         """Note by how much rounding may change distances on which densities depend, where that is much."""
-        error = self._prepared.error_of(self._measure, distances) if len(distances) else self._prepared.distance_error
+        error = self._prepared.error_of(self._measure, distances)
         if doubtful(error, self._measure):
             self._exactness["distance_relative_error"] = float(f"{error:.2g}")
 
