@@ -5,11 +5,16 @@ process that finds what the first has kept. Rows are made beforehand. On a GPU a
 and how many of them the fit waited for; ``CUPY_NVRTC_USE_PCH=0`` says what precompiled headers are worth.
 
     python -m benchmarks.kernels.first_fits --device cuda --out benchmarks/results/kernels/first_fits_gpu.json
+
+``--record`` writes which programs CuPy makes for each method, from which later first fits have them compiled ahead:
+
+    python -m benchmarks.kernels.first_fits --device cuda --record mgclust/kernels/toolkit/cupy_kernels.json.xz
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -31,12 +36,33 @@ CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "fuzzy c-means": ("FuzzyCMeans", {"n_clusters": 16}, 1_000_000, 32),
     "canopy": ("Canopy", {"t1": 8.0, "t2": 5.0}, 1_000_000, 3),
     "affinity propagation": ("AffinityPropagation", {}, 5_000, 120),
-    "nearest neighbours": ("nearest_neighbors", {"k": 10}, 100_000, 128),
+    "nearest neighbours": ("nearest_neighbors", {"n_neighbors": 10}, 100_000, 128),
     "silhouettes": ("silhouette_samples", {}, 100_000, 120),
     "communities, greedy": ("FastNewman", {"strategy": "greedy"}, 200_000, 0),
     "communities, parallel": ("FastNewman", {"strategy": "parallel"}, 200_000, 0),
 }
 FEWER = 20  # times, on a CPU
+# For the record of CuPy's programs alone: other numbers of clusters, and the other type.
+WIDER = {"dtype": "float64"}
+RECORDED = CASES | {
+    "density peaks, defaults, 2 features": ("DensityPeaks", {}, 20_000, 2),
+    "density peaks, defaults, 128 features": ("DensityPeaks", {}, 20_000, 128),
+    "density peaks, float64, 2 features": ("DensityPeaks", WIDER, 20_000, 2),
+    "density peaks, float64, 128 features": ("DensityPeaks", WIDER, 20_000, 128),
+    "density peaks, k nearest": ("DensityPeaks", {"density": "knn", "k": 16}, 20_000, 128),
+    "fuzzy c-means, 3 features": ("FuzzyCMeans", {"n_clusters": 16}, 100_000, 3),
+    "fuzzy c-means, float32": ("FuzzyCMeans", {"n_clusters": 16, "dtype": "float32"}, 100_000, 32),
+    "canopy, 32 features": ("Canopy", {"t1": 8.0, "t2": 7.0}, 20_000, 32),
+    "canopy, float64": ("Canopy", {"t1": 8.0, "t2": 5.0} | WIDER, 1_000_000, 3),
+    "affinity propagation, few rows": ("AffinityPropagation", {}, 1_000, 120),
+    "affinity propagation, few features": ("AffinityPropagation", {}, 5_000, 3),
+    "affinity propagation, float64": ("AffinityPropagation", WIDER, 5_000, 120),
+    "adaptive affinity propagation": ("AdaptiveAffinityPropagation", {}, 2_000, 120),
+    "nearest neighbours, 3 features": ("nearest_neighbors", {"n_neighbors": 10}, 100_000, 3),
+    "nearest neighbours, float64": ("nearest_neighbors", {"n_neighbors": 10} | WIDER, 20_000, 128),
+    "silhouettes, 3 features": ("silhouette_samples", {}, 100_000, 3),
+    "silhouettes, float64": ("silhouette_samples", WIDER, 20_000, 120),
+}
 
 
 def main() -> None:
@@ -44,16 +70,37 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--case", help="run one case here and print its figures as JSON: what the fresh processes do")
+    parser.add_argument("--record", help="the file of CuPy's programs to write, in place of figures")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(measure(options.case, options.device)))
+        return
+    if options.record:
+        record(options.record, options.only)
         return
     out = bench.Record(__doc__, options.out)
     for case in CASES:
         if options.only in case:
             with tempfile.TemporaryDirectory() as folder:
                 first, kept = (in_fresh_process(case, options.device, folder) for _ in range(2))
+            first.pop("programs", None)
             out.add(case, **first, kept_s=kept["first_fit_s"])
+
+
+def record(path: str, only: str) -> None:
+    """Write the programs that CuPy makes for each method, without doubles, and which of them each run asks for."""
+    programs: dict[str, int] = {}
+    runs: dict[str, dict[int, None]] = {}
+    for case in RECORDED:
+        if only in case:
+            with tempfile.TemporaryDirectory() as folder:
+                found = in_fresh_process(case, "cuda", folder)["programs"]
+            print(case, {key: len(each) for key, each in found.items()}, flush=True)
+            for key, each in found.items():
+                numbers = (programs.setdefault(program, len(programs)) for program in each)
+                runs.setdefault(key, {}).update(dict.fromkeys(numbers))
+    text = json.dumps({"programs": list(programs), "runs": {key: list(runs[key]) for key in sorted(runs)}})
+    Path(path).write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 def in_fresh_process(case: str, device: str, folder: str) -> dict[str, Any]:
@@ -66,7 +113,7 @@ def in_fresh_process(case: str, device: str, folder: str) -> dict[str, Any]:
 
 
 def measure(case: str, device: str) -> dict[str, Any]:
-    name, options, n, d = CASES[case]
+    name, options, n, d = RECORDED[case]
     n = n if device == "cuda" else n // FEWER
     began = time.perf_counter()
     import mgclust
@@ -74,10 +121,10 @@ def measure(case: str, device: str) -> dict[str, Any]:
     door = getattr(mgclust, name)
     figures = {"rows": n, "features": d, "import_s": time.perf_counter() - began}
     rows: Any = graph(n) if name == "FastNewman" else sets.gaussians(n, d)[0]
-    if name == "nearest_neighbors":
-        rows = (rows, options["k"])
-    elif name == "silhouette_samples":
-        rows = (rows, np.arange(n) % 20)
+    arguments = {
+        "nearest_neighbors": (rows,),
+        "silhouette_samples": (rows, np.arange(n) % 20),
+    }.get(name)
 
     compiled: list[tuple[float, bool]] = []  # seconds, and whether the fit waited for it
     if device == "cuda":
@@ -87,10 +134,11 @@ def measure(case: str, device: str) -> dict[str, Any]:
         cupy.zeros(1000).sum().get()
         figures["device_s"] = time.perf_counter() - began
         watch(compiled)
+        figures["programs"] = note_programs()
 
     def fit() -> None:
-        if name[0].islower():
-            door(*rows, device=device, client=None)
+        if arguments:
+            door(*arguments, **options, device=device, client=None)
         else:
             door(**options, device=device, client=None).fit(rows)
 
@@ -119,6 +167,29 @@ def watch(compiled: list[tuple[float, bool]]) -> None:
             compiled.append((time.perf_counter() - began, here))
 
     nvrtc.compileProgram = timed
+
+
+def note_programs() -> dict[str, list[str]]:
+    """Note the programs that CuPy makes of its own kernels, by the run that is on."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    from mgclust.kernels.toolkit import gpu_cupy_kernels
+
+    begin, create = gpu_cupy_kernels.begin, nvrtc.createProgram
+    noted: dict[str, list[str]] = {}
+
+    def begun(function: str, dtype: str, d: int) -> None:
+        key = gpu_cupy_kernels.key_of(function, dtype, d)
+        noted[key] = noted.pop(key, [])  # the last one is the one that is on
+        begin(function, dtype, d)
+
+    def created(program: str, *arguments: Any) -> Any:
+        if noted and "cupy/carray.cuh" in program:
+            noted[list(noted)[-1]].append(program)
+        return create(program, *arguments)
+
+    gpu_cupy_kernels.begin, nvrtc.createProgram = begun, created
+    return noted
 
 
 def graph(n: int) -> np.ndarray:

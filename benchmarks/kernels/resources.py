@@ -36,7 +36,9 @@ SHARED = re.compile(r"(\d+) bytes smem")
 def instances() -> Iterator[tuple[str, dict[str, Any], str]]:
     """Files, the constants of one instance, and the target."""
     for file in HOPPER:
-        yield file, constants_of("float32"), "sm_90a"
+        sweeps = "sweep_tiles" in cuda_text(file, {}).split("#endif")[-1]
+        for defines in ({"FEW_CHUNKS": 0}, {"FEW_CHUNKS": 1}) if sweeps else ({},):
+            yield file, constants_of("float32", **defines), "sm_90a"
     for target in ("sm_90", "sm_80"):
         yield (
             "fuzzy_c_means/few_centers.cu",

@@ -1,8 +1,7 @@
 """Lists of the kernels that each method asks for first, so that they are compiled side by side while its rows load.
 
-The lists are those of a method's default path. A kernel that is missing is compiled when it is asked for; one too many
-takes a fraction of a second of an idle core. CuPy's own kernels are in no list: its compiler works on one at a time,
-whatever the threads.
+The lists are those of a method's default path, the kernels that take longest to compile first. A kernel that is
+missing is compiled when it is asked for; one too many takes a fraction of a second of an idle core. CuPy's own kernels are in a record: `gpu_cupy_kernels`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ from mgclust.kernels.affinity_propagation.gpu_listed import module_of as module_
 from mgclust.kernels.fuzzy_c_means import gpu_few_centers as few_centers
 from mgclust.kernels.fuzzy_c_means import gpu_products as fuzzy_products
 from mgclust.kernels.fuzzy_c_means.gpu import layout_of, module_of
+from mgclust.kernels.greedy_merges.gpu import module_of as module_of_merges
 from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs import gpu_products as pair_products
 from mgclust.kernels.pairs.column_boxes import MOST_FEATURES as BOX_FEATURES
-from mgclust.kernels.pairs.gpu_launch import FEW_PAIRS, LOW_DIMENSIONS, few_features
+from mgclust.kernels.pairs.gpu_launch import LOW_DIMENSIONS, few_features
+from mgclust.kernels.toolkit import gpu_cupy_kernels
 from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
 
 __all__ = ["LISTS", "begin"]
@@ -42,6 +43,7 @@ PRODUCTS = {
 def begin(function: str, arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> None:
     """Start to compile; see `Kernels.compile_ahead`."""
     if function in LISTS and rows:
+        gpu_cupy_kernels.begin(function, dtype.name, shape[1])
         compile_ahead(LISTS[function](arguments, shape, rows, dtype))
 
 
@@ -50,10 +52,13 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     if arguments["metric"] == "precomputed":
         yield compiled("pairs/stored_values.cu", dtype.name), "value_histogram"
         return
-    yield from _prepared(rows, d, dtype)
-    yield from _pairs("histogram", SAMPLE, SAMPLE, d, dtype)
-    yield from _pairs("histogram", n // 8, n // 8, d, dtype)
+    if d > MOST_FEATURES:
+        for name in ("histogram", "gaussian", "nearest"):
+            yield from _pairs(name, rows, n, d, dtype)
+    for part in (SAMPLE, n // 8):
+        yield from _pairs("histogram", part, part, d, dtype)
     yield from _pairs("count", SAMPLE, SAMPLE, d, dtype)
+    yield from _prepared(dtype)
     yield _any_features("add_groups", dtype)
     if d <= MOST_FEATURES:
         tree, grid = (compiled(f"low_dimension/{file}.cu", dtype.name, DIM=d) for file in ("tree", "grid"))
@@ -65,24 +70,17 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
             (grid, "interpolate"),
         )
         yield from _pairs("gaussian", 1, n, d, dtype)
-        return
-    for name in ("histogram", "gaussian", "nearest"):
-        yield from _pairs(name, rows, n, d, dtype)
-    if d > LOW_DIMENSIONS:  # rows far from the origin beside dc
+    elif d > LOW_DIMENSIONS:  # rows far from the origin beside dc
         yield compiled("pairs/many_features.cu", dtype.name), "gaussian"
 
 
 def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     d = shape[1]
-    yield from _prepared(rows, d, dtype)
-    yield from _exact_sums()
-    yield compiled("label_sums/label_sums.cu", dtype.name), "group_sums"
-    yield from _pairs("nearest", rows, 1, d, dtype)
     tiles = compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=int(arguments["m"] != 2))
-    yield tiles, "tile_memberships"
     full = arguments["covariance_type"] == "full"
     if full:
         covariances = compiled("fuzzy_c_means/covariances.cu", dtype.name)
+        yield tiles, "tile_memberships"
         yield from ((covariances, "scatter"), (covariances, "norm_distances"))
         yield compiled("fuzzy_c_means/fuzzy.cu", dtype.name, POWER=0), "add_pieces"
     for c in (1,) if full else (1, arguments["numbers"][0]):  # one: how far rows are from their mean
@@ -93,17 +91,21 @@ def _fuzzy_c_means(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
             yield from ((fuzzy_products.module(), name) for name in ("pack", "totals", "sums", "scores"))
             yield tiles, "add_pieces"
         elif layout is None:
-            yield from ((tiles, "tile_sums"), (tiles, "add_pieces"))
+            yield from ((tiles, name) for name in ("tile_memberships", "tile_sums", "add_pieces"))
         else:
             fused = module_of(dtype.name, d, layout, int(arguments["m"] != 2))
             yield from ((fused, "fuzzy_sums"), (fused, "add_groups"))
+    yield from _pairs("nearest", rows, 1, d, dtype)
+    yield from _prepared(dtype)
+    yield from _exact_sums()
+    yield compiled("label_sums/label_sums.cu", dtype.name), "group_sums"
     if d > LOW_DIMENSIONS:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
 
 
 def _canopy(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     d = shape[1]
-    yield from _prepared(rows, d, dtype)
+    yield from _prepared(dtype)
     for name in ("border", "count", "nearest"):
         yield from _pairs(name, rows, 1, d, dtype)
     canopy = compiled("canopy/canopy.cu", dtype.name)
@@ -120,45 +122,45 @@ def _canopy(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.d
 
 def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     d = shape[1]
-    yield from _prepared(rows, d, dtype)
+    if pair_products.suit(dtype, d):
+        sums = pair_products.program("label_sums/centred_sums.cu", pair_products.chunks_of(d))
+        yield from ((sums, "centred_sums"), (sums, "pack_about"))
     if d <= LOW_DIMENSIONS:
         yield few_features(rows, d, dtype, "l2")[0], "cluster_sums"
     else:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
         yield compiled("label_sums/label_sums.cu", dtype.name), "add_by_label"
     yield compiled("label_sums/label_sums.cu", dtype.name), "group_sums"
-    if pair_products.suit(dtype, d):
-        yield from (
-            (compiled_for_hopper("label_sums/centred_sums.cu"), name) for name in ("centred_sums", "pack_about")
-        )
+    yield from _prepared(dtype)
 
 
 def _nearest_neighbors(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     n, d = shape
-    yield from _prepared(rows, d, dtype)
     if pair_products.pay(dtype, rows, n, d):
-        products, listed = compiled_for_hopper("pairs/split_products.cu"), compiled("pairs/listed_pairs.cu", "float32")
-        for name in ("pack", "largest_sizes", "minima", "collect"):
+        products = pair_products.program("pairs/split_products.cu", pair_products.chunks_of(d))
+        listed = compiled("pairs/listed_pairs.cu", "float32")
+        for name in ("minima", "collect", "pack", "largest_sizes"):
             yield products, name
         yield from ((listed, "kth_smallest"), (listed, "select_nearest"))
     elif d > LOW_DIMENSIONS:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
+    yield from _prepared(dtype)
 
 
 def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     d = shape[1]
-    yield from _prepared(rows, d, dtype)
     if d <= LOW_DIMENSIONS:
         yield compiled("affinity_propagation/few_features.cu", dtype.name, DIM=d), "similarities_low"
     elif dtype == np.float32:
         split = compiled("affinity_propagation/similarity.cu", "float32")
         if is_hopper():
             packed = compiled_for_hopper("affinity_propagation/similarity_hopper.cu")
-            yield from ((packed, "pack_rows"), (packed, "similarities_packed"))
+            yield from ((packed, "similarities_packed"), (packed, "pack_rows"))
         else:
-            yield from ((split, "split_rows"), (split, "similarities_split"))
+            yield from ((split, "similarities_split"), (split, "split_rows"))
     else:
         yield compiled("pairs/many_features.cu", dtype.name), "similarities"
+    yield from _prepared(dtype)
     messages = compiled("affinity_propagation/messages.cu", dtype.name)
     yield from ((messages, "pass_rows"), (messages, "pass_columns"))
     yield compiled("pairs/stored_values.cu", dtype.name), "value_histogram"
@@ -169,10 +171,11 @@ def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: in
         yield from ((listed, name) for name in ("begin_listed", "pass_listed_rows", "pass_listed_columns"))
         lists = compiled("affinity_propagation/lists.cu", dtype.name)
         yield from ((lists, name) for name in ("count_similar", "list_similar", "move_own", "nearest_flagged"))
+        if d > LOW_DIMENSIONS:  # of the rows from which typical similarities follow
+            yield compiled("pairs/many_features.cu", dtype.name), "distances"
         if d > LOW_DIMENSIONS and dtype == np.float32:
             yield from ((split, "split_rows"), (split, "similarities_chosen"))
-        yield lists, "move_columns"
-        yield lists, "move_lists"
+        yield from ((lists, name) for name in ("move_columns", "move_lists", "gather_own"))
         listed = module_of_lists(dtype.name, active=True)  # once few clusters are left
         yield from ((listed, name) for name in ("pass_listed_rows", "begin_listed", "pass_listed_columns"))
 
@@ -191,6 +194,10 @@ def _fast_newman(arguments: Arguments, shape: tuple[int, int], rows: int, dtype:
             yield from ((graph, f"{name}_short"), (graph, f"{name}_long"))
         yield graph, "bin_rows"
     yield summed, "pair_sums"
+    yield flat, "spread_short"  # of connected parts
+    if arguments["strategy"] == "greedy":
+        merges = module_of_merges(integer=True)
+        yield from ((merges, name) for name in ("prepare", "best_of_children", "merge"))
 
 
 LISTS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] = {
@@ -205,13 +212,11 @@ LISTS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] =
 }
 
 
-def _prepared(rows: int, d: int, dtype: np.dtype) -> Found:
+def _prepared(dtype: np.dtype) -> Found:
     """The mean and the spread of the rows; distances of all from one."""
     for name in {dtype.name, "float64"}:
         yield compiled("exact_sums/sums.cu", name), "column_sums"
     yield _any_features("distances", dtype)
-    if rows > FEW_PAIRS and d > LOW_DIMENSIONS:
-        yield compiled("pairs/many_features.cu", dtype.name), "distances"
 
 
 def _pairs(name: str, m: int, k: int, d: int, dtype: np.dtype) -> Found:
@@ -220,8 +225,9 @@ def _pairs(name: str, m: int, k: int, d: int, dtype: np.dtype) -> Found:
     if d <= LOW_DIMENSIONS:
         yield few_features(m, d, dtype, "l2")[0], name
     elif name in PRODUCTS and by_products:
-        products, listed = compiled_for_hopper("pairs/split_products.cu"), compiled("pairs/listed_pairs.cu", "float32")
-        yield from ((products, "pack"), (products, "largest_sizes"), (products, PRODUCTS[name]))
+        products = pair_products.program("pairs/split_products.cu", pair_products.chunks_of(d))
+        listed = compiled("pairs/listed_pairs.cu", "float32")
+        yield from ((products, PRODUCTS[name]), (products, "pack"), (products, "largest_sizes"))
         if name != "gaussian":
             yield listed, name
         if name == "nearest":

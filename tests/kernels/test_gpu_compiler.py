@@ -6,7 +6,6 @@ import itertools
 import re
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -29,7 +28,7 @@ from mgclust.kernels.toolkit.cuda_text import KERNEL, only_kernel
 
 FOLDER = Path(mgclust.kernels.__file__).parent
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.cu"))
-LIBRARIES = ("cupy", "cupyx", "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
+LIBRARIES = ("cupy", "cupy.cuda", "cupyx", "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
 METHODS = (
     density_peaks, fuzzy_c_means, canopy, silhouette, search_neighbors, affinity_propagation,
     adaptive_affinity_propagation, fast_newman,
@@ -49,7 +48,10 @@ def gpu(monkeypatch):
         for name in ("toolkit.gpu_compiler", "gpu_ahead", "pairs.gpu_launch")
     )
     monkeypatch.setattr(launch, "multiprocessors", lambda: 132)
-    yield SimpleNamespace(compiler=compiler, ahead=ahead)
+    processes, cupy_kernels = (
+        importlib.import_module(f"mgclust.kernels.toolkit.{name}") for name in ("gpu_processes", "gpu_cupy_kernels")
+    )
+    yield SimpleNamespace(compiler=compiler, ahead=ahead, processes=processes, cupy_kernels=cupy_kernels)
     for name in set(sys.modules) - before:
         if name.startswith("mgclust.kernels.") and ".gpu" in name:
             del sys.modules[name]
@@ -101,7 +103,7 @@ def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, hopper)
     for d, dtype in itertools.product([1, 2, 3, 8, 16, 17, 128, 1024], ["float32", "float64"]):
         arguments = {"numbers": [300 if d == 128 else 8], "m": 2.0}
         arguments["covariance_type"] = "full" if (d, dtype) == (16, "float64") else "spherical"
-        arguments |= {"metric": "precomputed" if d == 1024 else "euclidean"}
+        arguments |= {"metric": "precomputed" if d == 1024 else "euclidean", "strategy": "greedy"}
         found = list(gpu.ahead.LISTS[method.__name__](arguments, (100_000, d), 50_000, np.dtype(dtype)))
         assert found, (d, dtype)
         for module, name in found:
@@ -130,14 +132,19 @@ def test_constants_precede_what_they_are_for(gpu):
     assert "#include" not in module._code
 
 
+def test_one_module_for_the_same_constants(gpu):
+    compiled = gpu.compiler.compiled
+    assert compiled("pairs/many_features.cu", "float32") is compiled("pairs/many_features.cu", "float32", "l2")
+
+
 class Builds:
     """Stands for a compiler."""
 
     def __init__(self, gate=None):
-        self.codes, self.apart, self.gate = [], [], gate
+        self.codes, self.by, self.gate = [], [], gate
 
-    def __call__(self, code, apart):
-        self.apart.append(apart)
+    def __call__(self, code, compile_):
+        self.by.append(compile_)
         if self.gate is not None:
             self.gate.wait(30)
         self.codes.append(code)
@@ -149,25 +156,36 @@ class Builds:
 CODE = "".join(f'extern "C" __global__ void {name}(int n) {{\n    n;\n}}\n' for name in ("first", "second", "broken"))
 
 
+def start(gpu, *kernels, processes=1):
+    """Start what the threads of `share_out` do, and return them."""
+    before = set(threading.enumerate())
+    gpu.processes.share_out([task for module, name in kernels for task in module.plan(name)], processes)
+    return set(threading.enumerate()) - before
+
+
+def wait_for(threads):
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
 def test_a_module_compiles_what_is_asked_for_once(gpu):
     builds = Builds()
     module = gpu.compiler.Module(CODE, builds)
     assert [module.get_function("second") for _ in range(3)] == ["function second"] * 3
-    assert builds.apart == [False]
+    assert builds.by == [gpu.compiler._compiled_here]
     assert "first" not in builds.codes[0]
 
 
 def test_what_was_compiled_ahead_is_not_compiled_again(gpu):
     builds = Builds()
     module = gpu.compiler.Module(CODE, builds)
-    with ThreadPoolExecutor(2) as pool:
-        for name in ("first", "second", "broken", "first"):
-            module.start(name, pool)
-    assert builds.apart == [True] * 3
+    wait_for(start(gpu, *((module, name) for name in ("first", "second", "broken", "first")), processes=2))
+    assert len(builds.codes) == 3
+    assert gpu.compiler._compiled_here not in builds.by
     assert module.get_function("first") == "function first"
     assert module.get_function("second") == "function second"
-    with ThreadPoolExecutor(1) as pool:
-        module.start("first", pool)
+    wait_for(start(gpu, (module, "first")))
     assert len(builds.codes) == 3
     with pytest.raises(RuntimeError, match="broken"):  # raised where it is asked for
         module.get_function("broken")
@@ -177,32 +195,75 @@ def test_what_has_not_begun_is_not_waited_for(gpu):
     gate = threading.Event()
     builds = Builds()
     module, behind = gpu.compiler.Module(CODE, Builds(gate)), gpu.compiler.Module(CODE, builds)
-    with ThreadPoolExecutor(1) as pool:
-        module.start("first", pool)
-        behind.start("second", pool)
-        assert behind.get_function("second") == "function second"
-        gate.set()
+    threads = start(gpu, (module, "first"), (behind, "second"))
+    assert behind.get_function("second") == "function second"
+    gate.set()
     assert module.get_function("first") == "function first"
+    wait_for(threads)
     assert len(builds.codes) == 1
 
 
-def test_a_program_is_compiled_by_a_process(gpu, monkeypatch, tmp_path):
-    python = tmp_path / "python"
-    told = '"$1$4$5$SECRET" = -I-one-two ] && [ "${3%/*}" = "${LD_LIBRARY_PATH%%:*}"'
-    monkeypatch.setenv("SECRET", "key")
-    python.write_text(f"#!/bin/sh\n[ {told} ] && exec tr a-z A-Z\n")
+PYTHON = """\
+#!{python}
+import os, sys
+from pathlib import Path
+assert sys.argv[1] == "-I" and sys.argv[3] == "/some/where/libnvrtc.so" and "SECRET" not in os.environ
+assert os.environ["LD_LIBRARY_PATH"].split(":")[0] == "/some/where"
+Path({folder!r}, str(os.getpid())).touch()
+read = lambda: sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little"))
+while options := read():
+    code = read()
+    if code == b"end":
+        sys.exit(1)
+    code = b"" if code == b"refused" else options + b"|" + code.upper()
+    sys.stdout.buffer.write(len(code).to_bytes(8, "little") + code)
+    sys.stdout.buffer.flush()
+"""
+
+
+@pytest.fixture
+def python(gpu, monkeypatch, tmp_path):
+    """A stand-in for the processes that compile; the folder has a file for each."""
+    python, folder = tmp_path / "python", tmp_path / "started"
+    folder.mkdir()
+    python.write_text(PYTHON.format(python=sys.executable, folder=str(folder)))
     python.chmod(0o700)
-    monkeypatch.setattr(gpu.compiler, "_library", lambda: "/some/where/libnvrtc.so")
-    monkeypatch.setattr(gpu.compiler.sys, "executable", str(python))
-    monkeypatch.setattr(gpu.compiler.os, "sched_getaffinity", lambda _: range(8))
-    assert gpu.compiler._compiled_apart("code", ("-one", "-two")) == b"CODE"
-    # What goes wrong is for this process to find out, and to report.
-    assert gpu.compiler._compiled_apart("code", ("-one", "-three")) == b""
-    monkeypatch.setattr(gpu.compiler.sys, "executable", str(tmp_path / "missing"))
-    assert gpu.compiler._compiled_apart("code", ("-one", "-two")) == b""
+    monkeypatch.setenv("SECRET", "key")
+    monkeypatch.setattr(gpu.processes, "_library", lambda: "/some/where/libnvrtc.so")
+    monkeypatch.setattr(gpu.processes.sys, "executable", str(python))
+    monkeypatch.setattr(gpu.processes.os, "sched_getaffinity", lambda _: range(8))
+    return folder
+
+
+def test_programs_are_compiled_by_one_process_after_the_other(gpu, python):
+    with gpu.processes.Process() as process:
+        assert process.machine_code("code", ("-one", "-two")) == b"-one\0-two|CODE"
+        # What goes wrong is for this process to find out, and to report.
+        assert process.machine_code("refused", ("-one",)) == b""
+        assert process.machine_code("more " * 100_000, ["-one"]) == b"-one|" + b"MORE " * 100_000
+        assert process.machine_code("end", ["-one"]) == b""
+        assert process.machine_code("code", ["-one"]) == b""  # it is not started again
+    assert len(list(python.iterdir())) == 1
+
+
+def test_no_process_is_started_for_nothing_or_on_few_cores(gpu, python, monkeypatch):
+    with gpu.processes.Process():
+        pass
+    monkeypatch.setattr(gpu.processes.os, "sched_getaffinity", lambda _: range(2))
+    with gpu.processes.Process() as process:
+        assert process.machine_code("code", ["-one"]) == b""
+    assert not list(python.iterdir())
+
+
+def test_a_process_that_cannot_be_started(gpu, python, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu.processes.sys, "executable", str(tmp_path / "missing"))
+    with gpu.processes.Process() as process:
+        assert process.machine_code("code", ["-one"]) == b""
 
 
 def test_a_process_that_compiles(monkeypatch, capsysbinary):
+    destroyed = []
+
     def created(program, code, *_):
         program._obj.value = 5
         return code == b"broken"
@@ -213,15 +274,92 @@ def test_a_process_that_compiles(monkeypatch, capsysbinary):
     def take(program, buffer):
         buffer.raw = b"cubin"
 
-    library = SimpleNamespace(nvrtcCreateProgram=created, nvrtcGetCUBINSize=size, nvrtcGetCUBIN=take)
+    library = SimpleNamespace(
+        nvrtcCreateProgram=created, nvrtcGetCUBINSize=size, nvrtcGetCUBIN=take, nvrtcDestroyProgram=destroyed.append
+    )
     library.nvrtcCompileProgram = lambda program, count, flags: list(flags) != [b"-one", b"-two"] or count != 2
     monkeypatch.setattr(nvrtc_process.ctypes, "CDLL", {"/libnvrtc.so": library}.get)
-    for code, options in ((b"code", ["-one", "-two"]), (b"broken", ["-one", "-two"]), (b"code", ["-one"])):
-        monkeypatch.setattr(sys, "argv", ["nvrtc_process.py", "/libnvrtc.so", *options])
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(code)))
-        if code == b"code" and len(options) == 2:
-            nvrtc_process.main()
-            assert capsysbinary.readouterr().out == b"cubin"
-        else:
-            with pytest.raises(SystemExit, match="refuses"):
-                nvrtc_process.main()
+    told = ((b"-one\0-two", b"code"), (b"-one\0-two", b"broken"), (b"-one", b"code"), (b"-one\0-two", b"code"))
+    sizes = b"".join(len(each).to_bytes(8, "little") + each for pair in told for each in pair)
+    monkeypatch.setattr(sys, "argv", ["nvrtc_process.py", "/libnvrtc.so"])
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(sizes)))
+    nvrtc_process.main()
+    code, nothing = (5).to_bytes(8, "little") + b"cubin", bytes(8)
+    assert capsysbinary.readouterr().out == code + nothing + nothing + code
+    assert len(destroyed) == 4
+
+
+def programs_of(gpu, *expected):
+    programs = gpu.cupy_kernels.Programs()
+    programs.expect(expected)
+    return programs
+
+
+def test_cupys_programs_are_compiled_ahead_from_the_first_that_is_asked_for(gpu, python):
+    programs = programs_of(gpu, "a", "b", "c", "d", "refused")
+    assert programs.machine_code("unknown", ("-one",)) == b""
+    assert not list(python.iterdir())
+    assert programs.machine_code("b", ("-one",)) == b"-one|B"
+    assert programs.machine_code("d", ("-one",)) == b"-one|D"
+    assert programs.machine_code("b", ("-one",)) == b"-one|B"
+    # Left to CuPy: what preceded, what NVRTC refuses, and what has other options.
+    assert programs.machine_code("a", ("-one",)) == b""
+    assert programs.machine_code("refused", ("-one",)) == b""
+    assert programs.machine_code("c", ("-other",)) == b""
+    programs.expect(["a", "c"])
+    assert programs.machine_code("a", ("-one",)) == b"-one|A"
+    assert programs.machine_code("c", ("-one",)) == b"-one|C"
+
+
+def test_cupys_programs_where_no_process_starts(gpu, python, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu.processes.sys, "executable", str(tmp_path / "missing"))
+    assert programs_of(gpu, "a", "b").machine_code("a", ("-one",)) == b""
+    monkeypatch.setattr(gpu.processes.os, "sched_getaffinity", lambda _: range(2))
+    assert programs_of(gpu, "a", "b").machine_code("a", ("-one",)) == b""
+
+
+def test_cupys_programs_where_threads_fail(gpu, python, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("fails")
+
+    monkeypatch.setattr(gpu.processes.Process, "machine_code", fail)
+    programs = programs_of(gpu, "a", "b")
+    assert programs.machine_code("a", ("-one",)) == b""
+    assert programs.machine_code("b", ("-one",)) == b""
+
+
+def test_cupy_asks_for_machine_code_before_it_compiles(gpu, python, monkeypatch):
+    class Program:
+        def __init__(self, src, method="cubin", name_expressions=None):
+            self.src, self.method, self.name_expressions = src, method, name_expressions
+
+        def compile(self, options=(), log_stream=None):
+            return f"{self.src} by CuPy", None
+
+    monkeypatch.setattr(gpu.cupy_kernels.compiler, "_NVRTCProgram", Program)
+    key = gpu.cupy_kernels.key_of("canopy", "float64", 3)
+    record = {"programs": ["a", "b"], "runs": {key: [1, 0]}}
+    monkeypatch.setattr(gpu.cupy_kernels, "_record", lambda: record)
+    for _ in range(2):
+        gpu.cupy_kernels.begin("canopy", "float64", 3)
+    assert Program("c").compile(("-one",)) == ("c by CuPy", None)
+    assert Program("b", "ptx").compile(("-one",)) == ("b by CuPy", None)
+    assert Program("b", name_expressions=["b"]).compile(("-one",)) == ("b by CuPy", None)
+    assert Program("b").compile(("-one",)) == (b"-one|B", None)
+    assert Program("a").compile(("-one",), None) == (b"-one|A", None)
+    gpu.cupy_kernels.begin("canopy", "float64", 300)  # of which there is no record
+    assert Program("b").compile(("-other",)) == ("b by CuPy", None)
+
+
+def test_a_cupy_without_such_programs_is_left_alone(gpu, python, monkeypatch):
+    monkeypatch.setattr(gpu.cupy_kernels, "compiler", SimpleNamespace())
+    gpu.cupy_kernels.begin("canopy", "float64", 3)
+
+
+def test_the_record_has_runs_of_every_method(gpu):
+    record = gpu.cupy_kernels._record()
+    assert {key.split(",")[0] for key in record["runs"]} == {method.__name__ for method in METHODS}
+    assert {number for run in record["runs"].values() for number in run} == set(range(len(record["programs"])))
+    for program in record["programs"]:
+        assert program.startswith("#include <cupy/")
+        assert program.count("__global__") == 1

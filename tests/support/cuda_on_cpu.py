@@ -110,7 +110,8 @@ def gpu_modules(folder: Path, *names: str):
 
     toolkit = types.ModuleType("mgclust.kernels.toolkit.gpu_compiler")
     toolkit.compiled, toolkit.Module, toolkit.multiprocessors = compiled, File, lambda: 132
-    toolkit.compiled_for_hopper, toolkit.is_hopper = lambda file: compiled(file, "float32"), lambda: False
+    toolkit.compiled_for_hopper = lambda file, **defines: compiled(file, "float32", **defines)
+    toolkit.is_hopper = lambda: False
     toolkit.or_null = lambda array: np.uint64(0) if array is None else array
     stand_ins = {"cupy": cupy, toolkit.__name__: toolkit}
     before = dict(sys.modules)

@@ -14,9 +14,9 @@
 // One H200, n = 40,000, d = 120: 5.0 ms, where writing 6.4 GB takes 1.4 ms. Left out by turns, the products were worth
 // 1.9 ms, the reading of tiles 0.5, the final sums 1.0, the noise and the two stores 1.8: they add up, nothing hides.
 #include "pairs/pairs.cuh"
+#include "pairs/halves.cuh"
 #include "toolkit/tie_noise.cuh"
 #include "affinity_propagation/messages.cuh"
-#include <cuda_fp16.h>
 
 #define SIDE 128
 #define SLAB 32             // features of a stage
@@ -26,7 +26,7 @@
 
 // One warp a row: the row's scale from its largest value, hi and lo, zeros up to `width` features; |x|^2.
 extern "C" __global__ void __launch_bounds__(THREADS)
-split_rows(const float* __restrict__ x, int m, int d, int width, __half* hi, __half* lo, float* unscale, float* norms) {
+split_rows(const float* __restrict__ x, int m, int d, int width, half16* hi, half16* lo, float* unscale, float* norms) {
     const int row = blockIdx.x * (THREADS / 32) + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     if (row >= m) return;
     float most = 0;
@@ -44,9 +44,9 @@ split_rows(const float* __restrict__ x, int m, int d, int width, __half* hi, __h
     const float scale = exp2f((float)(14 - exponent));
     for (int f = lane; f < width; f += 32) {
         const float v = f < d ? x[(int64)row * d + f] * scale : 0.0f;
-        const __half h = __float2half_rn(v);
+        const half16 h = to_half(v);
         hi[(int64)row * width + f] = h;
-        lo[(int64)row * width + f] = __float2half_rn(v - __half2float(h));
+        lo[(int64)row * width + f] = to_half(v - from_half(h));
     }
     if (lane == 0) {
         unscale[row] = exp2f((float)(exponent - 14));
@@ -60,7 +60,7 @@ __device__ __forceinline__ void copy_async(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from));
 }
 
-__device__ __forceinline__ void load_matrices(unsigned int (&r)[4], const __half* p) {
+__device__ __forceinline__ void load_matrices(unsigned int (&r)[4], const half16* p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(p)));
@@ -80,13 +80,13 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const unsigned int (
 }
 
 struct Side {               // one side of the pairs, split
-    const __half *hi, *lo;
+    const half16 *hi, *lo;
     const float *unscale, *norms;
     int rows;
 };
 
 // Rows first .. first + SIDE - 1 (the last one again behind the end), SLAB features from f on.
-__device__ __forceinline__ void fetch(__half* to, const __half* from, int first, int rows, int width, int f) {
+__device__ __forceinline__ void fetch(half16* to, const half16* from, int first, int rows, int width, int f) {
 #pragma unroll
     for (int c = threadIdx.x; c < SIDE * SLAB / 8; c += THREADS) {
         const int r = c / (SLAB / 8), part = c % (SLAB / 8) * 8;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void fetch(__half* to, const __half* from, int first,
 
 // Sixteen features of a warp's 64 x 32 pairs. MIRRORED: the other order of the mixed products.
 template <bool MIRRORED>
-__device__ __forceinline__ void add_products(float (&sum)[4][4][4], const __half* stage, int f, int warp_row,
+__device__ __forceinline__ void add_products(float (&sum)[4][4][4], const half16* stage, int f, int warp_row,
                                              int warp_column, int lane) {
     unsigned int b_hi[2][4], b_lo[2][4];
 #pragma unroll
@@ -132,11 +132,11 @@ __device__ __forceinline__ void add_products(float (&sum)[4][4][4], const __half
 }
 
 // The products of a tile, a warp's 64 x 32 pairs each.
-__device__ __forceinline__ void tile_products(float (&sum)[4][4][4], __half* stages, const Side& x, const Side& y, int row0,
+__device__ __forceinline__ void tile_products(float (&sum)[4][4][4], half16* stages, const Side& x, const Side& y, int row0,
                                               int column0, int width, bool mirrored, int warp_row, int warp_column,
                                               int lane) {
     const auto fetch_slab = [&](int slab) {
-        __half* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
+        half16* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
         fetch(stage, x.hi, row0, x.rows, width, slab * SLAB);
         fetch(stage + SIDE * PITCH, x.lo, row0, x.rows, width, slab * SLAB);
         fetch(stage + 2 * SIDE * PITCH, y.hi, column0, y.rows, width, slab * SLAB);
@@ -151,7 +151,7 @@ __device__ __forceinline__ void tile_products(float (&sum)[4][4][4], __half* sta
             asm volatile("cp.async.wait_group 1;");
         } else asm volatile("cp.async.wait_group 0;");
         __syncthreads();
-        const __half* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
+        const half16* stage = stages + (slab & 1) * 4 * SIDE * PITCH;
 #pragma unroll 1    // more would spill
         for (int f = 0; f < SLAB; f += 16) {
             if (mirrored) add_products<true>(sum, stage, f, warp_row, warp_column, lane);
@@ -212,12 +212,12 @@ __device__ __forceinline__ void tile_above(int64 at, int& tile_row, int& tile_co
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-similarities_split(const __half* x_hi, const __half* x_lo, const float* x_unscale, const float* x_norms, int m,
-                   const __half* y_hi, const __half* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
+similarities_split(const half16* x_hi, const half16* x_lo, const float* x_unscale, const float* x_norms, int m,
+                   const half16* y_hi, const half16* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
                    bool symmetric, float factor, int first_row, int y_start, uint64 seed, float tiny, int64 stride,
                    float* out) {
     extern __shared__ __align__(16) unsigned char raw[];
-    __half* stages = reinterpret_cast<__half*>(raw);                      // [2][4][SIDE][PITCH]: x hi, x lo, y hi, y lo
+    half16* stages = reinterpret_cast<half16*>(raw);                      // [2][4][SIDE][PITCH]: x hi, x lo, y hi, y lo
     float* tile = reinterpret_cast<float*>(raw);                          // [SIDE][TILE_PITCH], afterwards
     uint4* words = reinterpret_cast<uint4*>(raw + SIDE * TILE_PITCH * 4); // [SIDE][SIDE / 16]
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -268,8 +268,8 @@ __device__ __forceinline__ float term_of(float sigma, float s, float minus_u) {
 // The sums over rows of max(0, sigma S - u) in fixed point, without writing S. `most` has the largest S of each tile and of
 // the turned one, [tiles of rows][tiles of columns]; where they are known, tiles without a positive term are left out.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-add_positive_split(const __half* x_hi, const __half* x_lo, const float* x_unscale, const float* x_norms, int m,
-                   const __half* y_hi, const __half* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
+add_positive_split(const half16* x_hi, const half16* x_lo, const float* x_unscale, const float* x_norms, int m,
+                   const half16* y_hi, const half16* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
                    bool symmetric, float factor, int first_row, uint64 seed, float tiny, const float* u,
                    const float* least_u, float sigma, double scale, float* most, bool known, uint64* sums) {
     extern __shared__ __align__(16) unsigned char raw[];
@@ -294,7 +294,7 @@ add_positive_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
     const int warp_row = (warp >> 2) * 64, warp_column = (warp & 3) * 32;
     {
         float sum[4][4][4] = {};
-        tile_products(sum, reinterpret_cast<__half*>(raw), x, y, row0, column0, width, first_row + row0 > column0, warp_row,
+        tile_products(sum, reinterpret_cast<half16*>(raw), x, y, row0, column0, width, first_row + row0 > column0, warp_row,
                       warp_column, lane);
         finish_tile(tile, sum, x, y, row0, column0, factor, warp_row, warp_column, lane);
     }
@@ -342,12 +342,13 @@ add_positive_split(const __half* x_hi, const __half* x_lo, const float* x_unscal
 // The same numbers for rows and columns that do not follow each other; their numbers ascend. Which of two mirrored tiles
 // a pair would be in decides the order of its products, so a tile with pairs of both kinds is computed twice.
 extern "C" __global__ void __launch_bounds__(THREADS)
-similarities_chosen(const __half* x_hi, const __half* x_lo, const float* x_unscale, const float* x_norms, int m,
-                    const __half* y_hi, const __half* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
+similarities_chosen(const half16* x_hi, const half16* x_lo, const float* x_unscale, const float* x_norms, int m,
+                    const half16* y_hi, const half16* y_lo, const float* y_unscale, const float* y_norms, int k, int width,
                     const int64* rows, const int64* columns, float factor, uint64 seed, float tiny, int64 stride,
                     float* out) {
     extern __shared__ __align__(16) unsigned char raw[];
-    __half* stages = reinterpret_cast<__half*>(raw);
+    half16* stages = reinterpret_cast<half16*>(raw);
+    float* tile = reinterpret_cast<float*>(raw);    // afterwards
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int row0 = blockIdx.y * SIDE, column0 = blockIdx.x * SIDE;
     const Side x{x_hi, x_lo, x_unscale, x_norms, m}, y{y_hi, y_lo, y_unscale, y_norms, k};
@@ -360,26 +361,17 @@ similarities_chosen(const __half* x_hi, const __half* x_lo, const float* x_unsca
         if (!some[mirrored]) continue;
         float sum[4][4][4] = {};
         tile_products(sum, stages, x, y, row0, column0, width, mirrored, warp_row, warp_column, lane);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int row = row0 + warp_row + i * 16 + half * 8 + (lane >> 2);
-                if (row >= m) continue;
-                const float norm = x.norms[row], unscale = x.unscale[row];
-                const int number = (int)rows[row];
-#pragma unroll
-                for (int q = 0; q < 8; ++q) {
-                    const int column = column0 + warp_column + q / 2 * 8 + (lane & 3) * 2 + (q & 1);
-                    if (column >= k) continue;
-                    const int other = number_of_column(column);
-                    if ((number / SIDE > other / SIDE) != mirrored) continue;
-                    const float dot = sum[i][q / 2][half * 2 + (q & 1)] * (unscale * y.unscale[column]);
-                    const float s = fmaxf(fmaf(-2.0f, dot, norm + y.norms[column]), 0.0f);
-                    const unsigned int word = word_of(noise.words(number, other & ~15), other / 4 & 3);
-                    const float v = noise.add_finite(-factor * s, (float)(word >> (8 * (other & 3)) & 255u));
-                    out[row * stride + column] = number == other ? -infinity() : v;
-                }
-            }
+        finish_tile(tile, sum, x, y, row0, column0, factor, warp_row, warp_column, lane);
+        __syncthreads();    // the tile is complete
+        for (int at = threadIdx.x; at < SIDE * SIDE; at += THREADS) {
+            const int r = at / SIDE, c = at % SIDE, row = row0 + r, column = column0 + c;
+            if (row >= m || column >= k) continue;
+            const int number = (int)rows[row], other = number_of_column(column);
+            if ((number / SIDE > other / SIDE) != mirrored) continue;
+            const unsigned int word = word_of(noise.words(number, other & ~15), other / 4 & 3);
+            const float v = noise.add_finite(tile[r * TILE_PITCH + c], (float)(word >> (8 * (other & 3)) & 255u));
+            out[row * stride + column] = number == other ? -infinity() : v;
+        }
+        __syncthreads();    // the stages may be overwritten
     }
 }

@@ -46,7 +46,7 @@ def module(d: int, c: int) -> Module:
     """Return the kernel for so many features and centres."""
     parts, tiles = _sizes(d, c)
     sizes = {"DIM": d, "CENTER_TILES": tiles, "STAGES": STAGES, "BLOCKS": BLOCKS[parts * tiles]}
-    return compiled("fuzzy_c_means/few_centers.cu", "float32", **sizes)
+    return compiled("fuzzy_c_means/few_centers.cu", "float32", "l2", **sizes)
 
 
 def start(x: Array, centers: Array, weights: Array | None, group: int, partial: Array) -> None:

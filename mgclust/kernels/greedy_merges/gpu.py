@@ -10,7 +10,7 @@ import cupy as cp
 import numpy as np
 
 from mgclust.errors import InputError
-from mgclust.kernels.toolkit.gpu_compiler import compiled
+from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
 __all__ = ["greedy_merges"]
 
@@ -22,6 +22,11 @@ SHARED_NODES = 1900  # as in greedy.cu
 SPARE = 1024
 MOST_ENTRIES = (2**31 - 2**14) // 2 - SPARE  # positions in a pool of twice as many are int32
 NO_ROOM, DONE = 2, 1  # what the kernel says besides "not yet done"
+
+
+def module_of(integer: bool) -> Module:
+    """Return the kernels for integer weights, or for others."""
+    return compiled("greedy_merges/greedy.cu", "float64", INTEGER=int(integer), THREADS=THREADS)
 
 
 def greedy_merges(
@@ -43,7 +48,7 @@ def greedy_merges(
         )
     # Summed on the host, so that it is the CPU's sum to the last bit.
     scale = weights.dtype.type(cp.asnumpy(strength).sum()), np.float64(resolution)
-    module = compiled("greedy_merges/greedy.cu", "float64", INTEGER=int(weights.dtype.kind == "i"), THREADS=THREADS)
+    module = module_of(weights.dtype.kind == "i")
     graph = _prepared(module, starts, columns, weights, strength, scale)
     merges, gains = cp.empty((n, 2), np.int32), cp.empty(n, weights.dtype)
     state = cp.array([0, len(columns), 0], np.int32)  # merges done, the pool's end, why the kernel returned

@@ -16,7 +16,7 @@ import numpy as np
 from mgclust.kernels.label_sums import PARTIAL
 from mgclust.kernels.pairs import gpu_products
 from mgclust.kernels.pairs.gpu_launch import GROUP, direct, distances, is_low, rows_per_thread
-from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_share", "same_label_sums"]
 
@@ -203,11 +203,8 @@ def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool
 
 def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array, scale: float, out: Array) -> None:
     """One cluster after the other, rows and columns packed about its mean."""
-    module, (m, d), chunks = (
-        compiled_for_hopper("label_sums/centred_sums.cu"),
-        x.shape,
-        gpu_products.chunks_of(x.shape[1]),
-    )
+    (m, d), chunks = x.shape, gpu_products.chunks_of(x.shape[1])
+    module = gpu_products.program("label_sums/centred_sums.cu", chunks)
     kernel = module.get_function("centred_sums")
     kernel.max_dynamic_shared_size_bytes = gpu_products.SHARED_BYTES
 

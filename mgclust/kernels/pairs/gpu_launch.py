@@ -30,7 +30,7 @@ GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
 TILE = 256  # columns that a block of few_features.cu reads at a time: the shortest run
 SIDE = 128  # rows and columns of a tile in many_features.cu
 THREADS = 128  # threads of a block in few_features.cu
-FEW_PAIRS = 1 << 16  # one thread a pair does for these
+FEW_PAIRS = 1 << 16  # one thread a pair does for these, and for those of a single row or column
 
 
 def is_low(x: Array, norm: str) -> bool:
@@ -104,7 +104,7 @@ def by_rows(name: str, x: Array, norm: str, *arguments: Any) -> None:
 def distances(x: Array, y: Array, *, norm: str, root: bool, out: Array) -> None:
     """Write the reduced distances of all pairs, or their square roots, to ``out[:, : len(y)]``."""
     (m, d), k = x.shape, y.shape[0]
-    if m * k <= FEW_PAIRS or is_low(x, norm):
+    if m * k <= FEW_PAIRS or min(m, k) == 1 or is_low(x, norm):
         few = cp.ascontiguousarray(out[:, :k])
         if few.size:
             kernel = compiled("pairs/any_features.cu", x.dtype.name, norm).get_function("distances")

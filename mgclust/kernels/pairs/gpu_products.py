@@ -17,7 +17,7 @@ import numpy as np
 
 from mgclust.kernels.memory.gpu import free_memory
 from mgclust.kernels.pairs.gpu_launch import GROUP
-from mgclust.kernels.toolkit.gpu_compiler import compiled, compiled_for_hopper, is_hopper, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = [
     "border",
@@ -32,6 +32,7 @@ __all__ = [
 Array = Any
 ROWS = 128  # of a tile, and its columns: split_products.cuh
 CHUNK = 64  # features of a tile
+STAYING = 2  # chunks of rows that stay in shared memory
 SHARED_BYTES = 225 * 1024
 THREADS = 384
 FEWEST_FEATURES = 17
@@ -116,7 +117,7 @@ class Products:
 
     def launch(self, name: str, x: Packed, y: Packed, run: int, *arguments: Any) -> None:
         """Start a kernel with blocks of `run` tiles of columns."""
-        kernel = compiled_for_hopper("pairs/split_products.cu").get_function(name)
+        kernel = program("pairs/split_products.cu", self.chunks).get_function(name)
         kernel.max_dynamic_shared_size_bytes = SHARED_BYTES
         row_tiles = -(-x.size // ROWS)
         grid = (min(ROW_TILES, row_tiles), -(-y.size // (run * ROWS)), -(-row_tiles // ROW_TILES))
@@ -134,7 +135,7 @@ class Products:
         norms = cp.empty(tiles * ROWS, dtype=np.float32)
         sizes, largest = cp.empty((tiles * ROWS, 2), dtype=np.float32), cp.empty((tiles, 2), dtype=np.float32)
         rows, places = (x[start:], np.uint64(0)) if which is None else (x, which[start : start + count])
-        module = compiled_for_hopper("pairs/split_products.cu")
+        module = program("pairs/split_products.cu", self.chunks)
         sizes_of_x = np.int32(count), np.int32(self.d), np.int32(self.chunks), np.float32(self.scale)
         module.get_function("pack")((tiles * ROWS // 8,), (256,), (rows, places, *sizes_of_x, packed, norms, sizes))
         module.get_function("largest_sizes")((tiles,), (ROWS,), (sizes, largest))
@@ -146,6 +147,11 @@ def run_of(rows: int, columns: int, unit: int = 1) -> int:
     row_tiles, tiles = -(-rows // ROWS), -(-columns // ROWS)
     runs = max(1, min(-(-WAVES * multiprocessors() // row_tiles), tiles))
     return unit * -(-tiles // (runs * unit))
+
+
+def program(file: str, chunks: int) -> Module:
+    """Return the kernels of a file that sweeps over tiles, for rows of so many chunks of features."""
+    return compiled_for_hopper(file, FEW_CHUNKS=int(chunks <= STAYING))
 
 
 def chunks_of(d: int) -> int:

@@ -13,6 +13,7 @@
 // large one is cut off a third as often; and one each, hi lo and lo hi, so that a pair has the same bits whichever of
 // its two is the row.
 #pragma once
+#include "pairs/halves.cuh"
 
 #define ROWS 128         // and columns
 #define CHUNK 64         // features
@@ -21,17 +22,6 @@
 #define BLOCK_THREADS 384
 #define SHARED_BYTES (225 * 1024)
 #define STAYING 2        // chunks of rows that stay in shared memory while columns pass
-
-__device__ __forceinline__ unsigned short to_half(float v) {
-    unsigned short h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
-    return h;
-}
-__device__ __forceinline__ float from_half(unsigned short h) {
-    float v;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(h));
-    return v;
-}
 
 // Eight features of a row, the part-th eight, to their places in the tiles; `rest` gains the squares that high halves leave.
 __device__ __forceinline__ void store_halves(const float (&v)[8], unsigned char* tiles, int row, int part, int chunks,
@@ -104,11 +94,18 @@ __device__ __forceinline__ int row_of(int i) {
 }
 __device__ __forceinline__ int column_of(int i) { return (i >> 2) * 8 + 2 * (threadIdx.x & 3) + (i & 1); }
 
-// FEW: rows of at most STAYING chunks stay in shared memory while the columns pass, and the two groups take turns: one
-// multiplies, the other reduces what it has multiplied. Rows of more features come again with every tile.
-template <int PRODUCTS, bool EITHER, bool FEW, class Op>
-__device__ __forceinline__ void sweep_chunks(const unsigned char* rows, const unsigned char* columns, int chunks,
-                                             int row_tile, int begin, int end, Op& op) {
+#ifdef FEW_CHUNKS
+// Calls op.tile(values, t) with the products of a block's rows and the columns of every tile t in [begin, end), then
+// op.end(), in the groups that multiply. Nothing may follow: the first group has few registers left. EITHER: values are
+// the same whichever side is the rows.
+//
+// FEW_CHUNKS: rows of at most STAYING chunks stay in shared memory while the columns pass, and the two groups take turns:
+// one multiplies, the other reduces what it has multiplied. Rows of more features come again with every tile. A constant
+// of the program, since either takes half a second to compile.
+template <int PRODUCTS, bool EITHER = false, class Op>
+__device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const unsigned char* columns, int chunks,
+                                            int row_tile, int begin, int end, Op& op) {
+    const bool FEW = FEW_CHUNKS;
     const int halves = PRODUCTS == 3 ? 2 : 1, part = halves * HALF_BYTES;
     const int stage_bytes = FEW ? part : 2 * part;
     const int stages = (SHARED_BYTES - 2048 - (FEW ? STAYING * part : 0)) / stage_bytes;
@@ -190,13 +187,4 @@ __device__ __forceinline__ void sweep_chunks(const unsigned char* rows, const un
     }
     op.end();
 }
-
-// Calls op.tile(values, t) with the products of a block's rows and the columns of every tile t in [begin, end), then
-// op.end(), in the groups that multiply. Nothing may follow: the first group has few registers left. EITHER: values are
-// the same whichever side is the rows.
-template <int PRODUCTS, bool EITHER = false, class Op>
-__device__ __forceinline__ void sweep_tiles(const unsigned char* rows, const unsigned char* columns, int chunks,
-                                            int row_tile, int begin, int end, Op& op) {
-    if (chunks <= STAYING) sweep_chunks<PRODUCTS, EITHER, true>(rows, columns, chunks, row_tile, begin, end, op);
-    else sweep_chunks<PRODUCTS, EITHER, false>(rows, columns, chunks, row_tile, begin, end, op);
-}
+#endif

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parents[1]
 # In the order in which one may include another.
 HEADERS = (
     "pairs/split_products.cuh",
+    "pairs/halves.cuh",
     "pairs/pairs.cuh",
     "fuzzy_c_means/memberships.cuh",
     "fuzzy_c_means/approximations.cuh",

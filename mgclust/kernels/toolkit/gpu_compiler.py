@@ -6,11 +6,9 @@ import contextlib
 import functools
 import hashlib
 import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,11 @@ import numpy as np
 from cupy_backends.cuda.libs import nvrtc
 
 from mgclust.kernels.toolkit.cuda_text import constants_of, cuda_text, only_kernel
+from mgclust.kernels.toolkit.gpu_processes import Compile, Task, idle_cores, share_out
 
 __all__ = ["Module", "compile_ahead", "compiled", "compiled_for_hopper", "is_hopper", "multiprocessors", "or_null"]
 
 STANDARD = "--std=c++17"
-FEW_CORES = 2  # on which further processes would wait for each other
-PATIENCE = 60.0  # seconds for a program
 
 
 class Module:
@@ -35,10 +32,10 @@ class Module:
     code : str
         All of them.
     build : callable
-        Compiles the code of one, in a process of its own or here, and returns what has a `get_function`.
+        Compiles the code of one, by a process of its own or here, and returns what has a `get_function`.
     """
 
-    def __init__(self, code: str, build: Callable[[str, bool], Any]) -> None:
+    def __init__(self, code: str, build: Callable[[str, Compile], Any]) -> None:
         self._code, self._build = code, build
         self._functions: dict[str, Any] = {}
         self._ahead: dict[str, Future[Any]] = {}
@@ -49,28 +46,25 @@ class Module:
             ahead = self._ahead.pop(name, None)
             # What has not begun is compiled here rather than waited for behind other kernels.
             here = ahead is None or ahead.cancel()
-            self._functions[name] = self._compile(name) if here or ahead is None else ahead.result()
+            self._functions[name] = self._compile(name, _compiled_here) if here or ahead is None else ahead.result()
         return self._functions[name]
 
-    def start(self, name: str, pool: ThreadPoolExecutor) -> None:
-        """Have a kernel compiled by a pool; what goes wrong is raised where the kernel is asked for."""
+    def plan(self, name: str) -> Iterator[Task]:
+        """Yield what compiles a kernel ahead, once; what goes wrong is raised where the kernel is asked for."""
         if name not in self._functions and name not in self._ahead:
-            self._ahead[name] = pool.submit(self._compile, name, apart=True)
+            self._ahead[name] = Future()
+            yield self._ahead[name], functools.partial(self._compile, name)
 
-    def _compile(self, name: str, apart: bool = False) -> Any:
-        return self._build(only_kernel(self._code, name), apart).get_function(name)
+    def _compile(self, name: str, compile_: Compile) -> Any:
+        return self._build(only_kernel(self._code, name), compile_).get_function(name)
 
 
 def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
-    """Compile kernels side by side, while this thread continues; see `nvrtc_process`."""
-    device = cp.cuda.Device().id
-    pool = ThreadPoolExecutor(initializer=lambda: cp.cuda.Device(device).use())
-    for module, name in kernels:
-        module.start(name, pool)
-    pool.shutdown(wait=False)
+    """Compile kernels side by side, while this thread continues; see `gpu_processes`."""
+    tasks = [task for module, name in kernels for task in module.plan(name)]
+    share_out(tasks, max(1, idle_cores() // 2), cp.cuda.Device().use)  # the other cores are for CuPy's kernels
 
 
-@functools.cache
 def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
     """Return a module of kernels; what was compiled is kept on disk, beside what CuPy keeps.
 
@@ -85,42 +79,47 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
     **defines : int
         Further constants, DIM for example.
     """
+    return _module(file, dtype, norm, **defines)
+
+
+@functools.cache
+def _module(file: str, dtype: str, norm: str, **defines: int) -> Module:
     return Module(cuda_text(file, constants_of(dtype, norm, **defines)), _build)
 
 
 @functools.cache
-def compiled_for_hopper(file: str) -> Module:
+def compiled_for_hopper(file: str, **defines: int) -> Module:
     """Return a module that has instructions of compute capability 9.0 alone, for float32 and norm "l2".
 
     Parameters
     ----------
     file : str
+    **defines : int
         As for `compiled`.
     """
-    return Module(cuda_text(file, constants_of("float32")), _build_for_hopper)
+    return Module(cuda_text(file, constants_of("float32", "l2", **defines)), _build_for_hopper)
 
 
-def _build(code: str, apart: bool = False) -> Any:
+def _build(code: str, compile_: Compile) -> Any:
     capability = cp.cuda.Device().compute_capability
-    if "#include <" in code or int(capability) not in nvrtc.getSupportedArchs():
-        # CuPy knows where CUDA's headers are, and what a device can run that is newer than the compiler.
+    if int(capability) not in nvrtc.getSupportedArchs():
+        # CuPy knows what a device can run that is newer than the compiler.
         return cp.RawModule(code=code, options=(STANDARD,))
-    return _built(code, f"sm_{capability}", apart)
+    return _built(code, f"sm_{capability}", compile_)
 
 
-def _build_for_hopper(code: str, apart: bool = False) -> Any:
-    return _built(code, "sm_90a", apart)
+def _build_for_hopper(code: str, compile_: Compile) -> Any:
+    return _built(code, "sm_90a", compile_)
 
 
-def _built(code: str, target: str, apart: bool) -> Any:
+def _built(code: str, target: str, compile_: Compile) -> Any:
     options = (STANDARD, "-ftz=true", f"-arch={target}")
     key = hashlib.sha256(repr((code, options, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
     kept = folder / f"mgclust-{key}.cubin"
     if kept.exists():
         return cp.RawModule(path=str(kept))
-    binary = _compiled_apart(code, options) if apart else b""
-    binary = binary or _compiled_here(code, options)
+    binary = compile_(code, options) or _compiled_here(code, options)
     with tempfile.TemporaryDirectory() as private:
         new = Path(private) / kept.name
         new.write_bytes(binary)
@@ -134,42 +133,16 @@ def _built(code: str, target: str, apart: bool) -> Any:
     return module
 
 
-def _compiled_here(code: str, options: tuple[str, ...]) -> bytes:
+def _compiled_here(code: str, options: Sequence[str]) -> bytes:
     program = nvrtc.createProgram(code, "", (), ())
     try:
-        nvrtc.compileProgram(program, options)
+        nvrtc.compileProgram(program, tuple(options))
         binary: bytes = nvrtc.getCUBIN(program)
     except nvrtc.NVRTCError as error:
         raise RuntimeError(nvrtc.getProgramLog(program)) from error
     finally:
         nvrtc.destroyProgram(program)
     return binary
-
-
-def _compiled_apart(code: str, options: tuple[str, ...]) -> bytes:
-    """Machine code by a process of its own; empty where there is none to be had, or no core for it."""
-    library = _library()
-    if not library or len(os.sched_getaffinity(0)) <= FEW_CORES:
-        return b""
-    command = [sys.executable, "-I", str(Path(__file__).with_name("nvrtc_process.py")), library, *options]
-    # The compiler looks for a second library where the loader does.
-    paths = [str(Path(library).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    # And nothing else: the environment of this process may hold keys.
-    environment = {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            command, input=code.encode(), capture_output=True, env=environment, timeout=PATIENCE, check=True
-        )
-        return done.stdout
-    return b""
-
-
-@functools.cache
-def _library() -> str:
-    """Path of NVRTC's library as this process has loaded it."""
-    nvrtc.getVersion()
-    with open("/proc/self/maps") as maps:
-        return next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libnvrtc.so" in line), "")
 
 
 @functools.cache

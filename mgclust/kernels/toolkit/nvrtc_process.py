@@ -1,31 +1,43 @@
-"""A process that compiles one CUDA program: the compiler works on one at a time in each process.
+"""A process that compiles CUDA programs, one after the other: the compiler works on one at a time in each process.
 
-Run as a script: NVRTC's library and the options are its arguments, code comes in and machine code goes out. Imports
-nothing but the standard library: each such process would pay for it.
+Run as a script, with NVRTC's library as its argument. Options with zeros between them and a program come in, each after
+its size in eight bytes; the size of the machine code goes out, and the code. A size of 0 says that NVRTC refuses the
+program. Imports nothing but the standard library: each such process would pay for it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 __all__: list[str] = []
 
 
 def main() -> None:
-    """Compile what comes in; ends with an error where that fails."""
-    nvrtc, options = ctypes.CDLL(sys.argv[1]), [option.encode() for option in sys.argv[2:]]
+    """Compile what comes in, until nothing more does."""
+    nvrtc = ctypes.CDLL(sys.argv[1])
+    while size := sys.stdin.buffer.read(8):
+        options = sys.stdin.buffer.read(int.from_bytes(size, "little"))
+        program = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little"))
+        code = machine_code(nvrtc, program, options.split(b"\0"))
+        sys.stdout.buffer.write(len(code).to_bytes(8, "little") + code)
+        sys.stdout.buffer.flush()
+
+
+def machine_code(nvrtc: Any, code: bytes, options: list[bytes]) -> bytes:
+    """Return the machine code of a program; empty where NVRTC refuses it."""
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     flags = (ctypes.c_char_p * len(options))(*options)
     failed = (
-        nvrtc.nvrtcCreateProgram(ctypes.byref(program), sys.stdin.buffer.read(), None, 0, None, None)
+        nvrtc.nvrtcCreateProgram(ctypes.byref(program), code, None, 0, None, None)
         or nvrtc.nvrtcCompileProgram(program, len(options), flags)
         or nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
     )
     binary = ctypes.create_string_buffer(size.value)
-    if failed or nvrtc.nvrtcGetCUBIN(program, binary):
-        sys.exit("NVRTC refuses the program.")
-    sys.stdout.buffer.write(binary.raw)
+    failed = failed or nvrtc.nvrtcGetCUBIN(program, binary)
+    nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return b"" if failed else binary.raw
 
 
 if __name__ == "__main__":

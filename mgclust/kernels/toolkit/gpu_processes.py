@@ -1,0 +1,138 @@
+"""Programs compiled side by side, by processes of their own; see `nvrtc_process`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from cupy_backends.cuda.libs import nvrtc
+
+__all__ = ["Compile", "Process", "Task", "idle_cores", "share_out"]
+
+Compile = Callable[[str, Sequence[str]], bytes]  # `Process.machine_code`
+Task = tuple["Future[Any]", Callable[[Compile], Any]]
+FEW_CORES = 2  # on which further processes would wait for each other
+PATIENCE = 60.0  # seconds for a program
+
+
+def idle_cores() -> int:
+    """Number of cores that further processes may have."""
+    cores = len(os.sched_getaffinity(0))
+    return cores if cores > FEW_CORES else 0
+
+
+def share_out(tasks: Iterable[Task], processes: int, begin: Callable[[], object] = bool) -> None:
+    """Have tasks done by threads that have a process each, while this thread continues.
+
+    Parameters
+    ----------
+    tasks : iterable of (Future, callable)
+        Begun in this order: a promise, and what keeps it, given what compiles a program. One that was cancelled is
+        left out.
+    processes : int
+    begin : callable
+        Called in each thread before its first task.
+    """
+    left = deque(tasks)
+
+    def work() -> None:
+        begin()
+        with Process() as process:
+            while left:
+                with contextlib.suppress(IndexError):  # another thread was faster
+                    _keep(*left.popleft(), process.machine_code)
+
+    for _ in range(min(processes, len(left))):
+        threading.Thread(target=work).start()
+
+
+def _keep(promise: Future[Any], make: Callable[[Compile], Any], compile_: Compile) -> None:
+    if promise.set_running_or_notify_cancel():
+        try:
+            promise.set_result(make(compile_))
+        except BaseException as error:
+            promise.set_exception(error)
+
+
+class Process:
+    """A process that compiles programs one after the other; started for the first, ended with the block."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._works = True
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            with self._process:  # closes the pipes, and waits
+                pass
+
+    def machine_code(self, program: str, options: Sequence[str]) -> bytes:
+        """Return the machine code of a program.
+
+        Parameters
+        ----------
+        program : str
+        options : sequence of str
+            NVRTC's.
+
+        Returns
+        -------
+        bytes
+            Empty where there is none to be had, or no core for it: what is wrong is for the caller to find out.
+        """
+        if self._works:
+            with contextlib.suppress(OSError, EOFError):
+                return self._answer(program.encode(), "\0".join(options).encode())
+            self._works = False
+        return b""
+
+    def _answer(self, program: bytes, options: bytes) -> bytes:
+        self._process = self._process or _start()
+        to, answers = self._process.stdin, self._process.stdout
+        assert to
+        assert answers
+        to.write(b"".join(len(each).to_bytes(8, "little") + each for each in (options, program)))
+        to.flush()
+        if not select.select([answers], [], [], PATIENCE)[0]:
+            raise EOFError
+        head = answers.read(8)
+        size = int.from_bytes(head, "little")
+        code = answers.read(size)
+        if len(head) < 8 or len(code) < size:
+            raise EOFError
+        return code
+
+
+def _start() -> subprocess.Popen[bytes]:
+    library = _library()
+    if not library or not idle_cores():
+        raise EOFError
+    command = [sys.executable, "-I", str(Path(__file__).with_name("nvrtc_process.py")), library]
+    # The compiler looks for a second library where the loader does.
+    paths = [str(Path(library).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    # And nothing else: the environment of this process may hold keys.
+    environment: dict[str, Any] = {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment)
+
+
+@functools.cache
+def _library() -> str:
+    """Path of NVRTC's library as this process has loaded it."""
+    nvrtc.getVersion()
+    with open("/proc/self/maps") as maps:
+        return next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libnvrtc.so" in line), "")
