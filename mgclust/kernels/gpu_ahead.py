@@ -1,7 +1,8 @@
 """Lists of the kernels that each method asks for first, so that they are compiled side by side while its rows load.
 
 The lists are those of a method's default path, the kernels that take longest to compile first. A kernel that is
-missing is compiled when it is asked for; one too many takes a fraction of a second of an idle core. CuPy's own kernels are in a record: `gpu_cupy_kernels`.
+missing is compiled when it is asked for; one too many takes a fraction of a second of an idle core. CuPy's own kernels
+are in a record: `gpu_cupy_kernels`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     for part in (SAMPLE, n // 8):
         yield from _pairs("histogram", part, part, d, dtype)
     yield from _pairs("count", SAMPLE, SAMPLE, d, dtype)
+    if arguments["choice"]:
+        yield from _pairs("nearest", SAMPLE, SAMPLE, d, dtype)
+    if arguments["choice"] or arguments["density"] == "knn":
+        yield from _nearest_rows(rows, n, d, dtype)
     yield from _prepared(dtype)
     yield _any_features("add_groups", dtype)
     if d <= MOST_FEATURES:
@@ -136,6 +141,11 @@ def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: 
 
 def _nearest_neighbors(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     n, d = shape
+    yield from _nearest_rows(rows, n, d, dtype)
+    yield from _prepared(dtype)
+
+
+def _nearest_rows(rows: int, n: int, d: int, dtype: np.dtype) -> Found:
     if pair_products.pay(dtype, rows, n, d):
         products = pair_products.program("pairs/split_products.cu", pair_products.chunks_of(d))
         listed = compiled("pairs/listed_pairs.cu", "float32")
@@ -144,7 +154,14 @@ def _nearest_neighbors(arguments: Arguments, shape: tuple[int, int], rows: int, 
         yield from ((listed, "kth_smallest"), (listed, "select_nearest"))
     elif d > LOW_DIMENSIONS:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
-    yield from _prepared(dtype)
+
+
+def _adaptive_affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
+    yield from _affinity_propagation(arguments, shape, rows, dtype)
+    if shape[1] > LOW_DIMENSIONS:  # of silhouettes
+        yield compiled("pairs/many_features.cu", dtype.name), "distances"
+        yield compiled("label_sums/label_sums.cu", dtype.name), "add_by_label"
+    yield compiled("affinity_propagation/few_features.cu", dtype.name), "jitter"
 
 
 def _affinity_propagation(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
@@ -207,7 +224,7 @@ LISTS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] =
     "silhouette": _silhouette,
     "search_neighbors": _nearest_neighbors,
     "affinity_propagation": _affinity_propagation,
-    "adaptive_affinity_propagation": _affinity_propagation,
+    "adaptive_affinity_propagation": _adaptive_affinity_propagation,
     "fast_newman": _fast_newman,
 }
 

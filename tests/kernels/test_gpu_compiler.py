@@ -103,7 +103,12 @@ def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, hopper)
     for d, dtype in itertools.product([1, 2, 3, 8, 16, 17, 128, 1024], ["float32", "float64"]):
         arguments = {"numbers": [300 if d == 128 else 8], "m": 2.0}
         arguments["covariance_type"] = "full" if (d, dtype) == (16, "float64") else "spherical"
-        arguments |= {"metric": "precomputed" if d == 1024 else "euclidean", "strategy": "greedy"}
+        arguments |= {
+            "metric": "precomputed" if d == 1024 else "euclidean",
+            "strategy": "greedy",
+            "choice": True,
+            "density": "gaussian",
+        }
         found = list(gpu.ahead.LISTS[method.__name__](arguments, (100_000, d), 50_000, np.dtype(dtype)))
         assert found, (d, dtype)
         for module, name in found:
@@ -207,7 +212,7 @@ PYTHON = """\
 #!{python}
 import os, sys
 from pathlib import Path
-assert sys.argv[1] == "-I" and sys.argv[3] == "/some/where/libnvrtc.so" and "SECRET" not in os.environ
+assert sys.argv[1:3] == ["-I", "-S"] and sys.argv[4] == "/some/where/libnvrtc.so" and "SECRET" not in os.environ
 assert os.environ["LD_LIBRARY_PATH"].split(":")[0] == "/some/where"
 Path({folder!r}, str(os.getpid())).touch()
 read = lambda: sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little"))

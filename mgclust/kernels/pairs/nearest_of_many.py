@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.masks import count_true
+
 __all__ = ["keep_nearest", "leave_out"]
 
 Array = Any
@@ -49,11 +51,11 @@ def keep_nearest(s: Array, y_start: int, near: Array, near_index: Array, xp: Any
         least = s[:, : groups * GROUP].reshape(m, groups, GROUP).min(axis=2)
         limit = xp.minimum(limit, xp.sort(least, axis=1)[:, count - 1])
     within = s <= limit[:, None]
-    counts = within.sum(axis=1)
-    if int(counts.sum()) * MANY > m * c:
+    if count_true(within) * MANY > m * c:
         found, index = s, xp.broadcast_to(xp.arange(y_start, y_start + c), s.shape)
     else:
         row, column = xp.nonzero(within)
+        counts = xp.bincount(row, minlength=m)
         place = xp.arange(len(row)) - (xp.cumsum(counts) - counts)[row]
         found = xp.full((m, int(counts.max())), np.inf, dtype=s.dtype)
         index = xp.full(found.shape, -1, dtype="int64")

@@ -121,7 +121,7 @@ def _start() -> subprocess.Popen[bytes]:
     library = _library()
     if not library or not idle_cores():
         raise EOFError
-    command = [sys.executable, "-I", str(Path(__file__).with_name("nvrtc_process.py")), library]
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("nvrtc_process.py")), library]
     # The compiler looks for a second library where the loader does.
     paths = [str(Path(library).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     # And nothing else: the environment of this process may hold keys.
