@@ -33,11 +33,16 @@ from benchmarks.support import sets
 CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "density peaks, 2 features": ("DensityPeaks", {"n_clusters": 50}, 100_000, 2),
     "density peaks, 128 features": ("DensityPeaks", {"n_clusters": 50}, 100_000, 128),
+    "density peaks, defaults, 2 features": ("DensityPeaks", {}, 20_000, 2),
+    "density peaks, defaults, 128 features": ("DensityPeaks", {}, 20_000, 128),
     "fuzzy c-means": ("FuzzyCMeans", {"n_clusters": 16}, 1_000_000, 32),
     "canopy": ("Canopy", {"t1": 8.0, "t2": 5.0}, 1_000_000, 3),
     "affinity propagation": ("AffinityPropagation", {}, 5_000, 120),
+    "adaptive affinity propagation": ("AdaptiveAffinityPropagation", {}, 2_000, 120),
     "nearest neighbours": ("nearest_neighbors", {"n_neighbors": 10}, 100_000, 128),
+    "nearest neighbours, 3 features": ("nearest_neighbors", {"n_neighbors": 10}, 100_000, 3),
     "silhouettes": ("silhouette_samples", {}, 100_000, 120),
+    "silhouettes, 3 features": ("silhouette_samples", {}, 100_000, 3),
     "communities, greedy": ("FastNewman", {"strategy": "greedy"}, 200_000, 0),
     "communities, parallel": ("FastNewman", {"strategy": "parallel"}, 200_000, 0),
 }
@@ -45,8 +50,6 @@ FEWER = 20  # times, on a CPU
 # For the record of CuPy's programs alone: other numbers of clusters, and the other type.
 WIDER = {"dtype": "float64"}
 RECORDED = CASES | {
-    "density peaks, defaults, 2 features": ("DensityPeaks", {}, 20_000, 2),
-    "density peaks, defaults, 128 features": ("DensityPeaks", {}, 20_000, 128),
     "density peaks, float64, 2 features": ("DensityPeaks", WIDER, 20_000, 2),
     "density peaks, float64, 128 features": ("DensityPeaks", WIDER, 20_000, 128),
     "density peaks, k nearest": ("DensityPeaks", {"density": "knn", "k": 16}, 20_000, 128),
@@ -57,10 +60,7 @@ RECORDED = CASES | {
     "affinity propagation, few rows": ("AffinityPropagation", {}, 1_000, 120),
     "affinity propagation, few features": ("AffinityPropagation", {}, 5_000, 3),
     "affinity propagation, float64": ("AffinityPropagation", WIDER, 5_000, 120),
-    "adaptive affinity propagation": ("AdaptiveAffinityPropagation", {}, 2_000, 120),
-    "nearest neighbours, 3 features": ("nearest_neighbors", {"n_neighbors": 10}, 100_000, 3),
     "nearest neighbours, float64": ("nearest_neighbors", {"n_neighbors": 10} | WIDER, 20_000, 128),
-    "silhouettes, 3 features": ("silhouette_samples", {}, 100_000, 3),
     "silhouettes, float64": ("silhouette_samples", WIDER, 20_000, 120),
 }
 

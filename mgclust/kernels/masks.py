@@ -11,7 +11,8 @@ __all__ = ["all_true", "any_true", "count_true"]
 Array = Any
 
 # On a GPU the least or largest byte comes from a kernel that CuPy ships. For `mask.all()` and `mask.any()` it compiles
-# two each from CUB's headers, a second or more apiece; so it does for those of each row (`axis=1`), and for sums of masks.
+# two each from CUB's headers, a second or more apiece; so it does for those of each row (`axis=1`), for sums,
+# and in `bincount`.
 
 
 def all_true(mask: Array) -> bool:

@@ -171,7 +171,7 @@ def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool
     stops = cp.cumsum(-(-lengths // FOUR))  # in fours: partial sums begin at multiples of four
     starts = stops - -(-lengths // FOUR)
     total = int(stops[-1])
-    partial = cp.cumsum(cp.bincount(begins, minlength=k)) - 1
+    partial = cp.searchsorted(begins, cp.arange(k), side="right") - 1
     place = starts[partial] * FOUR + cp.arange(k) - begins[partial]
     columns = cp.zeros(total * FOUR, cp.int64)
     columns[place] = order

@@ -55,7 +55,7 @@ def keep_nearest(s: Array, y_start: int, near: Array, near_index: Array, xp: Any
         found, index = s, xp.broadcast_to(xp.arange(y_start, y_start + c), s.shape)
     else:
         row, column = xp.nonzero(within)
-        counts = xp.bincount(row, minlength=m)
+        counts = xp.diff(xp.searchsorted(row, xp.arange(m + 1)))
         place = xp.arange(len(row)) - (xp.cumsum(counts) - counts)[row]
         found = xp.full((m, int(counts.max())), np.inf, dtype=s.dtype)
         index = xp.full(found.shape, -1, dtype="int64")
