@@ -223,6 +223,7 @@ while options := read():
     code = b"" if code == b"refused" else options + b"|" + code.upper()
     sys.stdout.buffer.write(len(code).to_bytes(8, "little") + code)
     sys.stdout.buffer.flush()
+Path({folder!r}, "ended").touch()
 """
 
 
@@ -249,6 +250,24 @@ def test_programs_are_compiled_by_one_process_after_the_other(gpu, python):
         assert process.machine_code("end", ["-one"]) == b""
         assert process.machine_code("code", ["-one"]) == b""  # it is not started again
     assert len(list(python.iterdir())) == 1
+
+
+def test_a_process_is_left_to_end_by_itself(gpu, python):
+    with gpu.processes.Process() as process:
+        assert process.machine_code("code", ["-one"]) == b"-one|CODE"
+        assert not (python / "ended").exists()
+    assert (python / "ended").exists()  # NVRTC removes its files then
+
+
+def test_what_has_not_begun_when_python_ends_is_left_out(gpu, python, monkeypatch):
+    monkeypatch.setattr(gpu.processes.threading, "main_thread", lambda: SimpleNamespace(is_alive=lambda: False))
+    builds = Builds()
+    module = gpu.compiler.Module(CODE, builds)
+    wait_for(start(gpu, (module, "first"), (module, "second")))
+    assert not builds.codes
+    assert module.get_function("first") == "function first"  # a fit in another thread goes on
+    assert programs_of(gpu, "a", "b").machine_code("a", ("-one",)) == b""
+    assert not list(python.iterdir())
 
 
 def test_no_process_is_started_for_nothing_or_on_few_cores(gpu, python, monkeypatch):

@@ -57,6 +57,8 @@ def share_out(tasks: Iterable[Task], processes: int, begin: Callable[[], object]
 
 
 def _keep(promise: Future[Any], make: Callable[[Compile], Any], compile_: Compile) -> None:
+    if not threading.main_thread().is_alive():  # this process ends, and would wait for what nobody asks for any more
+        promise.cancel()
     if promise.set_running_or_notify_cancel():
         try:
             promise.set_result(make(compile_))
@@ -76,8 +78,9 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            self._process.kill()
-            with self._process:  # closes the pipes, and waits
+            if not self._works:
+                self._process.kill()
+            with self._process:  # closes the pipes, at which the process ends and NVRTC removes its files, and waits
                 pass
 
     def machine_code(self, program: str, options: Sequence[str]) -> bytes:
@@ -127,7 +130,8 @@ def _start() -> subprocess.Popen[bytes]:
     # And nothing else: the environment of this process may hold keys.
     environment: dict[str, Any] = {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment)
+    # In a group of its own: an interrupt from the keyboard is not for it.
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment, process_group=0)
 
 
 @functools.cache
