@@ -55,7 +55,8 @@ SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second 
 DIGITS = 20  # binary, of a value, that a pass finds at most
 BINS = 1 << DIGITS
 SAMPLE_BINS = 1 << 16  # of a sample's bracket: 0.8% of a value in the first, far less than what its rows leave open
-BLOCK = 1 << 10  # bins whose sum is formed first
+BLOCK = 1 << 10  # bins whose sum is formed first, at most
+FEWEST_BLOCKS = 1 << 5  # bins come in whole blocks, and what they reach beyond the bracket has to be little of it
 COARSE_DIGITS = 8  # binary
 STANDARD_ERRORS = 4.0
 
@@ -99,7 +100,7 @@ class Histogram:
     def __init__(self, kernels: Any, counts: Array, first: int, shift: int) -> None:
         self._to_host = kernels.memory.to_host
         bins = counts[1:]
-        self._blocks = bins.reshape(-1, min(len(bins), BLOCK))
+        self._blocks = bins.reshape(-1, _block_of(len(bins)))
         below = self._to_host(kernels.xp.concatenate([counts[:1], self._blocks.sum(axis=1)]))
         self._below_end = np.cumsum(below)  # pairs below the end of the bracket's outside, of block 0, of block 1, ...
         self.first = first
@@ -306,7 +307,12 @@ def _shift(first: int, stop: int, most: int) -> int:
 def _bins(first: int, stop: int, shift: int) -> int:
     """Bins that cover the bracket, in whole blocks."""
     bins = max(1, -(-(stop - first) >> shift))
-    return bins if bins <= BLOCK else -(-bins // BLOCK) * BLOCK
+    return -(-bins // (block := _block_of(bins))) * block
+
+
+def _block_of(bins: int) -> int:
+    """Bins of a block: a power of two, or all of a few. Of whole blocks it is a divisor."""
+    return bins if bins <= BLOCK else min(BLOCK, 1 << ((bins // FEWEST_BLOCKS).bit_length() - 1))
 
 
 def _bits(value: float, dtype: np.dtype) -> int:
