@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("cupy")
+pytestmark = pytest.mark.gpu
 
 SCRIPT = """
 import json, warnings

@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.support import sets
 from mgclust import DensityPeaks
 from mgclust.algorithms.density_peaks import pair_quantile
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs
@@ -42,7 +41,8 @@ def test_full_passes_keep_to_the_bracket_of_the_sample(monkeypatch):
 
     monkeypatch.setattr("mgclust.algorithms.density_peaks.all_pairs.sample_rows", sampled)
     monkeypatch.setattr(AllPairs, "pair_histogram", counted)
-    X = sets.gaussians(6000, 200, 50)[0]
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(50, 200))[rng.integers(0, 50, 6000)] + rng.normal(size=(6000, 200))).astype("float32")
     DensityPeaks(n_clusters=50, device="cpu", client=None, algorithm="brute").fit(X)
     (low, high), (first, stop) = brackets[0], whole[0]
     assert first == low
