@@ -3,7 +3,9 @@
 import importlib
 import io
 import itertools
+import os
 import re
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -216,7 +218,7 @@ assert sys.argv[1:3] == ["-I", "-S"] and sys.argv[4] == "/some/where/libnvrtc.so
 assert os.environ["LD_LIBRARY_PATH"].split(":")[0] == "/some/where"
 Path({folder!r}, str(os.getpid())).touch()
 read = lambda: sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little"))
-while options := read():
+while options := read():  # which is empty at a size of 0, too
     code = read()
     if code == b"end":
         sys.exit(1)
@@ -268,6 +270,47 @@ def test_what_has_not_begun_when_python_ends_is_left_out(gpu, python, monkeypatc
     assert module.get_function("first") == "function first"  # a fit in another thread goes on
     assert programs_of(gpu, "a", "b").machine_code("a", ("-one",)) == b""
     assert not list(python.iterdir())
+
+
+def test_a_process_that_dies_between_programs_is_no_error(gpu, python):
+    with gpu.processes.Process() as process:
+        assert process.machine_code("code", ["-one"]) == b"-one|CODE"
+        process._process.kill()
+        process._process.wait()
+        assert process.machine_code("more " * 100_000, ["-one"]) == b""
+
+
+def test_a_process_that_does_not_answer_is_ended(gpu, python, monkeypatch):
+    monkeypatch.setattr(gpu.processes, "PATIENCE", 0.5)
+    with gpu.processes.Process() as process:
+        assert process.machine_code("code", ["-one"]) == b"-one|CODE"
+        os.kill(process._process.pid, signal.SIGSTOP)
+        assert process.machine_code("more " * 100_000, ["-one"]) == b""
+
+
+def test_where_no_thread_starts_nobody_waits(gpu, python, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    builds = Builds()
+    module = gpu.compiler.Module(CODE, builds)
+    start(gpu, (module, "first"))
+    assert module.get_function("first") == "function first"
+    programs = programs_of(gpu, "a", "b")
+    assert [programs.machine_code("a", ("-one",)) for _ in range(2)] == [b"", b""]
+
+
+def test_an_interrupt_leaves_nothing_to_wait_for(gpu, python, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    programs = programs_of(gpu, "a", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(gpu.cupy_kernels, "share_out", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            programs.machine_code("a", ("-one",))
+    assert programs.machine_code("a", ("-one",)) == b""
 
 
 def test_no_process_is_started_for_nothing_or_on_few_cores(gpu, python, monkeypatch):
@@ -378,6 +421,13 @@ def test_cupy_asks_for_machine_code_before_it_compiles(gpu, python, monkeypatch)
 def test_a_cupy_without_such_programs_is_left_alone(gpu, python, monkeypatch):
     monkeypatch.setattr(gpu.cupy_kernels, "compiler", SimpleNamespace())
     gpu.cupy_kernels.begin("canopy", "float64", 3)
+    assert not gpu.cupy_kernels._take_part()
+
+
+def test_constants_that_python_and_files_share_agree(gpu):
+    text = (FOLDER / "pairs/split_products.cuh").read_text()
+    assert f"#define STAYING {gpu.ahead.pair_products.STAYING} " in text
+    assert gpu.cupy_kernels.FEW_FEATURES == gpu.ahead.LOW_DIMENSIONS
 
 
 def test_the_record_has_runs_of_every_method(gpu):

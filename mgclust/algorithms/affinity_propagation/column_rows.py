@@ -152,7 +152,8 @@ class ColumnRows(MessageRows):
         seed, draw = self.similarities.seed, self.similarities.draws
         kernels.jitter_pairs(messages.s, numbers, messages.columns, seed=seed, draw=draw, tiny=LATER_NOISE)
         filled = messages.hot_column >= 0
-        bounds = xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(filled.sum(axis=1))])
+        # 64-bit integers, since CuPy would compile the sum of a mask; see `masks`.
+        bounds = xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(filled.astype("int64").sum(axis=1))])
         s = messages.hot_s[filled]
         columns = messages.hot_column[filled]
         kernels.jitter_lists(s, bounds, numbers, columns, seed=seed, draw=draw, tiny=LATER_NOISE)

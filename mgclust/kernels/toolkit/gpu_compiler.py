@@ -82,7 +82,7 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
     return _module(file, dtype, norm, **defines)
 
 
-@functools.cache
+@functools.cache  # which would have two modules of `compiled(file, dtype)` and `compiled(file, dtype, "l2")`
 def _module(file: str, dtype: str, norm: str, **defines: int) -> Module:
     return Module(cuda_text(file, constants_of(dtype, norm, **defines)), _build)
 

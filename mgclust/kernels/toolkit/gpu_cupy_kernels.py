@@ -51,8 +51,14 @@ class Programs:
                 # What precedes it was asked for, or is in CuPy's cache.
                 programs = self._expected[self._expected.index(program) :]
                 self._expected = []
-                tasks = [self._plan(each, options) for each in programs if (each, options) not in self._begun]
-                share_out(tasks, processes)
+                left = [(each, options) for each in programs if (each, options) not in self._begun]
+                try:
+                    share_out([self._plan(*each) for each in left], processes)
+                except BaseException:  # an interrupt from the keyboard: nobody may wait for these
+                    for each in left:
+                        if each in self._begun:
+                            self._begun.pop(each).cancel()
+                    raise
             begun = self._begun.get((program, options))
         with contextlib.suppress(Exception):  # CuPy compiles it, and says what is wrong
             return begun.result() if begun else b""

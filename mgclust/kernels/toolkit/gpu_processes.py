@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ Compile = Callable[[str, Sequence[str]], bytes]  # `Process.machine_code`
 Task = tuple["Future[Any]", Callable[[Compile], Any]]
 FEW_CORES = 2  # on which further processes would wait for each other
 PATIENCE = 60.0  # seconds for a program
+PASSED_ON = ("TMPDIR", "CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE")  # where NVRTC puts files
 
 
 def idle_cores() -> int:
@@ -31,7 +31,7 @@ def idle_cores() -> int:
     return cores if cores > FEW_CORES else 0
 
 
-def share_out(tasks: Iterable[Task], processes: int, begin: Callable[[], object] = bool) -> None:
+def share_out(tasks: Iterable[Task], processes: int, begin: Callable[[], object] | None = None) -> None:
     """Have tasks done by threads that have a process each, while this thread continues.
 
     Parameters
@@ -40,20 +40,27 @@ def share_out(tasks: Iterable[Task], processes: int, begin: Callable[[], object]
         Begun in this order: a promise, and what keeps it, given what compiles a program. One that was cancelled is
         left out.
     processes : int
-    begin : callable
+    begin : callable, optional
         Called in each thread before its first task.
     """
     left = deque(tasks)
 
     def work() -> None:
-        begin()
+        if begin:
+            begin()
         with Process() as process:
             while left:
                 with contextlib.suppress(IndexError):  # another thread was faster
                     _keep(*left.popleft(), process.machine_code)
 
-    for _ in range(min(processes, len(left))):
-        threading.Thread(target=work).start()
+    started = 0
+    with contextlib.suppress(RuntimeError):  # no more threads, or Python ends
+        for _ in range(min(processes, len(left))):
+            threading.Thread(target=work).start()
+            started += 1
+    if not started:
+        for promise, _ in left:
+            promise.cancel()
 
 
 def _keep(promise: Future[Any], make: Callable[[Compile], Any], compile_: Compile) -> None:
@@ -77,11 +84,17 @@ class Process:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            if not self._works:
-                self._process.kill()
-            with self._process:  # closes the pipes, at which the process ends and NVRTC removes its files, and waits
-                pass
+        process = self._process
+        if process is None:
+            return
+        # It ends at a size of 0, not by the end of its input alone, which forked processes may hold; NVRTC removes its
+        # files then.
+        with contextlib.suppress(Exception):
+            if self._works:
+                process.communicate(bytes(8), timeout=PATIENCE)
+        process.kill()
+        with contextlib.suppress(Exception):
+            process.communicate()
 
     def machine_code(self, program: str, options: Sequence[str]) -> bytes:
         """Return the machine code of a program.
@@ -98,23 +111,27 @@ class Process:
             Empty where there is none to be had, or no core for it: what is wrong is for the caller to find out.
         """
         if self._works:
-            with contextlib.suppress(OSError, EOFError):
+            with contextlib.suppress(Exception):
                 return self._answer(program.encode(), "\0".join(options).encode())
             self._works = False
         return b""
 
     def _answer(self, program: bytes, options: bytes) -> bytes:
-        self._process = self._process or _start()
-        to, answers = self._process.stdin, self._process.stdout
+        process = self._process = self._process or _start()
+        to, answers = process.stdin, process.stdout
         assert to
         assert answers
-        to.write(b"".join(len(each).to_bytes(8, "little") + each for each in (options, program)))
-        to.flush()
-        if not select.select([answers], [], [], PATIENCE)[0]:
-            raise EOFError
-        head = answers.read(8)
-        size = int.from_bytes(head, "little")
-        code = answers.read(size)
+        patience = threading.Timer(PATIENCE, process.kill)
+        patience.daemon = True
+        patience.start()
+        try:
+            to.write(b"".join(len(each).to_bytes(8, "little") + each for each in (options, program)))
+            to.flush()
+            head = answers.read(8)
+            size = int.from_bytes(head, "little")
+            code = answers.read(size)
+        finally:
+            patience.cancel()
         if len(head) < 8 or len(code) < size:
             raise EOFError
         return code
@@ -127,8 +144,9 @@ def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("nvrtc_process.py")), library]
     # The compiler looks for a second library where the loader does.
     paths = [str(Path(library).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    # And nothing else: the environment of this process may hold keys.
-    environment: dict[str, Any] = {"LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    # And little else: the environment of this process may hold keys.
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     # In a group of its own: an interrupt from the keyboard is not for it.
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment, process_group=0)
@@ -136,7 +154,8 @@ def _start() -> subprocess.Popen[bytes]:
 
 @functools.cache
 def _library() -> str:
-    """Path of NVRTC's library as this process has loaded it."""
+    """Path of NVRTC's library as this process has loaded it; none where it has two, as beside another package."""
     nvrtc.getVersion()
     with open("/proc/self/maps") as maps:
-        return next((line.split(maxsplit=5)[-1].strip() for line in maps if "/libnvrtc.so" in line), "")
+        found = {line.split(maxsplit=5)[-1].strip() for line in maps if "/libnvrtc.so" in line}
+    return found.pop() if len(found) == 1 else ""

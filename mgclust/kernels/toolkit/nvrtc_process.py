@@ -15,10 +15,10 @@ __all__: list[str] = []
 
 
 def main() -> None:
-    """Compile what comes in, until nothing more does."""
+    """Compile what comes in, until a size of 0 does, or nothing more."""
     nvrtc = ctypes.CDLL(sys.argv[1])
-    while size := sys.stdin.buffer.read(8):
-        options = sys.stdin.buffer.read(int.from_bytes(size, "little"))
+    while size := int.from_bytes(sys.stdin.buffer.read(8), "little"):
+        options = sys.stdin.buffer.read(size)
         program = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "little"))
         code = machine_code(nvrtc, program, options.split(b"\0"))
         sys.stdout.buffer.write(len(code).to_bytes(8, "little") + code)
