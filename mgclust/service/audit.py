@@ -125,29 +125,36 @@ class Audit:
             return
         self._open(self._path, len(line))
         line = b"\n" * self._torn + line
-        self._torn = os.write(self._file, line) < len(line)  # a full disk may take a part
+        try:
+            self._torn = os.write(self._file, line) < len(line)  # a full disk may take a part
+        finally:
+            _lock(self._file, fcntl.LOCK_UN)
         if self._torn:
             raise OSError("the line could not be written whole.")
 
     def _open(self, path: Path, more: int) -> None:
-        """Open the file at the path, rotated if it has no room for a line; several processes may write to it."""
-        if self._file >= 0 and not self._has(path):
-            os.close(self._file)
-            self._file = -1
-        if self._file < 0:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(path, flags, 0o600)
-        if os.fstat(self._file).st_size + more <= self._size:
-            return
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # released when it is closed
-        if self._has(path):
+        """Open and lock the file at the path, rotated if a line has no room; several processes may write to it."""
+        while True:
+            if self._file >= 0 and not self._has(path):
+                self._close_file()
+            if self._file < 0:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._file = os.open(path, flags, 0o600)
+            _lock(self._file, fcntl.LOCK_EX)  # so that nobody adds between this look at the size and the writing
+            if not self._has(path):
+                continue
+            size = os.fstat(self._file).st_size
+            if not size or size + more <= self._size:
+                return
             for number in range(KEPT_FILES, 0, -1):
                 earlier = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
                 with contextlib.suppress(FileNotFoundError):
                     earlier.rename(path.with_name(f"{path.name}.{number}"))
-        os.close(self._file)
+            self._close_file()
+
+    def _close_file(self) -> None:
+        os.close(self._file)  # which releases its lock
         self._file = -1
-        self._open(path, 0)
 
     def _has(self, path: Path) -> bool:
         """Return whether the path still leads to the open file."""
@@ -156,3 +163,8 @@ class Audit:
         except FileNotFoundError:
             return False
         return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+def _lock(file: int, how: int) -> None:
+    with contextlib.suppress(OSError):  # some network's files have no locks: a file may become a line too long there
+        fcntl.flock(file, how)
