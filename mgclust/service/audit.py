@@ -25,6 +25,7 @@ from typing import Any
 __all__ = ["Audit", "note"]
 
 KEPT_FILES = 4  # rotated files
+LOCK_SECONDS = 1.0  # that the file may be locked by another process
 MAX_QUEUED_LINES = 10_000  # that wait to be written
 GATHER_SECONDS = 0.01  # lines of this time are written at once, as far as they are a small part of a file
 REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines a second, and burst
@@ -128,7 +129,8 @@ class Audit:
         try:
             self._torn = os.write(self._file, line) < len(line)  # a full disk may take a part
         finally:
-            _lock(self._file, fcntl.LOCK_UN)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
         if self._torn:
             raise OSError("the line could not be written whole.")
 
@@ -140,11 +142,11 @@ class Audit:
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
                 self._file = os.open(path, flags, 0o600)
-            _lock(self._file, fcntl.LOCK_EX)  # so that nobody adds between this look at the size and the writing
+            locked = _lock(self._file)  # so that nobody adds between this look at the size and the writing
             if not self._has(path):
                 continue
             size = os.fstat(self._file).st_size
-            if not size or size + more <= self._size:
+            if not locked or not size or size + more <= self._size:
                 return
             for number in range(KEPT_FILES, 0, -1):
                 earlier = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
@@ -165,6 +167,16 @@ class Audit:
         return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
-def _lock(file: int, how: int) -> None:
-    with contextlib.suppress(OSError):  # some network's files have no locks: a file may become a line too long there
-        fcntl.flock(file, how)
+def _lock(file: int) -> bool:
+    """Lock a file; return False where another process keeps it locked, as one that is stopped: a line is added then."""
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(GATHER_SECONDS)
+        except OSError:  # some network's files have no locks: a file may become a line too long there
+            return True

@@ -22,6 +22,7 @@ Compile = Callable[[str, Sequence[str]], bytes]  # `Process.machine_code`
 Task = tuple["Future[Any]", Callable[[Compile], Any]]
 FEW_CORES = 2  # on which further processes would wait for each other
 PATIENCE = 60.0  # seconds for a program
+END_SECONDS = 5.0  # for a process that has nothing to do
 PASSED_ON = ("TMPDIR", "CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE")  # where NVRTC puts files
 
 
@@ -91,7 +92,7 @@ class Process:
         # files then.
         with contextlib.suppress(Exception):
             if self._works:
-                process.communicate(bytes(8), timeout=PATIENCE)
+                process.communicate(bytes(8), timeout=END_SECONDS)
         process.kill()
         with contextlib.suppress(Exception):
             process.communicate()

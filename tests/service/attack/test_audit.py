@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import threading
@@ -223,3 +224,15 @@ def test_a_link_is_not_followed(tmp_path):
     log.close()
     assert log.lost == 1
     assert not (tmp_path / "other").exists()
+
+
+def test_a_stopped_process_that_holds_the_lock_delays_lines_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("mgclust.service.audit.LOCK_SECONDS", 0.2)
+    path = tmp_path / "audit.log"
+    path.touch()
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        log = Audit(path, 10_000)
+        log.write(line=1)
+        log.close()
+    assert [json.loads(line)["line"] for line in path.read_text().splitlines()] == [1]
