@@ -10,8 +10,10 @@ import pytest
 
 from mgclust.algorithms.density_peaks.near_linear import tree_bytes
 from mgclust.kernels import load
+from mgclust.kernels.low_dimension import cpu as low_dimension
 from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import SPACING, GaussianGrid, grid_convolve, plan_gaussian_grid
+from mgclust.kernels.pairs import cpu_tasks
 from mgclust.kernels.toolkit import threads
 
 cpu = load("cpu")
@@ -134,6 +136,21 @@ def test_tree_pair_histogram(x, bracket):
         for part in range(parts):
             cpu.low_dimension.tree_pair_histogram(tree, part=part, parts=parts, low=low, shift=shift, out=found)
         assert (found == expected).all()
+
+
+@pytest.mark.parametrize("bins_apart", [1 << 16, 1], ids=["own", "shared"])
+def test_threads_count_the_same_pairs(bins_apart, monkeypatch):
+    x = uniform(8000, 2).astype(np.float32)
+    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
+    expected, found = np.zeros(601, np.int64), np.zeros(601, np.int64)
+    bracket = {"low": int(np.float32(1e-3).view(np.int32)), "shift": 17}
+    with threads.share(1):
+        cpu.low_dimension.tree_pair_histogram(tree, part=0, parts=1, **bracket, out=expected)
+    monkeypatch.setattr(cpu_tasks, "MOST_APART", bins_apart)
+    monkeypatch.setattr(low_dimension, "TASK_LEAVES", 1)
+    with threads.share(2):
+        cpu.low_dimension.tree_pair_histogram(tree, part=0, parts=1, **bracket, out=found)
+    assert (found == expected).all() and (expected > 0).sum() > 100
 
 
 def test_tree_count_within(x):

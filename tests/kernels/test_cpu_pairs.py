@@ -218,8 +218,11 @@ def test_bits_depend_neither_on_threads_nor_on_tasks_batches_or_alignment(d, mon
     shifted = np.empty(x.size + 1, np.float32)[1:].reshape(x.shape)
     shifted[:] = x
     with threads.share(2):
-        cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=again)
-        assert (again == histogram).all() and histogram.sum() == len(x) * (len(x) - 1) // 2
+        for bins_apart in (1 << 16, 1):  # each thread's own, and shared ones
+            monkeypatch.setattr(_cpu_tasks, "MOST_APART", bins_apart)
+            again[:] = 0
+            cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=again)
+            assert (again == histogram).all() and histogram.sum() == len(x) * (len(x) - 1) // 2
         for first, last in ((0, len(x)), (3, 1030), (1024, 2100), (7, 8)):
             for whole, part in zip(expected, everything(shifted, first, last), strict=True):
                 assert (whole[first:last] == part).all()

@@ -29,6 +29,7 @@ from mgclust.kernels.toolkit.simd import (
     values_differ,
 )
 from mgclust.kernels.toolkit.simd_steps import (
+    add_bins,
     add_doubles,
     add_fixed,
     at_least,
@@ -119,6 +120,11 @@ def sums(a, at, scale, wholes, doubles, counts, out):
 
 
 @compiled
+def bins(a, at, shared, lanes, low, shift, counts):
+    add_bins(counts, shared, load(a, at), lanes, low, shift)
+
+
+@compiled
 def powers(a, out):
     for at in range(0, len(a), WIDTH):
         store(out, at, exp2_of(load(a, at)))
@@ -182,6 +188,22 @@ def test_sums(lanes):
     while len(halves) > 1:
         halves = halves[: len(halves) // 2] + halves[len(halves) // 2 :]
     assert out[0] == halves[0]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("dtype", REALS)
+def test_bins(dtype, shared, rng):
+    a = rng.uniform(1, 2, WIDTH + 2).astype(dtype)
+    a[4:9] = a[9]  # several lanes in one bin
+    keys = a[1:-1].view(f"i{a.itemsize}").astype(np.int64)
+    low, shift = int(keys.min()), np.finfo(dtype).nmant - 6
+    counts, lanes = np.ones(70, np.int64), rng.random(WIDTH) < 0.7
+    expected = counts.copy()
+    np.add.at(expected, 1 + ((keys - low) >> shift)[lanes], 1)
+    bins(a, 1, shared, mask_of(lanes), low, shift, counts)
+    np.testing.assert_array_equal(counts, expected)
+    bins(a, 1, shared, 0, low, shift, counts)
+    np.testing.assert_array_equal(counts, expected)
 
 
 @pytest.mark.parametrize("dtype", REALS)

@@ -5,9 +5,9 @@ integers that their bits are, so this is integer work: histograms of at most 2^2
 some power of two of neighbouring representable values.
 
 1. A sample of 2048 rows brackets the value; of 256 and then 1024 (or half of the rows) where the next steps are short:
-   each pair of the first sample costs as much as some twenty that lie outside a bracket. With p_i the share of the
-   sample within s of row i, the standard error of the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a U-statistic);
-   the bracket spans four of these to each side.
+   a pair of the first sample costs two to four times as much as one that lies outside a bracket. With p_i the share of
+   the sample within s of row i, the standard error of the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a
+   U-statistic); the bracket spans four of these to each side.
 2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
    rows, if that is less, where the next step takes near-linear time.)
    Before a pass over all pairs, an eighth of the rows narrows it once more: 1.6% of the pass's work, and of the pairs

@@ -16,6 +16,7 @@ import numpy as np
 from mgclust.kernels.low_dimension import cpu_grid, cpu_tree
 from mgclust.kernels.low_dimension.box_tree import BoxTree, curve_bits
 from mgclust.kernels.low_dimension.gaussian_grid import GaussianGrid, window_polynomials
+from mgclust.kernels.pairs.cpu_tasks import ThreadCounts
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
 __all__ = [
@@ -125,15 +126,16 @@ def tree_pair_histogram(tree: BoxTree, *, part: int, parts: int, low: int, shift
     largest = int(np.iinfo(f"i{tree.rows.itemsize}").max)
     high = min(low + ((len(out) - 1) << shift), largest)
     leaves = range(part, tree.n_leaves, parts)
-    below = [0] * thread_count()
+    below, counts = [0] * thread_count(), ThreadCounts(out)
 
     def task(index: int, thread: int) -> None:
         for leaf in leaves[index * TASK_LEAVES : (index + 1) * TASK_LEAVES]:
             below[thread] += cpu_tree.histogram(
-                rows, d, n, leaf, panels, box_low, box_high, starts, min(low, largest), high, shift, out
-            )
+                rows, d, n, leaf, panels, box_low, box_high, starts, min(low, largest), high, shift, *counts.of(thread),
+            )  # fmt: skip
 
     run_tasks(-(-len(leaves) // TASK_LEAVES), task)
+    counts.gather()
     out[0] += sum(below)
 
 

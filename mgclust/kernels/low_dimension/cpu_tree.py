@@ -237,8 +237,9 @@ def border(
 
 @inlined
 def _leaf_pairs(
-    x: Any, d: int, n: int, leaf: int, panels: Any, other: int, low: int, high: int, shift: int, out: Any
-) -> int:
+    x: Any, d: int, n: int, leaf: int, panels: Any, other: int, low: int, high: int, shift: int, out: Any,
+    shared: bool,
+) -> int:  # fmt: skip
     """Compare the rows of a leaf with those of another one, or with the later ones of the same."""
     below = 0
     end = min((leaf + 1) * WIDTH, n)
@@ -253,20 +254,20 @@ def _leaf_pairs(
             m1 &= after << 1
             m2 &= after << 2
             m3 &= after << 3
-        below += tally(s0, m0, low, high, shift, out)
+        below += tally(s0, m0, low, high, shift, out, shared)
         if i + 1 < end:
-            below += tally(s1, m1, low, high, shift, out)
+            below += tally(s1, m1, low, high, shift, out, shared)
         if i + 2 < end:
-            below += tally(s2, m2, low, high, shift, out)
+            below += tally(s2, m2, low, high, shift, out, shared)
         if i + 3 < end:
-            below += tally(s3, m3, low, high, shift, out)
+            below += tally(s3, m3, low, high, shift, out, shared)
     return below
 
 
 @allocating
 def histogram(
     x: Any, d: int, n: int, leaf: int, panels: Any, box_low: Any, box_high: Any, starts: Any, low: int, high: int,
-    shift: int, out: Any,
+    shift: int, out: Any, shared: bool,
 ) -> int:  # fmt: skip
     """Pairs of a leaf's rows with each other and with all later ones; as `cpu_loops.histogram` counts them."""
     below = 0
@@ -301,7 +302,10 @@ def histogram(
                     undecided &= ~(np.int64(1) << lane)
                     only = np.int64(1) << lane
                     held = _rows_in(only, panel[level], level, nodes, n)
-                    add_to(out, 1 + ((first - low) >> shift), held * rows)
+                    if shared:
+                        add_to(out, 1 + ((first - low) >> shift), held * rows)
+                    else:
+                        out[1 + ((first - low) >> shift)] += held * rows
             if ancestor >= 0:
                 undecided |= np.int64(1) << ancestor
             open_boxes[level] = undecided
@@ -312,7 +316,7 @@ def histogram(
         open_boxes[level] &= open_boxes[level] - 1
         node = panel[level] * WIDTH + lane
         if level == 0:
-            below += _leaf_pairs(x, d, n, leaf, panels, node, low, high, shift, out)
+            below += _leaf_pairs(x, d, n, leaf, panels, node, low, high, shift, out, shared)
         else:
             level -= 1
             panel[level] = node

@@ -28,7 +28,7 @@ from mgclust.kernels.pairs import cpu_loops as pairs
 from mgclust.kernels.pairs import cpu_products as products
 from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.cpu_products import Lengths, Lists, from_column
-from mgclust.kernels.pairs.cpu_tasks import batch_columns, each_task, nearest_in_batch, padded
+from mgclust.kernels.pairs.cpu_tasks import ThreadCounts, batch_columns, each_task, nearest_in_batch, padded
 from mgclust.kernels.pairs.cpu_values import value_histogram
 from mgclust.kernels.pairs.density import add_both_ways
 from mgclust.kernels.toolkit.simd import WIDTH
@@ -60,7 +60,7 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     largest = int(np.iinfo(f"i{x.itemsize}").max)
     high = min(low + ((len(out) - 1) << shift), largest)
     low = min(low, largest)
-    below = [0] * thread_count()
+    below, counts = [0] * thread_count(), ThreadCounts(out)
     flat, d, m = x.reshape(-1), x.shape[1], x.shape[0]
     surely_below = np.zeros(m, np.int64)
     lengths = products.filtering(x, y, norm) if low > 0 else None  # from 0 on, all pairs would be open
@@ -68,15 +68,17 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
         limits = lengths.limits(_value(low, x.dtype), _value(high, x.dtype))
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
-        skip, bracket = first if diagonal else m + WIDTH, (low, high, shift)
+        skip, bracket, into = first if diagonal else m + WIDTH, (low, high, shift), counts.of(thread)
         if lengths is not None:
             given = from_column(first, *limits)
             room = products.room_for_open(x.dtype)
-            into = given, out, surely_below
-            start = products.histogram(flat, d, start, stop, panels, columns, skip, *bracket, *into, *room)
-        below[thread] += pairs.histogram(flat, d, start, stop, panels, columns, norm == "l1", skip, *bracket, out)
+            start = products.histogram(
+                flat, d, start, stop, panels, columns, skip, *bracket, given, *into, surely_below, *room
+            )
+        below[thread] += pairs.histogram(flat, d, start, stop, panels, columns, norm == "l1", skip, *bracket, *into)
 
     each_task(x, y, body)
+    counts.gather()
     out[0] += sum(below) + int(surely_below.sum())
 
 

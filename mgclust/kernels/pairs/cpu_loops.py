@@ -36,9 +36,7 @@ from mgclust.kernels.toolkit.simd import (
     WIDTH,
     absolute_step,
     add,
-    add_to,
     bits_below,
-    bits_of,
     broadcast,
     element,
     exp2_of,
@@ -54,7 +52,7 @@ from mgclust.kernels.toolkit.simd import (
     values_below,
     values_differ,
 )
-from mgclust.kernels.toolkit.simd_steps import lesser
+from mgclust.kernels.toolkit.simd_steps import add_bins, lesser
 
 __all__ = [
     "MOST_EXPECTED",
@@ -357,13 +355,12 @@ def count(
 
 
 @inlined
-def tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any) -> int:
+def tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any, shared: bool) -> int:
     """Count a vector: returns how many are below the bracket, adds those within to their bins."""
     below = bits_below(s, low) & valid
     within = (bits_below(s, high) & valid) ^ below
-    while within:
-        add_to(out, 1 + ((bits_of(s, first_lane(within)) - low) >> shift), 1)
-        within &= within - 1
+    if within:
+        add_bins(out, shared, s, within, low, shift)
     return lanes_of(below)
 
 
@@ -381,6 +378,7 @@ def histogram(
     high: int,
     shift: int,
     out: Any,
+    shared: bool,
 ) -> int:
     """Count pairs by the bits of s: return those below low, add those below high to their bins of out.
 
@@ -402,13 +400,13 @@ def histogram(
                     m1 &= FULL << max(first + 1, 0)
                     m2 &= FULL << max(first + 2, 0)
                     m3 &= FULL << max(first + 3, 0)
-                below += tally(s0, m0, low, high, shift, out)
+                below += tally(s0, m0, low, high, shift, out, shared)
                 if i + 1 < end:
-                    below += tally(s1, m1, low, high, shift, out)
+                    below += tally(s1, m1, low, high, shift, out, shared)
                 if i + 2 < end:
-                    below += tally(s2, m2, low, high, shift, out)
+                    below += tally(s2, m2, low, high, shift, out, shared)
                 if i + 3 < end:
-                    below += tally(s3, m3, low, high, shift, out)
+                    below += tally(s3, m3, low, high, shift, out, shared)
     return below
 
 

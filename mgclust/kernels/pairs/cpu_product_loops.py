@@ -365,6 +365,7 @@ def histogram(
     shift: int,
     limits: Any,
     out: Any,
+    shared: bool,
     below: Any,
     dots: Any,
     rows: Any,
@@ -384,13 +385,13 @@ def histogram(
                 found = _compare(x, i, end - 1, d, panels, p, valid, skipped, limits, dots, below, rows, lanes, found)
             for q in range(0, found, 4):
                 s0, s1, s2, s3 = _open_distances(x, d, panels, p, rows, q, found)
-                nearer = tally(s0, lanes[q], low, high, shift, out)
+                nearer = tally(s0, lanes[q], low, high, shift, out, shared)
                 if q + 1 < found:
-                    nearer += tally(s1, lanes[q + 1], low, high, shift, out)
+                    nearer += tally(s1, lanes[q + 1], low, high, shift, out, shared)
                 if q + 2 < found:
-                    nearer += tally(s2, lanes[q + 2], low, high, shift, out)
+                    nearer += tally(s2, lanes[q + 2], low, high, shift, out, shared)
                 if q + 3 < found:
-                    nearer += tally(s3, lanes[q + 3], low, high, shift, out)
+                    nearer += tally(s3, lanes[q + 3], low, high, shift, out, shared)
                 below[rows[q]] += nearer
             opened, met = opened + found, met + end - begin
         if opened * MOST_OPEN > met:

@@ -10,7 +10,8 @@ has full relative accuracy near 1, and is 0 at 1. P is the polynomial of least r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
@@ -21,6 +22,7 @@ from numba.extending import intrinsic
 from mgclust.kernels.toolkit.simd import INT64, WIDTH, Format, Vector, as_mask, call_intrinsic, pointer_to, spread_lanes
 
 __all__ = [
+    "add_bins",
     "add_doubles",
     "add_fixed",
     "at_least",
@@ -93,6 +95,53 @@ def _same(build: Callable[[Any, list[Any], Format], Any]) -> Callable[..., Any]:
         return build(builder, arguments, Format(kind.scalar if isinstance(kind, Vector) else kind))
 
     return generate
+
+
+@intrinsic
+def add_bins(_: Any, counts: Any, shared: Any, vector: Any, lanes: Any, low: Any, shift: Any) -> Any:
+    """counts[1 + ((IEEE bits - low) >> shift)] += 1 for these lanes, whose bits are `low` at least.
+
+    Atomically if threads share the array: a core waits some 20 cycles then, and longer for what another has written.
+    The vector goes to memory once; taken lane by lane out of registers, all of it would go there each time.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        form = Format(vector.scalar)
+        array, atomic, values, mask, least, by = arguments
+        room = cgutils.alloca_once(builder, form.integers)
+        builder.store(builder.bitcast(values, form.integers), room)
+        elements = builder.bitcast(room, form.integer.as_pointer())
+        with _each_lane(builder, mask) as lane:
+            bits = builder.load(builder.gep(elements, [lane]))
+            bits = builder.zext(bits, INT64) if form.integer != INT64 else bits
+            index = builder.add(builder.lshr(builder.sub(bits, least), by), INT64(1))
+            pointer = pointer_to(context, builder, counts, array, index)
+            with builder.if_else(atomic) as (together, alone):
+                with together:
+                    builder.atomic_rmw("add", pointer, INT64(1), "monotonic")
+                with alone:
+                    builder.store(builder.add(builder.load(pointer), INT64(1)), pointer)
+        return context.get_dummy_value()
+
+    return types.void(counts, types.boolean, vector, types.int64, types.int64, types.int64), generate
+
+
+@contextlib.contextmanager
+def _each_lane(builder: Any, mask: Any) -> Iterator[Any]:
+    """A loop over the set bits of a mask, whose body the caller builds."""
+    left = cgutils.alloca_once_value(builder, mask)
+    test, body, after = (builder.append_basic_block(name) for name in ("lanes.test", "lanes.body", "lanes.after"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    lanes = builder.load(left)
+    builder.cbranch(builder.icmp_unsigned("!=", lanes, INT64(0)), body, after)
+    builder.position_at_end(body)
+    builder.store(builder.and_(lanes, builder.sub(lanes, INT64(1))), left)
+    kind = ir.FunctionType(INT64, [INT64, ir.IntType(1)])
+    lowest = cgutils.get_or_insert_function(builder.module, kind, "llvm.cttz.i64")
+    yield builder.call(lowest, [lanes, ir.IntType(1)(1)])
+    builder.branch(test)
+    builder.position_at_end(after)
 
 
 @intrinsic
