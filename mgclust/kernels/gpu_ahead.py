@@ -21,6 +21,7 @@ from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs import gpu_products as pair_products
 from mgclust.kernels.pairs.column_boxes import MOST_FEATURES as BOX_FEATURES
 from mgclust.kernels.pairs.gpu_launch import LOW_DIMENSIONS, few_features
+from mgclust.kernels.pairs.gpu_nearest_rows import suit_few
 from mgclust.kernels.toolkit import gpu_cupy_kernels
 from mgclust.kernels.toolkit.gpu_compiler import Module, compile_ahead, compiled, compiled_for_hopper, is_hopper
 
@@ -31,6 +32,7 @@ Found = Iterator[tuple[Module, str]]
 # Rows of the first sample of density peaks (`pair_quantile.FIRST_ROWS`; kernels import no method); a further one has up
 # to an eighth of the rows.
 SAMPLE = 2048
+CHOICE_ROWS, NEIGHBORS = 16384, 16  # rows by which a fraction is chosen (`fraction_choice.MOST_ROWS`), and lists there
 LISTED_ROWS = 4000  # from so many on affinity propagation has lists (`row_choice.FEW_ROWS`)
 MANY_ROWS = 1 << 20  # of canopies, from which on boxes may pay
 PRODUCTS = {
@@ -61,8 +63,10 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield from _pairs("count", SAMPLE, SAMPLE, d, dtype)
     if arguments["choice"]:
         yield from _pairs("nearest", SAMPLE, SAMPLE, d, dtype)
-    if arguments["choice"] or arguments["density"] == "knn":
-        yield from _nearest_rows(rows, n, d, dtype)
+    if arguments["choice"]:
+        yield from _nearest_rows(min(rows, CHOICE_ROWS), min(n, CHOICE_ROWS), d, dtype, NEIGHBORS)
+    if arguments["density"] == "knn":
+        yield from _nearest_rows(rows, n, d, dtype, NEIGHBORS)
     yield from _prepared(dtype)
     yield _any_features("add_groups", dtype)
     if d <= MOST_FEATURES:
@@ -141,17 +145,20 @@ def _silhouette(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: 
 
 def _nearest_neighbors(arguments: Arguments, shape: tuple[int, int], rows: int, dtype: np.dtype) -> Found:
     n, d = shape
-    yield from _nearest_rows(rows, n, d, dtype)
+    yield from _nearest_rows(rows, n, d, dtype, arguments["n_neighbors"])
     yield from _prepared(dtype)
 
 
-def _nearest_rows(rows: int, n: int, d: int, dtype: np.dtype) -> Found:
+def _nearest_rows(rows: int, n: int, d: int, dtype: np.dtype, count: int) -> Found:
     if pair_products.pay(dtype, rows, n, d):
         products = pair_products.program("pairs/split_products.cu", pair_products.chunks_of(d))
         listed = compiled("pairs/listed_pairs.cu", "float32")
         for name in ("minima", "collect", "pack", "largest_sizes"):
             yield products, name
         yield from ((listed, "kth_smallest"), (listed, "select_nearest"))
+    elif suit_few(dtype, d, n, count):
+        module, listed = few_features(rows, d, dtype, "l2")[0], compiled("pairs/listed_pairs.cu", "float32")
+        yield from ((module, "minima"), (module, "collect"), (listed, "select_nearest"), (listed, "kth_smallest"))
     elif d > LOW_DIMENSIONS:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
 

@@ -215,6 +215,53 @@ def test_nearest_rows_in_parts(gpu, d, dtype, neighbors):
     np.testing.assert_array_equal(gpu.memory.to_host(theirs[1]), index)
 
 
+def few_features(kind: str, n: int, d: int) -> np.ndarray:
+    rng = np.random.default_rng([n, d])
+    if kind == "clusters":
+        return (rng.normal(size=(9, d)) * 8)[rng.integers(0, 9, n)] + rng.normal(size=(n, d))
+    if kind == "lattice":  # so many at one distance that lists are too short
+        return rng.integers(0, 3, (n, d)).astype(float)
+    if kind == "equal":
+        return np.ones((n, d))
+    x = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-5, 6, (n, 1))  # "scales"
+    x[:40] *= 1e25  # whose squares overflow
+    return x
+
+
+@pytest.mark.parametrize("neighbors", [1, 10, 128])
+@pytest.mark.parametrize("kind", ["clusters", "lattice", "equal", "scales"])
+@pytest.mark.parametrize("features", [1, 2, 3, 8, 16])
+def test_nearest_rows_of_few_features(gpu, monkeypatch, features, kind, neighbors):
+    """Pieces of rows, blocks of columns, and both norms: the bits of the CPU."""
+    from mgclust.kernels.pairs import gpu_nearest_rows
+
+    monkeypatch.setattr(gpu_nearest_rows, "SCRATCH_BYTES", 1)
+    monkeypatch.setattr(gpu_nearest_rows, "FEWEST_ROWS", 3000)
+    sorted_rows = []
+    sort = gpu_nearest_rows.sort_rows
+    monkeypatch.setattr(
+        gpu_nearest_rows, "sort_rows", lambda x, *rest, **given: (sorted_rows.append(len(x)), sort(x, *rest, **given))
+    )
+    n = 8000
+    x = few_features(kind, n, features).astype("float32")
+    own = np.arange(n)
+    for norm in ("l2", "l1"):
+        near, index = np.full((n, neighbors), np.inf, "float32"), np.full((n, neighbors), -1, np.int64)
+        with np.errstate(over="ignore"):
+            cpu.pairs.nearest_rows(x, x, norm=norm, y_start=0, near=near, near_index=index, rows=own)
+        theirs = [gpu.xp.full(near.shape, np.inf, "float32"), gpu.xp.full(near.shape, -1, np.int64)]
+        for start, stop in ((0, 5001), (5001, n)):
+            arrays = [gpu.memory.to_device(a) for a in (x, x[start:stop])]
+            given = {"near": theirs[0], "near_index": theirs[1], "rows": gpu.memory.to_device(own)}
+            gpu.pairs.nearest_rows(*arrays, norm=norm, y_start=start, **given)
+        np.testing.assert_array_equal(gpu.memory.to_host(theirs[0]), near)
+        np.testing.assert_array_equal(gpu.memory.to_host(theirs[1]), index)
+    if kind == "clusters":
+        assert not sorted_rows
+    if kind == "equal":
+        assert sorted_rows
+
+
 def test_nearest_higher_in_parts(gpu, d, dtype, norm):
     """Columns come block by block; an equal distance in a later block must not replace the earlier one."""
     x, y = rows("lattice", ROWS, COLUMNS, d, dtype)

@@ -20,8 +20,10 @@ from mgclust.algorithms.affinity_propagation.adaptive_ranks import adaptive_affi
 from mgclust.algorithms.affinity_propagation.ranks import affinity_propagation
 from mgclust.algorithms.canopy.ranks import canopy
 from mgclust.algorithms.communities.estimator import fast_newman
+from mgclust.algorithms.density_peaks.fraction_choice import MOST_ROWS
 from mgclust.algorithms.density_peaks.pair_quantile import FIRST_ROWS
 from mgclust.algorithms.density_peaks.ranks import density_peaks
+from mgclust.algorithms.density_peaks.separation import MOST_NEIGHBORS
 from mgclust.algorithms.fuzzy_c_means.ranks import fuzzy_c_means
 from mgclust.algorithms.nearest_neighbors.ranks import search_neighbors
 from mgclust.algorithms.silhouette.estimator import silhouette
@@ -109,7 +111,8 @@ def test_kernels_that_are_compiled_ahead_exist(gpu, monkeypatch, method, hopper)
             "metric": "precomputed" if d == 1024 else "euclidean",
             "strategy": "greedy",
             "choice": True,
-            "density": "gaussian",
+            "density": "knn" if d == 8 else "gaussian",
+            "n_neighbors": 10,
         }
         found = list(gpu.ahead.LISTS[method.__name__](arguments, (100_000, d), 50_000, np.dtype(dtype)))
         assert found, (d, dtype)
@@ -128,8 +131,8 @@ def test_lists_are_for_functions_that_exist(gpu):
     assert set(gpu.ahead.LISTS) == {method.__name__ for method in METHODS}
 
 
-def test_the_sample_of_density_peaks_is_as_large_as_lists_say(gpu):
-    assert gpu.ahead.SAMPLE == FIRST_ROWS
+def test_the_samples_of_density_peaks_are_as_large_as_lists_say(gpu):
+    assert (gpu.ahead.SAMPLE, gpu.ahead.CHOICE_ROWS, gpu.ahead.NEIGHBORS) == (FIRST_ROWS, MOST_ROWS, MOST_NEIGHBORS)
 
 
 def test_constants_precede_what_they_are_for(gpu):

@@ -248,6 +248,73 @@ nearest(const real* x, int m, const real* y, int k, int columns_per_block, const
         }
 }
 
+// The least distances of each row to four groups of the columns of a run. groups[row][COLUMNS * blockIdx.y + group]
+struct Minima {
+    real least[ROWS][COLUMNS];
+    __device__ void load_tile(int, int) {}
+    __device__ __forceinline__ void group(const real (&s)[ROWS][COLUMNS], int, int) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) least[r][j] = s[r][j] < least[r][j] ? s[r][j] : least[r][j];
+    }
+    __device__ void end_tile() {}
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+minima(const real* x, int m, const real* y, int k, int columns_per_block, real* groups) {
+    Minima op;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j) op.least[r][j] = infinity();
+    sweep(x, m, y, k, columns_per_block, op);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+        if (row_of(r) < m)
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j)
+                groups[((int64)row_of(r) * gridDim.y + blockIdx.y) * COLUMNS + j] = op.least[r][j];
+}
+
+struct Collect {
+    real limit[ROWS];
+    int *columns, *counts;
+    int room;
+    __device__ void load_tile(int, int) {}
+    __device__ __forceinline__ void group(const real (&s)[ROWS][COLUMNS], int t, int c) {
+        bool near = false;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) near |= s[r][j] <= limit[r];
+        if (near) {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+                for (int j = 0; j < COLUMNS; ++j)
+                    if (s[r][j] <= limit[r] && s[r][j] < infinity()) {
+                        const int at = atomicAdd(counts + row_of(r), 1);
+                        if (at < room) columns[(int64)row_of(r) * room + at] = t + c + j;
+                    }
+        }
+    }
+    __device__ void end_tile() {}
+};
+
+// Every column with s at most limits[row]: columns[row][at]; counts go on where there is no more room.
+extern "C" __global__ void __launch_bounds__(THREADS)
+collect(const real* x, int m, const real* y, int k, int columns_per_block, const real* limits, int* columns, int* counts,
+        int room) {
+    Collect op;
+    op.columns = columns;
+    op.counts = counts;
+    op.room = room;
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) op.limit[r] = row_of(r) < m ? limits[row_of(r)] : -infinity();
+    sweep(x, m, y, k, columns_per_block, op);
+}
+
 struct Border {
     const int* y_labels;
     real threshold;

@@ -19,7 +19,7 @@ from mgclust.kernels.pairs import LOG2_E, gpu_products
 from mgclust.kernels.pairs.density import add_both_ways
 from mgclust.kernels.pairs.gpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
-from mgclust.kernels.pairs.nearest_of_many import keep_nearest, leave_out
+from mgclust.kernels.pairs.gpu_nearest_rows import nearest_of_few, sort_rows
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
@@ -44,7 +44,6 @@ Array = Any
 NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
 PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
-SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are looked at together
 VALUE_THREADS = 256  # of a block in stored_values.cu
 
 
@@ -174,18 +173,9 @@ def nearest_rows(
     x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
 ) -> None:
     own = cp.full(len(x), -1, dtype=np.int64) if rows is None else rows
-    lists = {"norm": norm, "y_start": y_start, "near": near, "near_index": near_index}
-    if not gpu_products.nearest_rows(x, y, own=own, direct=_sort_rows, **lists):
-        _sort_rows(x, y, rows=own, **lists)
-
-
-def _sort_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:
-    for start in range(0, len(x), SORTED_ROWS):
-        own = slice(start, start + SORTED_ROWS)
-        for first in range(0, len(y), SORTED_COLUMNS):
-            s = reduced_distances(x[own], y[first : first + SORTED_COLUMNS], norm=norm)
-            leave_out(s, rows[own] - (y_start + first), cp)
-            keep_nearest(s, y_start + first, near[own], near_index[own], cp)
+    lists = {"norm": norm, "y_start": y_start, "near": near, "near_index": near_index, "rows": own}
+    if not gpu_products.nearest_rows(x, y, **lists) and not nearest_of_few(x, y, **lists):
+        sort_rows(x, y, **lists)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:

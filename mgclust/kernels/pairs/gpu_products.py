@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import cupy as cp
@@ -17,6 +18,7 @@ import numpy as np
 
 from mgclust.kernels.memory.gpu import free_memory
 from mgclust.kernels.pairs.gpu_launch import GROUP
+from mgclust.kernels.pairs.gpu_nearest_rows import MOST_MINIMA, Selection, room_of, rows_at_once, sort_rows
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = [
@@ -48,9 +50,7 @@ ROW_TILES = 32  # that blocks share while they run: `row_tile` in split_products
 AHEAD_OF_ALL = 1 << 24  # tiles: every column comes after every row
 NEAREST_RUN = 64  # tiles a block of `nearest`: the next ones begin with what it has found
 MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
-MOST_MINIMA = 1024  # MOST_GROUPS in listed_pairs.cu
-MOST_KEYS = 2048  # of a row, when its nearest are selected: MOST_KEYS in listed_pairs.cu
-SELECT_BYTES = 256 << 20  # minima and lists of the rows that are selected at a time
+SPARE_COLUMNS = 1024  # that a row may list: distances that differ little leave many columns open
 
 
 class Packed(NamedTuple):
@@ -369,48 +369,26 @@ def nearest_higher(
     return True
 
 
-def nearest_rows(
-    x: Array,
-    y: Array,
-    *,
-    norm: str,
-    y_start: int,
-    near: Array,
-    near_index: Array,
-    own: Array,
-    direct: Callable[..., None],
-) -> bool:
-    """Do what `Pairs.nearest_rows` does; `direct` does it for rows with too many columns at about one distance."""
+def nearest_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> bool:
+    """Do what `Pairs.nearest_rows` does."""
     count = near.shape[1]
     runs = min(MOST_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
-    room = min(MOST_KEYS - count, 2 * count + 1024)  # distances that differ little leave many columns
+    room = room_of(count, SPARE_COLUMNS)
     if not pay(x.dtype, len(x), len(y), x.shape[1], norm) or room < count + 1 or len(y) < 4 * ROWS * runs:
         return False
     if not (call := Products(x, y)).fits:
         return False
-    call.most = min(call.most, max(GROUP, SELECT_BYTES // (4 * (room + MINIMA * runs)) // GROUP * GROUP))
-    module = compiled("pairs/listed_pairs.cu", "float32")
-    for rows, columns in call.pieces():
-        mine, m = slice(rows.start, rows.start + rows.size), np.int32(rows.size)
+    call.most = min(call.most, max(GROUP, rows_at_once(room, MINIMA * runs) // GROUP * GROUP))
+    for own, columns in call.pieces():
+        mine = slice(own.start, own.start + own.size)
+        selection = Selection(x[mine], near[mine], near_index[mine], rows[mine], room, norm)
+        selection.limits *= np.float32(call.scale) * np.float32(call.scale) * np.float32(call.wide)
         run = -(-columns.size // (ROWS * runs))
-        groups = MINIMA * -(-columns.size // (ROWS * run))
-        minima = cp.empty((rows.size, groups), dtype=np.float32)
-        call.launch("minima", rows, columns, run, minima)
-        limits = near[mine, -1] * np.float32(call.scale) * np.float32(call.scale) * np.float32(call.wide)
-        rank = np.int32(count + 1)  # the column that is left out may be among them
-        arguments = (minima, m, np.int32(groups), rank, np.float32(call.wide), limits)
-        module.get_function("kth_smallest")((-(-rows.size // 4),), (128,), arguments)
-        listed, counts = cp.empty((rows.size, room), dtype=np.int32), cp.zeros(rows.size, dtype=np.int32)
-        call.launch("collect", rows, columns, run_of(rows.size, columns.size), limits, listed, counts, np.int32(room))
-        module.get_function("select_nearest")(
-            (-(-rows.size // 2),), (64,),
-            (x[mine], m, y[columns.start :], np.int32(call.d), listed, counts, np.int32(room), np.int32(count),
-             np.int64(y_start + columns.start), own[mine], near[mine], near_index[mine]),
-        )  # fmt: skip
-        many = rows.start + cp.flatnonzero(counts > room)
-        if many.size:
-            s, index = near[many], near_index[many]
-            these = y[columns.start : columns.start + columns.size]
-            direct(x[many], these, norm=norm, y_start=y_start + columns.start, near=s, near_index=index, rows=own[many])
-            near[many], near_index[many] = s, index
+        minima = cp.empty((own.size, MINIMA * -(-columns.size // (ROWS * run))), dtype=np.float32)
+        call.launch("minima", own, columns, run, minima)
+        selection.bound(minima, call.wide)
+        lists = selection.limits, selection.listed, selection.counts, selection.room
+        call.launch("collect", own, columns, run_of(own.size, columns.size), *lists)
+        these = y[columns.start : columns.start + columns.size]
+        selection.take(these, y_start + columns.start, partial(sort_rows, norm=norm))
     return True
