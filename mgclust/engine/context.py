@@ -69,6 +69,8 @@ class Context:
         float32 or float64: the rows' type on the device.
     dataset_shape : (int, int)
         Of the whole data.
+    chunk_count : int
+        How often `chunks` yields, on every rank.
     timings : dict
         Seconds by stage.
     checkpoint : Checkpointer
@@ -110,7 +112,7 @@ class Context:
         self._emitted = 0.0
         self._compiled = 0
         # Streams are collective: all ranks go through as many chunks as the one that has most.
-        self._chunks = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
+        self.chunk_count = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
         self.checkpoint = Checkpointer(
             checkpoint, comm=comm, partition=partition, kernels=kernels, stage=self.stage, say=self.say, room=room
         )
@@ -216,7 +218,7 @@ class Context:
             Of shape (0, n_features) where this rank has fewer chunks than another.
         """
         own = self.rows.chunks()
-        for _ in range(self._chunks):
+        for _ in range(self.chunk_count):
             block = next(own, None)
             if block is None:
                 stop = self.rows.stop
@@ -276,7 +278,7 @@ class Context:
         chunk, block : Block
             The chunk's rows may be none; the block's are at least one.
         """
-        done, total = 0, max(1, self._chunks * self.comm.stream_length())
+        done, total = 0, max(1, self.chunk_count * self.comm.stream_length())
         for chunk in self.chunks():
             for block in self.comm.stream(self.rows):
                 yield chunk, block

@@ -20,6 +20,7 @@ from mgclust.kernels.greedy_merges.gpu import module_of as module_of_merges
 from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES
 from mgclust.kernels.pairs import gpu_products as pair_products
 from mgclust.kernels.pairs.column_boxes import MOST_FEATURES as BOX_FEATURES
+from mgclust.kernels.pairs.gpu_column_boxes import LEAST_PAIRS as BOX_PAIRS
 from mgclust.kernels.pairs.gpu_launch import LOW_DIMENSIONS, few_features
 from mgclust.kernels.pairs.gpu_nearest_rows import suit_few
 from mgclust.kernels.toolkit import gpu_cupy_kernels
@@ -159,6 +160,9 @@ def _nearest_rows(rows: int, n: int, d: int, dtype: np.dtype, count: int) -> Fou
     elif suit_few(dtype, d, n, count):
         module, listed = few_features(rows, d, dtype, "l2")[0], compiled("pairs/listed_pairs.cu", "float32")
         yield from ((module, "minima"), (module, "collect"), (listed, "select_nearest"), (listed, "kth_smallest"))
+        if d <= BOX_FEATURES and rows * n >= BOX_PAIRS:
+            boxes = compiled("pairs/column_boxes.cu", dtype.name, DIM=d)
+            yield from ((boxes, "box_neighbors"), (boxes, "curve"))
     elif d > LOW_DIMENSIONS:
         yield compiled("pairs/many_features.cu", dtype.name), "distances"
 

@@ -232,20 +232,31 @@ def few_features(kind: str, n: int, d: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["clusters", "lattice", "equal", "scales"])
 @pytest.mark.parametrize("features", [1, 2, 3, 8, 16])
 def test_nearest_rows_of_few_features(gpu, monkeypatch, features, kind, neighbors):
-    """Pieces of rows, blocks of columns, and both norms: the bits of the CPU."""
-    from mgclust.kernels.pairs import gpu_nearest_rows
+    """By lists, and in boxes: pieces of rows, blocks of columns, and both norms, with the bits of the CPU."""
+    from mgclust.kernels.pairs import gpu_column_boxes, gpu_nearest_rows
 
     monkeypatch.setattr(gpu_nearest_rows, "SCRATCH_BYTES", 1)
     monkeypatch.setattr(gpu_nearest_rows, "FEWEST_ROWS", 3000)
-    sorted_rows = []
-    sort = gpu_nearest_rows.sort_rows
-    monkeypatch.setattr(
-        gpu_nearest_rows, "sort_rows", lambda x, *rest, **given: (sorted_rows.append(len(x)), sort(x, *rest, **given))
-    )
+    monkeypatch.setattr(gpu_column_boxes, "FEW_ROWS", 100)
+    sorted_rows, sort = [], gpu_nearest_rows.sort_rows
+
+    def sorting(x, *rest, **given):
+        sorted_rows.append(len(x))
+        sort(x, *rest, **given)
+
+    monkeypatch.setattr(gpu_nearest_rows, "sort_rows", sorting)
     n = 8000
     x = few_features(kind, n, features).astype("float32")
     own = np.arange(n)
-    for norm in ("l2", "l1"):
+    searches = [gpu.pairs.nearest_rows]
+    if features <= gpu_column_boxes.MOST_FEATURES:
+
+        def in_boxes(x, columns, **given):
+            boxes = gpu_column_boxes.build_boxes(columns)
+            gpu_column_boxes.box_neighbors(x, boxes, **given)
+
+        searches.append(in_boxes)
+    for norm, search in itertools.product(("l2", "l1"), searches):
         near, index = np.full((n, neighbors), np.inf, "float32"), np.full((n, neighbors), -1, np.int64)
         with np.errstate(over="ignore"):
             cpu.pairs.nearest_rows(x, x, norm=norm, y_start=0, near=near, near_index=index, rows=own)
@@ -253,13 +264,35 @@ def test_nearest_rows_of_few_features(gpu, monkeypatch, features, kind, neighbor
         for start, stop in ((0, 5001), (5001, n)):
             arrays = [gpu.memory.to_device(a) for a in (x, x[start:stop])]
             given = {"near": theirs[0], "near_index": theirs[1], "rows": gpu.memory.to_device(own)}
-            gpu.pairs.nearest_rows(*arrays, norm=norm, y_start=start, **given)
+            search(*arrays, norm=norm, y_start=start, **given)
         np.testing.assert_array_equal(gpu.memory.to_host(theirs[0]), near)
         np.testing.assert_array_equal(gpu.memory.to_host(theirs[1]), index)
     if kind == "clusters":
         assert not sorted_rows
     if kind == "equal":
         assert sorted_rows
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_nearest_rows_in_boxes_where_these_pay(gpu, monkeypatch, dtype):
+    """Many rows: `nearest_rows` takes boxes by itself, and finds what lists do."""
+    from mgclust.kernels.pairs import gpu as pairs
+
+    x = gpu.memory.to_device(few_features("clusters", 200_000, 3).astype(dtype))
+    taken, neighbors = [], pairs.box_neighbors
+    monkeypatch.setattr(pairs, "box_neighbors", lambda *given: (taken.append(1), neighbors(*given)))
+    found = []
+    for boxes in (True, False):
+        if not boxes:
+            monkeypatch.setattr(pairs, "boxes_for", lambda *given, **options: None)
+        few = x if boxes or dtype == "float32" else x[:500]
+        near, index = gpu.xp.full((len(few), 10), np.inf, dtype), gpu.xp.full((len(few), 10), -1, np.int64)
+        own = gpu.xp.arange(len(few))
+        gpu.pairs.nearest_rows(few, x, norm="l2", y_start=0, near=near, near_index=index, rows=own)
+        found.append((gpu.memory.to_host(near), gpu.memory.to_host(index)))
+    assert taken == [1]
+    for mine, lists in zip(*found, strict=True):
+        np.testing.assert_array_equal(mine[: len(lists)], lists)
 
 
 def test_nearest_higher_in_parts(gpu, d, dtype, norm):

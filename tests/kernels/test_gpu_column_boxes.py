@@ -90,6 +90,36 @@ def test_the_nearest_column_is_that_of_all_pairs(d, k, make, norm, dtype, gpu):
     assert (index == np.where(nearer, s.argmin(axis=1) + 7, -1)).all()
 
 
+@pytest.mark.quick("2-33-normal-l2-float64-*")
+@pytest.mark.parametrize("neighbors", [1, 40])
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("make", [normal, lattice, equal])
+@pytest.mark.parametrize(("d", "k"), SHAPES)
+def test_the_nearest_columns_are_those_of_all_pairs(d, k, make, norm, dtype, neighbors, gpu, monkeypatch):
+    boxes = gpu["boxes"]
+    monkeypatch.setattr(boxes, "FEW_ROWS", 10)
+    rng = np.random.default_rng([d, k, 2])
+    x, y = make(rng, ROWS, d, dtype), make(rng, k, d, dtype)
+    left_out = rng.integers(-1, k, ROWS)
+    s = cpu.pairs.reduced_distances(x, y, norm=norm)
+    s[np.arange(ROWS), left_out] = np.where(left_out >= 0, np.inf, s[np.arange(ROWS), left_out])
+    order = np.argsort(s, axis=1, kind="stable")[:, :neighbors]
+    near, index = np.full((ROWS, neighbors), np.inf, dtype), np.full((ROWS, neighbors), -1, np.int64)
+    visited = np.zeros(1, np.uint64)
+    for start, stop in ((0, k // 2), (k // 2, k)):
+        if start < stop:
+            columns = boxes.build_boxes(y[start:stop].copy())
+            boxes.box_neighbors(x, columns, norm, start, near, index, left_out, visited)
+    found = np.take_along_axis(s, order, axis=1)
+    there = slice(0, order.shape[1])
+    np.testing.assert_array_equal(near[:, there], found)
+    np.testing.assert_array_equal(index[:, there], np.where(np.isfinite(found), order, -1))
+    assert (index[:, order.shape[1] :] == -1).all()
+    if make is equal and k > 1025:  # boxes with no lower number are left out, though all are at one distance
+        assert visited[0] <= ROWS * (16 + k // 256)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [normal, lattice])
 @pytest.mark.parametrize("k", [1, 64, 65, 700])

@@ -20,12 +20,14 @@
 #define __forceinline__ inline
 #define __restrict__
 #define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define asm(...)  // kernels with instructions of a GPU compile, and cannot be run
 
 struct Place { unsigned int x, y, z; };
-static Place threadIdx, blockIdx, blockDim;
+static Place threadIdx, blockIdx, blockDim, gridDim;
 
 namespace block {
-enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, MOST, WARP, BLOCK, COUNT, ENDED };
+enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, MOST, SUM, WARP, BLOCK, COUNT, ENDED };
 struct Thread {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(1 << 15);
@@ -56,7 +58,7 @@ inline void thread_main() {
 inline bool answer_warp(Thread* lanes) {
     const Kind kind = lanes[0].kind;
     if (kind == RUNNING || kind == BLOCK || kind == COUNT || kind == ENDED) return false;
-    uint64_t ballot = 0, least = ~0ull, most = 0, values[32];
+    uint64_t ballot = 0, least = ~0ull, most = 0, sum = 0, values[32];
     for (int l = 0; l < 32; ++l) {
         if (lanes[l].kind != kind) {
             fprintf(stderr, "the threads of a warp do not meet at the same intrinsic\n");
@@ -65,12 +67,14 @@ inline bool answer_warp(Thread* lanes) {
         ballot |= (uint64_t)(lanes[l].value != 0) << l;
         least = std::min(least, lanes[l].value);
         most = std::max(most, lanes[l].value);
+        sum += lanes[l].value;
         values[l] = lanes[l].value;
     }
     for (int l = 0; l < 32; ++l) {
         lanes[l].answer = kind == BALLOT    ? ballot
                           : kind == LEAST   ? least
                           : kind == MOST    ? most
+                          : kind == SUM     ? sum
                           : kind == SHUFFLE ? values[lanes[l].from]
                                             : 0;
         lanes[l].kind = RUNNING;
@@ -113,6 +117,7 @@ inline void run(int count, const std::function<void()>& what) {
 
 template <class... P, class... A> void launch(void (*kernel)(P...), int across, int down, int count, A... arguments) {
     blockDim = Place{(unsigned int)count, 1, 1};
+    gridDim = Place{(unsigned int)across, (unsigned int)down, 1};
     for (int y = 0; y < down; ++y)
         for (int x = 0; x < across; ++x) {
             blockIdx = Place{(unsigned int)x, (unsigned int)y, 0};
@@ -125,6 +130,7 @@ inline unsigned int __ballot_sync(unsigned int, bool vote) { return (unsigned in
 inline bool __any_sync(unsigned int, bool vote) { return block::ask(block::BALLOT, vote) != 0; }
 inline unsigned int __reduce_min_sync(unsigned int, unsigned int v) { return (unsigned int)block::ask(block::LEAST, v); }
 inline unsigned int __reduce_max_sync(unsigned int, unsigned int v) { return (unsigned int)block::ask(block::MOST, v); }
+inline int __reduce_add_sync(unsigned int, int v) { return (int)block::ask(block::SUM, (uint64_t)(int64_t)v); }
 inline void __syncthreads() { block::ask(block::BLOCK); }
 inline int __syncthreads_count(bool vote) { return (int)block::ask(block::COUNT, vote); }
 inline void __syncwarp() { block::ask(block::WARP); }
@@ -147,6 +153,8 @@ inline long long __double_as_longlong(double f) { long long v; memcpy(&v, &f, 8)
 inline float __uint_as_float(unsigned int v) { float f; memcpy(&f, &v, 4); return f; }
 inline double __longlong_as_double(long long v) { double f; memcpy(&f, &v, 8); return f; }
 inline long long __double2ll_rn(double v) { return llrint(v); }
+inline unsigned int __float_as_uint(float f) { unsigned int v; memcpy(&v, &f, 4); return v; }
+struct int2 { int x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 template <class T> inline T __ldcs(const T* at) { return *at; }
 template <class T> inline void __stcs(T* at, T v) { *at = v; }
@@ -156,6 +164,7 @@ inline unsigned int atomicMax(unsigned int* at, unsigned int v) { const auto old
 inline unsigned long long atomicMax(unsigned long long* at, unsigned long long v) { const auto old = *at; *at = std::max(old, v); return old; }
 inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long v) { const auto old = *at; *at += v; return old; }
 inline unsigned long long atomicOr(unsigned long long* at, unsigned long long v) { const auto old = *at; *at |= v; return old; }
+inline unsigned long long atomicMin(unsigned long long* at, unsigned long long v) { const auto old = *at; *at = std::min(old, v); return old; }
 inline int min(int a, int b) { return std::min(a, b); }
 inline int max(int a, int b) { return std::max(a, b); }
 using std::fabs;

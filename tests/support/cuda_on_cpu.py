@@ -27,6 +27,8 @@ KERNEL = re.compile(
     re.MULTILINE,
 )
 FEATURES = re.compile(r"^#ifdef DIM\n.*?^#endif\n", re.MULTILINE | re.DOTALL)  # kernels for a number of features
+AT_LAUNCH = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")  # as large as is asked for
+MOST_SHARED = 48 * 1024
 REALS = {"float32": "float", "float64": "double"}
 NORMS = {"l2": "NORM_L2", "l1": "NORM_L1"}
 NUMBERS = {
@@ -46,14 +48,15 @@ class File:
         text = (FOLDER / file).read_text()
         if "DIM" not in defines:
             text = FEATURES.sub("", text)
+        text = AT_LAUNCH.sub(rf"alignas(16) static \1 \2[{MOST_SHARED} / sizeof(\1)];", text)
         header = (FOLDER / "pairs/pairs.cuh").read_text().replace("#pragma once", "")
         self._real, self._kernels = REALS[dtype], {}
         starts = ""
         for name, listed in KERNEL.findall(text):
             parameters = [" ".join(each.split()) for each in listed.split(",")]
             names = ", ".join(re.search(r"(\w+)$", each)[1] for each in parameters)
-            starts += f'extern "C" void start_{name}(int across, int down, int count, {", ".join(parameters)}) '
-            starts += f"{{ block::launch({name}, across, down, count, {names}); }}\n"
+            starts += f'extern "C" void start_{name}(int grid_x, int grid_y, int block_x, {", ".join(parameters)}) '
+            starts += f"{{ block::launch(::{name}, grid_x, grid_y, block_x, {names}); }}\n"
             self._kernels[name] = parameters
         constants = {"REAL": self._real, "NORM": NORMS[norm], **defines}
         code = "".join(f"#define {name} {value}\n" for name, value in constants.items())
@@ -69,8 +72,9 @@ class File:
         kinds = [self._kind(each) for each in self._kernels[name]]
         start = getattr(self._library, f"start_{name}")
 
-        def launch(grid, threads, arguments):
+        def launch(grid, threads, arguments, shared_mem=0):
             assert len(arguments) == len(kinds), name
+            assert shared_mem <= MOST_SHARED, name
             passed = [
                 ctypes.c_void_p(each.ctypes.data if isinstance(each, np.ndarray) else None)
                 if kind is None
@@ -113,7 +117,7 @@ def gpu_modules(folder: Path, *names: str):
     toolkit.compiled_for_hopper = lambda file, **defines: compiled(file, "float32", **defines)
     toolkit.is_hopper = lambda: False
     toolkit.or_null = lambda array: np.uint64(0) if array is None else array
-    stand_ins = {"cupy": cupy, toolkit.__name__: toolkit}
+    stand_ins = {"cupy": cupy, "cupyx": types.ModuleType("cupyx"), toolkit.__name__: toolkit}
     before = dict(sys.modules)
     sys.modules.update(stand_ins)
     try:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.algorithms.common.nearest_rows import search_all_rows
 from mgclust.algorithms.common.preparation import choose_norm, doubtful, prepare_rows
 from mgclust.algorithms.density_peaks.equal_rows import EqualRows
 from mgclust.algorithms.density_peaks.pair_quantile import (
@@ -235,17 +236,11 @@ class AllPairs:
         """The k nearest rows of own ones, themselves left out; of equally near ones the lower number comes first."""
         context, xp = self._context, self._xp
         near = Neighbors.none_yet(context, k)
-        for chunk, block in context.all_pairs():
+        for done, chunk in enumerate(context.chunks()):
             own = self._own(chunk)
-            self._kernels.pairs.nearest_rows(
-                chunk.x,
-                block.x,
-                norm=self._measure.norm,
-                y_start=block.start,
-                near=near.s[own],
-                near_index=near.index[own],
-                rows=xp.arange(chunk.start, chunk.stop),
-            )
+            numbers = xp.arange(chunk.start, chunk.stop)
+            for part in search_all_rows(context, chunk.x, self._measure.norm, near.s[own], near.index[own], numbers):
+                context.progress((done + part) / context.chunk_count)
         return near
 
     def _inverse(self, s: Array, k: int) -> Array:

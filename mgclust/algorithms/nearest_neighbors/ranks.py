@@ -3,9 +3,9 @@ r"""The k nearest rows of each row, exact, on any number of ranks.
 Every rank owns some rows; the rows of all ranks stream past, and each own row keeps the k nearest so far, ordered by
 (distance, row number), itself left out by its number. There is never an n x n array.
 
-Time: n^2 distances over all ranks (d multiply-adds each); with few features on a CPU, boxes of far rows are
-skipped. Memory: k numbers and distances a row; rows whose lists do not fit are met in pieces. A row's distances
-are direct differences and depend on the two rows alone: the same bits on any number of ranks.
+Time: n^2 distances over all ranks (d multiply-adds each); with few features, boxes of far rows are skipped
+(`common.nearest_rows`). Memory: k numbers and distances a row; rows whose lists do not fit are met in pieces. A row's
+distances are direct differences and depend on the two rows alone: the same bits on any number of ranks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mgclust.algorithms.common.nearest_rows import search_all_rows
 from mgclust.algorithms.common.preparation import prepare_beside, prepare_rows
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
@@ -46,19 +47,14 @@ def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Near
         indices = np.empty(distances.shape, np.int64)
         row_bytes = n_neighbors * (distances.itemsize + indices.itemsize)
         pieces = context.pieces(row_bytes, None if queries is None else share)
-        done, total = 0, len(pieces) * context.comm.stream_length()
-        for start, stop in pieces:
+        for done, (start, stop) in enumerate(pieces):
             at = slice(start - share[0], stop - share[0])
             x = rows.read(start, stop) if queries is None else queries[at]
             own = xp.arange(start, stop) if queries is None else None
             near = xp.full((stop - start, n_neighbors), xp.inf, dtype=context.dtype)
             index = xp.full(near.shape, -1, dtype="int64")
-            for block in context.comm.stream(rows):
-                context.kernels.pairs.nearest_rows(
-                    x, block.x, norm=measure.norm, y_start=block.start, near=near, near_index=index, rows=own
-                )
-                done += 1
-                context.progress(done / total)
+            for part in search_all_rows(context, x, measure.norm, near, index, own):
+                context.progress((done + part) / len(pieces))
             distances[at] = host(measure.distances(near, xp))
             indices[at] = host(index)
             _order_ties(distances[at], indices[at])

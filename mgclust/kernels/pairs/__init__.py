@@ -5,8 +5,9 @@ that filter (`cpu_products`, `cpu_product_loops`), or skips columns that are far
 `gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features), ``many_features.cu``,
 ``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows: ``split_products.cu`` filters,
 and ``listed_pairs.cu`` decides what the filter leaves open; or that most columns are far away from a row
-(`gpu_column_boxes`, ``column_boxes.cu``). Both devices make the same boxes (`column_boxes`). None of them stores a
-distance but `Pairs.reduced_distances`. `cpu_values` and ``stored_values.cu`` count values that are stored.
+(`gpu_column_boxes`, ``column_boxes.cu``). Nearest rows are selected from lists (`gpu_nearest_rows`). Both devices make
+the same boxes (`column_boxes`). None of them stores a distance but `Pairs.reduced_distances`. `cpu_values` and
+``stored_values.cu`` count values that are stored.
 
 Array expressions that both devices share, outside the contract: `density` sums the densities of weighted rows and of
 given distances from stored tiles, `neighbors` looks for nearest denser rows among those that a density pass kept,
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mgclust.kernels.pairs import cpu, gpu
+    from mgclust.kernels.pairs.column_boxes import Boxes
 
 __all__ = ["Pairs"]
 
@@ -214,6 +216,29 @@ class Pairs(Protocol):
         rows : int64 array of shape (m,), optional
             Global number of the column that each row leaves out, its own perhaps; -1: none.
         """
+
+    def boxes_of_columns(self, x: Array, y: Array, *, norm: str, neighbors: int) -> Boxes | None:
+        """Put columns into boxes, if `nearest_in_boxes` will be faster for these rows than `nearest_rows`.
+
+        Parameters
+        ----------
+        norm : {"l2", "l1"}
+        neighbors : int
+            Columns that a row keeps.
+        """
+
+    def nearest_in_boxes(
+        self,
+        x: Array,
+        boxes: Boxes,
+        *,
+        norm: str,
+        y_start: int,
+        near: Array,
+        near_index: Array,
+        rows: Array | None = None,
+    ) -> None:
+        """Do what `nearest_rows` does, for the columns in boxes, with the same bits."""
 
     def pair_histogram(
         self, x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array

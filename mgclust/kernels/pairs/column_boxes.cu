@@ -12,6 +12,7 @@
 #define LEVELS 7  // 32^7 columns and more do not exist
 #define FULL 0xffffffffu
 #define WARPS 4
+#define NO_COLUMN (1ll << 62)
 
 struct Boxes {
     const real *panels, *low, *high;
@@ -252,6 +253,105 @@ box_nearest(const real* __restrict__ x, const int64* __restrict__ order, int m, 
         best_index[row] = y_start + found;
     }
     if (visited) atomicAdd(visited, (uint64)seen);
+}
+
+// Sorts a power of two of (value, number) by one warp, in shared memory.
+__device__ __forceinline__ void sort_pairs(real* values, int64* numbers, int size) {
+    for (int span = 2; span <= size; span <<= 1)
+        for (int step = span >> 1; step; step >>= 1) {
+            __syncwarp();
+            for (int i = lane_id(); i < size / 2; i += WIDTH) {
+                const int a = 2 * i - (i & (step - 1)), b = a + step;
+                const real s = values[a], t = values[b];
+                const int64 p = numbers[a], q = numbers[b];
+                if ((t < s || (t == s && q < p)) == ((a & span) == 0)) {
+                    values[a] = t; values[b] = s;
+                    numbers[a] = q; numbers[b] = p;
+                }
+            }
+        }
+    __syncwarp();
+}
+
+// The k nearest by (s, number) of what is known and of the columns, nearest boxes first. `least` has the lowest number
+// below each box: of boxes that are as near as the last of the list, those that hold no lower one are skipped. A warp has
+// `room` pairs in shared memory, a power of two of at least k + 32: the list, and behind it the finds of a panel.
+extern "C" __global__ void __launch_bounds__(WARPS * 32)
+box_neighbors(const real* __restrict__ x, const int64* __restrict__ order, int m, const real* __restrict__ panels,
+              const real* __restrict__ low, const real* __restrict__ high, const int* __restrict__ starts, int levels,
+              const int64* __restrict__ index, const int64* __restrict__ least, int64 y_start, int k, int room,
+              const int64* __restrict__ leaves_out, real* near, int64* near_index, uint64* visited) {
+    extern __shared__ int64 shared[];
+    const int row = warp_row(order, m), lane = lane_id(), warp = threadIdx.x >> 5;
+    if (row < 0) return;
+    const Boxes boxes{panels, low, high, starts, levels};
+    int64* numbers = shared + warp * room;
+    real* values = reinterpret_cast<real*>(shared + WARPS * room) + warp * room;
+    for (int i = lane; i < k; i += WIDTH) {
+        const int64 known = near_index[(int64)row * k + i];
+        values[i] = known < 0 ? infinity() : near[(int64)row * k + i];
+        numbers[i] = known < 0 ? NO_COLUMN : known;
+    }
+    __syncwarp();
+    real own[DIM], limit = values[k - 1];
+    read_row(x, row, own);
+    int64 last = numbers[k - 1];
+    const int64 left_out = leaves_out[row];
+    int seen = 0;
+    real bounds[LEVELS];  // of this lane
+    unsigned int pending[LEVELS];
+    int panel[LEVELS];
+    int level = levels - 1;
+    panel[level] = 0;
+    bool enter = true;
+    while (level < levels) {
+        const int at = starts[level] + panel[level];
+        if (enter) {
+            enter = false;
+            ++seen;
+            bounds[level] = to_box(own, boxes, at);
+            pending[level] = FULL;
+        }
+        pending[level] = __ballot_sync(
+            FULL, (pending[level] >> lane & 1) &&
+                      (bounds[level] < limit ||
+                       (bounds[level] == limit && y_start + least[(int64)at * WIDTH + lane] < last)));
+        if (!pending[level]) { ++level; continue; }
+        const bool open = pending[level] >> lane & 1;
+        const real nearest = warp_least(open ? bounds[level] : infinity());
+        const int chosen = __ffs(__ballot_sync(FULL, open && bounds[level] == nearest)) - 1;
+        pending[level] &= ~(1u << chosen);
+        const int child = panel[level] * WIDTH + chosen;
+        if (level) {
+            --level;
+            panel[level] = child;
+            enter = true;
+            continue;
+        }
+        ++seen;
+        const real s = to_column(own, boxes, child);
+        const int64 number = y_start + index[(int64)child * WIDTH + lane];
+        const bool found = s < infinity() && number != left_out && (s < limit || (s == limit && number < last));
+        const unsigned int mask = __ballot_sync(FULL, found);
+        if (!mask) continue;
+        const int count = k + __popc(mask);
+        if (found) {
+            const int place = k + __popc(mask & ((1u << lane) - 1));
+            values[place] = s;
+            numbers[place] = number;
+        }
+        int size = WIDTH;
+        while (size < count) size <<= 1;
+        for (int i = count + lane; i < size; i += WIDTH) { values[i] = infinity(); numbers[i] = NO_COLUMN; }
+        sort_pairs(values, numbers, size);
+        limit = values[k - 1];
+        last = numbers[k - 1];
+    }
+    for (int i = lane; i < k; i += WIDTH) {
+        near[(int64)row * k + i] = values[i];
+        near_index[(int64)row * k + i] = numbers[i] == NO_COLUMN ? -1 : numbers[i];
+    }
+    if (visited && lane == 0) atomicAdd(visited, (uint64)seen);
 }
 
 // codes[i]: the whole numbers (x - low) scale of row i, their bits interleaved. place: low and scale of each feature.

@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["MOST_FEATURES", "NO_COLUMN", "WIDTH", "Boxes", "build", "halved_by_sorting"]
+__all__ = [
+    "MOST_FEATURES",
+    "NO_COLUMN",
+    "WIDTH",
+    "Boxes",
+    "build",
+    "column_bytes",
+    "halved_by_sorting",
+    "least_numbers",
+]
 
 Array = Any
 WIDTH = 32  # columns of a panel
@@ -40,6 +49,11 @@ class Boxes(NamedTuple):
     high: Array
     starts: np.ndarray  # first panel of nodes of each level, and how many there are; on the host
     order: Array  # (k,) int64: the column at each position
+
+
+def column_bytes(d: int, itemsize: int) -> int:
+    """Memory that a column takes while it is put into boxes."""
+    return 4 * d * itemsize + 96
 
 
 def build(y: Array, order: Array, xp: Any) -> Boxes:
@@ -90,6 +104,18 @@ def _in_panels(values: Array, fill: float, xp: Any) -> Array:
     missing = -len(values) % WIDTH
     filled = xp.concatenate([values, xp.full((missing, values.shape[1]), fill, dtype=values.dtype)])
     return filled.reshape(-1, WIDTH, values.shape[1]).transpose(0, 2, 1)
+
+
+def least_numbers(boxes: Boxes, xp: Any) -> Array:
+    """The lowest number of a column below each box, as `Boxes.low` has their ends: flat [panel of nodes][32]; int64."""
+    numbers, levels = boxes.index, []
+    for _ in boxes.starts[:-1]:
+        numbers = numbers.reshape(-1, WIDTH).min(axis=1)
+        filled = xp.full(-(-len(numbers) // WIDTH) * WIDTH, NO_COLUMN, dtype="int64")
+        filled[: len(numbers)] = numbers
+        numbers = filled
+        levels.append(numbers)
+    return xp.concatenate(levels)
 
 
 def halved_by_sorting(y: Array, xp: Any) -> Array:

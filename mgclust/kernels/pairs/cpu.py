@@ -26,6 +26,7 @@ import numpy as np
 from mgclust.kernels.pairs import LOG2_E
 from mgclust.kernels.pairs import cpu_loops as pairs
 from mgclust.kernels.pairs import cpu_products as products
+from mgclust.kernels.pairs.column_boxes import Boxes
 from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.cpu_products import Lengths, Lists, from_column
 from mgclust.kernels.pairs.cpu_tasks import ThreadCounts, batch_columns, each_task, nearest_in_batch, padded
@@ -39,12 +40,14 @@ __all__ = [
     "PRODUCT_REACH",
     "border",
     "both_ways_pay",
+    "boxes_of_columns",
     "count_within",
     "gaussian_both_ways",
     "gaussian_sum",
     "gaussian_sums",
     "nearest_column",
     "nearest_higher",
+    "nearest_in_boxes",
     "nearest_rows",
     "pair_histogram",
     "reduced_distances",
@@ -207,10 +210,10 @@ def nearest_higher(
 def nearest_rows(
     x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
 ) -> None:
-    numbers, flat, d = _numbers(x, rows), x.reshape(-1), x.shape[1]
-    if (boxes := boxes_for(x, y, norm == "l1", neighbors=near.shape[1])) is not None:
-        box_nearest(x, boxes, norm == "l1", y_start, numbers, near, near_index)
+    if (boxes := boxes_of_columns(x, y, norm=norm, neighbors=near.shape[1])) is not None:
+        nearest_in_boxes(x, boxes, norm=norm, y_start=y_start, near=near, near_index=near_index, rows=rows)
         return
+    numbers, flat, d = _numbers(x, rows), x.reshape(-1), x.shape[1]
     if (lengths := products.filtering(x, y, norm, near.shape[1])) is not None:
         (lower, share), listed = lengths.lower(), Lists(x, y, y_start, near, near_index, numbers)
 
@@ -225,6 +228,16 @@ def nearest_rows(
         pairs.neighbors(flat, d, start, stop, panels, columns, norm == "l1", numbers, y_start + first, near, near_index)
 
     each_task(x, y, body)
+
+
+def boxes_of_columns(x: Array, y: Array, *, norm: str, neighbors: int) -> Boxes | None:
+    return boxes_for(x, y, norm == "l1", neighbors=neighbors)
+
+
+def nearest_in_boxes(
+    x: Array, boxes: Boxes, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
+) -> None:
+    box_nearest(x, boxes, norm == "l1", y_start, _numbers(x, rows), near, near_index)
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:

@@ -16,10 +16,18 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.pairs import LOG2_E, gpu_products
+from mgclust.kernels.pairs.column_boxes import Boxes
 from mgclust.kernels.pairs.density import add_both_ways
-from mgclust.kernels.pairs.gpu_column_boxes import box_border, box_count, box_nearest, boxes_for
+from mgclust.kernels.pairs.gpu_column_boxes import (
+    LEAST_PAIRS,
+    box_border,
+    box_count,
+    box_nearest,
+    box_neighbors,
+    boxes_for,
+)
 from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
-from mgclust.kernels.pairs.gpu_nearest_rows import nearest_of_few, sort_rows
+from mgclust.kernels.pairs.gpu_nearest_rows import nearest_of_few, sort_rows, suit_few
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = [
@@ -27,12 +35,14 @@ __all__ = [
     "PRODUCT_REACH",
     "border",
     "both_ways_pay",
+    "boxes_of_columns",
     "count_within",
     "gaussian_both_ways",
     "gaussian_sum",
     "gaussian_sums",
     "nearest_column",
     "nearest_higher",
+    "nearest_in_boxes",
     "nearest_rows",
     "pair_histogram",
     "reduced_distances",
@@ -44,6 +54,7 @@ Array = Any
 NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
 PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
+LEAST_SORTED_PAIRS = 1 << 27  # whose distances are sorted unless boxes pay: they take a hundred times as long as others
 VALUE_THREADS = 256  # of a block in stored_values.cu
 
 
@@ -172,10 +183,32 @@ def nearest_higher(
 def nearest_rows(
     x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
 ) -> None:
-    own = cp.full(len(x), -1, dtype=np.int64) if rows is None else rows
+    own = _left_out(x, rows)
     lists = {"norm": norm, "y_start": y_start, "near": near, "near_index": near_index, "rows": own}
-    if not gpu_products.nearest_rows(x, y, **lists) and not nearest_of_few(x, y, **lists):
+    if gpu_products.nearest_rows(x, y, **lists):
+        return
+    if (boxes := boxes_of_columns(x, y, norm=norm, neighbors=near.shape[1])) is not None:
+        nearest_in_boxes(x, boxes, **lists)
+    elif suit_few(x.dtype, x.shape[1], len(y), near.shape[1], norm):
+        nearest_of_few(x, y, **lists)
+    else:
         sort_rows(x, y, **lists)
+
+
+def boxes_of_columns(x: Array, y: Array, *, norm: str, neighbors: int) -> Boxes | None:
+    few = suit_few(x.dtype, x.shape[1], len(y), neighbors, norm)
+    least = LEAST_PAIRS if few else LEAST_SORTED_PAIRS
+    return boxes_for(x, y, direct(norm), neighbors=neighbors, least_pairs=least)
+
+
+def nearest_in_boxes(
+    x: Array, boxes: Boxes, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array | None = None
+) -> None:
+    box_neighbors(x, boxes, direct(norm), y_start, near, near_index, _left_out(x, rows))
+
+
+def _left_out(x: Array, rows: Array | None) -> Array:
+    return cp.full(len(x), -1, dtype=np.int64) if rows is None else rows
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> None:

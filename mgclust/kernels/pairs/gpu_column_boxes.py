@@ -11,7 +11,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, WIDTH, Boxes, build, halved_by_sorting
+from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, WIDTH, Boxes, build, halved_by_sorting, least_numbers
 from mgclust.kernels.toolkit.gpu_compiler import compiled, or_null
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "box_count",
     "box_mark",
     "box_nearest",
+    "box_neighbors",
     "box_write",
     "boxes_for",
     "build_boxes",
@@ -33,11 +34,20 @@ NEAR_SHARE = 0.08  # of the panels, on average: a panel costs a row as much as t
 WARPS = 4  # of a block, a row each
 PIECE = 1 << 22  # rows that are put into order together: 64 MiB of places and numbers
 FEW_ROWS = 1 << 14  # are searched in their own order
+MOST_NEIGHBORS = 480  # of a row: lists of a block, and what a panel adds, in 48 KiB
 CURVE_BITS = 62  # of a place, over all features
 THREADS = 256
 
 
-def boxes_for(x: Array, y: Array, norm: str, threshold: float | None = None, best: Array | None = None) -> Boxes | None:
+def boxes_for(
+    x: Array,
+    y: Array,
+    norm: str,
+    threshold: float | None = None,
+    best: Array | None = None,
+    neighbors: int = 0,
+    least_pairs: int = LEAST_PAIRS,
+) -> Boxes | None:
     """Put columns into boxes if that will pay: few features, many pairs, and few of the panels near a row.
 
     Parameters
@@ -48,15 +58,22 @@ def boxes_for(x: Array, y: Array, norm: str, threshold: float | None = None, bes
         Without one, the nearest column is wanted.
     best : array of shape (m,), optional
         The rows' smallest reduced distances so far, where the nearest column is wanted.
+    neighbors : int
+        So many nearest ones are, if not 0.
+    least_pairs : int
+        Fewer take too little time.
     """
     (m, d), k = x.shape, len(y)
-    if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < LEAST_PAIRS:
+    if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < least_pairs or neighbors > MOST_NEIGHBORS:
         return None
     boxes = build_boxes(y)
     step = max(1, m // TRIED_ROWS)
     few, visited = cp.ascontiguousarray(x[::step]), cp.zeros(1, np.uint64)
     if threshold is not None:
         box_count(few, boxes, norm, threshold, cp.zeros(len(few), np.int64), visited)
+    elif neighbors:
+        near, index = cp.full((len(few), neighbors), cp.inf, x.dtype), cp.full((len(few), neighbors), -1, np.int64)
+        box_neighbors(few, boxes, norm, 0, near, index, cp.full(len(few), -1, np.int64), visited)
     else:
         near = cp.full(len(few), cp.inf, x.dtype) if best is None else best[::step].copy()
         box_nearest(few, boxes, norm, 0, near, cp.full(len(few), -1, np.int64), visited)
@@ -99,6 +116,25 @@ def box_nearest(
     _search("box_nearest", x, boxes, norm, boxes.index, np.int64(y_start), best, best_index, or_null(visited))
 
 
+def box_neighbors(
+    x: Array,
+    boxes: Boxes,
+    norm: str,
+    y_start: int,
+    near: Array,
+    near_index: Array,
+    rows: Array,
+    visited: Array | None = None,
+) -> None:
+    """Do what `Pairs.nearest_rows` does, for lists of at most `MOST_NEIGHBORS`."""
+    count, room = near.shape[1], 2 * WIDTH
+    while room < count + WIDTH:
+        room *= 2
+    figures = boxes.index, least_numbers(boxes, cp), np.int64(y_start), np.int32(count), np.int32(room), rows
+    shared = WARPS * room * (8 + x.itemsize)
+    _search("box_neighbors", x, boxes, norm, *figures, near, near_index, or_null(visited), shared_mem=shared)
+
+
 def places(x: Array, bits: int) -> Array:
     """Places of rows along a Morton curve: features as whole numbers of so many bits, interleaved; int64."""
     n, d = x.shape
@@ -111,7 +147,7 @@ def places(x: Array, bits: int) -> Array:
     return codes
 
 
-def _search(name: str, x: Array, boxes: Boxes, norm: str, *arguments: Any) -> None:
+def _search(name: str, x: Array, boxes: Boxes, norm: str, *arguments: Any, shared_mem: int = 0) -> None:
     """Start a kernel with one warp a row, neighbouring rows together."""
     m, d = x.shape
     kernel = compiled("pairs/column_boxes.cu", x.dtype.name, norm, DIM=d).get_function(name)
@@ -122,4 +158,9 @@ def _search(name: str, x: Array, boxes: Boxes, norm: str, *arguments: Any) -> No
         order = None
         if m > FEW_ROWS:
             order = cp.argsort(places(x[start : start + few], CURVE_BITS // d)) + start
-        kernel((-(-few // WARPS),), (32 * WARPS,), (x, or_null(order), np.int32(few), *tree, *arguments))
+        kernel(
+            (-(-few // WARPS),),
+            (32 * WARPS,),
+            (x, or_null(order), np.int32(few), *tree, *arguments),
+            shared_mem=shared_mem,
+        )

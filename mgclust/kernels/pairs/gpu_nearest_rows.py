@@ -98,11 +98,9 @@ def rows_at_once(room: int, groups: int) -> int:
     return int(max(FEWEST_ROWS, min(SCRATCH_BYTES, free_memory() // SHARE_OF_FREE) // (4 * (room + groups))))
 
 
-def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> bool:
-    """Do what `Pairs.nearest_rows` does for few features in float32, or return False."""
+def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:
+    """Do what `Pairs.nearest_rows` does for few features in float32, where `suit_few` says so."""
     count = near.shape[1]
-    if not suit_few(x.dtype, x.shape[1], len(y), count, norm):
-        return False
     room, wanted = room_of(count, FEW_SPARE), SPARE_GROUPS * (count + 1)
     step = rows_at_once(room, MOST_MINIMA)
     for start in range(0, len(x), step):
@@ -117,7 +115,6 @@ def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, 
         lists = selection.limits, selection.listed, selection.counts, selection.room
         launch("collect", own, y, norm, run_length(own, y, TILE), *lists)
         selection.take(y, y_start, partial(sort_rows, norm=norm))
-    return True
 
 
 def suit_few(dtype: Any, d: int, columns: int, count: int, norm: str = "l2") -> bool:

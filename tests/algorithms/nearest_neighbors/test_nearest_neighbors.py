@@ -16,12 +16,15 @@ from hypothesis.extra.numpy import arrays
 import mgclust
 from mgclust import cli, kneighbors_graph, load_result, nearest_neighbors
 from mgclust.algorithms import NearestNeighbors, base
+from mgclust.algorithms.common import nearest_rows
 from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.nearest_neighbors import estimator
 from mgclust.algorithms.nearest_neighbors.ranks import estimate
 from mgclust.data import open_dataset
+from mgclust.engine import rank
 from mgclust.engine.memory import Residency
 from mgclust.errors import ClusteringWarning, InputError, InsufficientMemoryError
+from mgclust.kernels import load
 from oracles.density_peaks import METRICS
 from oracles.density_peaks import distances as all_distances
 from oracles.nearest_neighbors import nearest_neighbors as expected
@@ -63,6 +66,54 @@ def test_ties_and_equal_rows(X, k, metric):
     want, order = expected(X, k, metric)
     np.testing.assert_array_equal(indices, order)
     np.testing.assert_array_equal(distances, want)
+
+
+def rows_in_boxes():
+    X = np.random.default_rng(1).normal(size=(12_000, 3)).astype("float32")
+    X[5000:5100] = X[0]
+    return X
+
+
+def test_boxes_of_ranks(client):
+    alone = nearest_neighbors(rows_in_boxes(), 9, **HERE)
+    ranks = nearest_neighbors(rows_in_boxes(), 9, client=client, device="cpu", n_workers=3)
+    for ours, theirs in zip(alone, ranks, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("gathered", [2, 1 << 40], ids=["all", "a block"])
+def test_rows_in_boxes(gathered, monkeypatch, device):
+    """Few features: columns in boxes, all at once or block by block, rows in steps; no distance is counted twice."""
+    X = rows_in_boxes()
+    taken, searched = [], []
+    pairs = load(device).pairs
+    boxes, search = pairs.boxes_of_columns, pairs.nearest_in_boxes
+
+    def boxes_of_columns(x, y, **given):
+        found = boxes(x, y, **given)
+        taken.append((len(y), found is not None))
+        return found
+
+    def nearest_in_boxes(x, *given, **named):
+        searched.append(len(x))
+        search(x, *given, **named)
+
+    monkeypatch.setattr(pairs, "boxes_of_columns", boxes_of_columns)
+    monkeypatch.setattr(pairs, "nearest_in_boxes", nearest_in_boxes)
+    monkeypatch.setattr(nearest_rows, "SHARE_OF_FREE", gathered)
+    monkeypatch.setattr(nearest_rows, "CPU_STEP_ROWS", 5000)
+    monkeypatch.setattr(nearest_rows, "STEP_ROWS", 5000)
+    monkeypatch.setattr(pairs, "LEAST_PAIRS", 1 << 20, raising=False)  # a GPU has boxes for more rows only
+    monkeypatch.setattr(rank, "_span_rows", lambda *_: 4096)
+    distances, indices = nearest_neighbors(X, 9, device=device, client=None)
+    assert taken[0] == ((len(X) if gathered == 2 else 4096), True)
+    assert searched[:3] == [5000, 5000, 2000]
+    some = [0, 1, 4999, 5000, 5099, 5100, 11_999]
+    s = all_distances(X[some], X, "euclidean")
+    s[np.arange(len(some)), some] = np.inf
+    order = np.argsort(s, axis=1, kind="stable")[:, :9]
+    np.testing.assert_array_equal(indices[some], order)
+    np.testing.assert_allclose(distances[some], np.take_along_axis(s, order, axis=1), rtol=2e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("d", [2, 20])

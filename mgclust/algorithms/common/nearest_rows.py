@@ -1,0 +1,81 @@
+"""The nearest rows of some rows among all rows of the data, which stream past every rank.
+
+With few features the columns are gathered, as many at a time as memory allows, and put into boxes: a row then meets the
+columns near it, some hundreds of n. Where that would not pay, and with more features, all pairs meet, block by block.
+Answers have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from mgclust.engine.rows import Block
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, column_bytes
+
+__all__ = ["search_all_rows"]
+
+Array = Any
+STEP_ROWS = 1 << 18  # that search boxes between two looks at whether the run was cancelled: 10 ms on a GPU
+CPU_STEP_ROWS = 1 << 14  # some 50 ms on two cores
+SHARE_OF_FREE = 8  # columns in boxes take no more than one part of so many
+
+
+def search_all_rows(
+    context: Context, x: Array, norm: str, near: Array, near_index: Array, rows: Array | None
+) -> Iterator[float]:
+    """Keep the nearest of all rows of the data in the lists of some rows; yield the share that is done, step by step.
+
+    Every rank calls this equally often, perhaps without rows, and ends the iteration.
+
+    Parameters
+    ----------
+    context : Context
+    x : array of shape (m, n_features)
+    norm, near, near_index, rows
+        As of `Pairs.nearest_rows`.
+    """
+    pairs, comm, n = context.kernels.pairs, context.comm, context.dataset_shape[0]
+    lists = {"norm": norm, "near": near, "near_index": near_index, "rows": rows}
+    step, mark = STEP_ROWS if context.kernels.device == "cuda" else CPU_STEP_ROWS, None
+    for columns, edges in _gathered(context):
+        share, before = len(columns.x) / n, columns.start / n
+        boxes = pairs.boxes_of_columns(x, columns.x, norm=norm, neighbors=near.shape[1]) if len(x) else None
+        if boxes is None:
+            for start, stop in pairwise(edges):
+                these = columns.x[start - columns.start : stop - columns.start]
+                pairs.nearest_rows(x, these, y_start=start, **lists)
+                yield stop / n
+            continue
+        for start in range(0, len(x), step):
+            part = slice(start, start + step)
+            own = None if rows is None else rows[part]
+            of_part = {"near": near[part], "near_index": near_index[part], "rows": own}
+            pairs.nearest_in_boxes(x[part], boxes, norm=norm, y_start=columns.start, **of_part)
+            if mark is not None:  # not many steps are queued, so that a run can be stopped
+                comm.settle(mark)
+            mark = comm.mark()
+            yield before + share * min(start + step, len(x)) / len(x)
+
+
+def _gathered(context: Context) -> Iterator[tuple[Block, list[int]]]:
+    """All rows of the data in few blocks where these have few features, else as they come; and where those ended."""
+    n, d = context.dataset_shape
+    if d > MOST_FEATURES:
+        for block in context.comm.stream(context.rows):
+            yield block, [block.start, block.stop]
+        return
+    budget = min(context.free // SHARE_OF_FREE, context.kernels.memory.free_memory() // (SHARE_OF_FREE // 2))
+    most = max(1, budget // column_bytes(d, context.dtype.itemsize))
+    room, edges = None, [0]
+    for block in context.comm.stream(context.rows):
+        if room is None or block.stop - edges[0] > len(room):
+            if room is not None:
+                yield Block(edges[0], edges[-1], room[: edges[-1] - edges[0]]), edges
+            room, edges = context.kernels.xp.empty((max(len(block.x), min(most, n)), d), context.dtype), [block.start]
+        room[block.start - edges[0] : block.stop - edges[0]] = block.x
+        edges.append(block.stop)
+    if room is not None:
+        yield Block(edges[0], edges[-1], room[: edges[-1] - edges[0]]), edges
