@@ -19,7 +19,6 @@ from mgclust.kernels.pairs import LOG2_E, gpu_products
 from mgclust.kernels.pairs.column_boxes import Boxes
 from mgclust.kernels.pairs.density import add_both_ways
 from mgclust.kernels.pairs.gpu_column_boxes import (
-    LEAST_PAIRS,
     box_border,
     box_count,
     box_nearest,
@@ -197,7 +196,7 @@ def nearest_rows(
 
 def boxes_of_columns(x: Array, y: Array, *, norm: str, neighbors: int) -> Boxes | None:
     few = suit_few(x.dtype, x.shape[1], len(y), neighbors, norm)
-    least = LEAST_PAIRS if few else LEAST_SORTED_PAIRS
+    least = None if few else LEAST_SORTED_PAIRS
     return boxes_for(x, y, direct(norm), neighbors=neighbors, least_pairs=least)
 
 

@@ -46,7 +46,7 @@ def boxes_for(
     threshold: float | None = None,
     best: Array | None = None,
     neighbors: int = 0,
-    least_pairs: int = LEAST_PAIRS,
+    least_pairs: int | None = None,
 ) -> Boxes | None:
     """Put columns into boxes if that will pay: few features, many pairs, and few of the panels near a row.
 
@@ -60,10 +60,11 @@ def boxes_for(
         The rows' smallest reduced distances so far, where the nearest column is wanted.
     neighbors : int
         So many nearest ones are, if not 0.
-    least_pairs : int
-        Fewer take too little time.
+    least_pairs : int, optional
+        Fewer take too little time; `LEAST_PAIRS` by default.
     """
     (m, d), k = x.shape, len(y)
+    least_pairs = LEAST_PAIRS if least_pairs is None else least_pairs
     if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < least_pairs or neighbors > MOST_NEIGHBORS:
         return None
     boxes = build_boxes(y)
