@@ -23,7 +23,7 @@ MOST_APART = 1 << 16  # bins of which each thread may have its own: half a megab
 
 
 class ThreadCounts:
-    """Where each thread of a call counts: for itself where bins are few, else in one array that all share.
+    """Counts of a call: each thread has its own where bins are few, else all share one array.
 
     Distances of many features lie in a few hundred bins, which would go from core to core with every pair: 20 times as
     long as a count of one's own, on two cores.
