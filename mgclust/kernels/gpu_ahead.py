@@ -64,7 +64,6 @@ def _density_peaks(arguments: Arguments, shape: tuple[int, int], rows: int, dtyp
     yield from _pairs("count", SAMPLE, SAMPLE, d, dtype)
     if arguments["choice"]:
         yield from _pairs("nearest", SAMPLE, SAMPLE, d, dtype)
-    if arguments["choice"]:
         yield from _nearest_rows(min(rows, CHOICE_ROWS), min(n, CHOICE_ROWS), d, dtype, NEIGHBORS)
     if arguments["density"] == "knn":
         yield from _nearest_rows(rows, n, d, dtype, NEIGHBORS)

@@ -195,6 +195,45 @@ __device__ __forceinline__ real warp_least(real v) {
     return v;
 }
 
+// Calls visit(panel, s) for panels of columns, nearest boxes first, s being this lane's reduced distance, while there are
+// boxes of which open(bound, place) says that they are worth a look; `place` is that of the box among all. Returns how
+// many panels, of boxes and of columns, were looked at.
+template <class Open, class Visit>
+__device__ __forceinline__ int nearest_first(const real (&own)[DIM], const Boxes& boxes, Open open, Visit visit) {
+    const int lane = lane_id();
+    real bounds[LEVELS];  // of this lane
+    unsigned int pending[LEVELS];
+    int panel[LEVELS];
+    int level = boxes.levels - 1, seen = 0;
+    panel[level] = 0;
+    bool enter = true;
+    while (level < boxes.levels) {
+        const int at = boxes.starts[level] + panel[level];
+        if (enter) {
+            enter = false;
+            ++seen;
+            bounds[level] = to_box(own, boxes, at);
+            pending[level] = FULL;
+        }
+        const bool is_open = (pending[level] >> lane & 1) && open(bounds[level], (int64)at * WIDTH + lane);
+        pending[level] = __ballot_sync(FULL, is_open);
+        if (!pending[level]) { ++level; continue; }
+        const real least = warp_least(is_open ? bounds[level] : infinity());
+        const int chosen = __ffs(__ballot_sync(FULL, is_open && bounds[level] == least)) - 1;
+        pending[level] &= ~(1u << chosen);
+        const int child = panel[level] * WIDTH + chosen;
+        if (level) {
+            --level;
+            panel[level] = child;
+            enter = true;
+            continue;
+        }
+        ++seen;
+        visit(child, to_column(own, boxes, child));
+    }
+    return seen;
+}
+
 // The lexicographic minimum of (s, number) of the columns, nearest boxes first, where it is less than the row's best so
 // far; that of an equal s has a lower number.
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
@@ -207,38 +246,11 @@ box_nearest(const real* __restrict__ x, const int64* __restrict__ order, int m, 
     const int lane = lane_id();
     real own[DIM], near = best[row];
     read_row(x, row, own);
-    int found = -1, seen = 0;
-    real bounds[LEVELS];  // of this lane
-    unsigned int pending[LEVELS];
-    int panel[LEVELS];
-    int level = levels - 1;
-    panel[level] = 0;
-    bool enter = true;
-    while (level < levels) {
-        if (enter) {
-            enter = false;
-            ++seen;
-            bounds[level] = to_box(own, boxes, starts[level] + panel[level]);
-            pending[level] = FULL;
-        }
-        // Of a box that is as near as the best, a column counts if it has a lower number than one of this call.
-        pending[level] = __ballot_sync(
-            FULL, (pending[level] >> lane & 1) && (bounds[level] < near || (bounds[level] == near && found >= 0)));
-        if (!pending[level]) { ++level; continue; }
-        const bool open = pending[level] >> lane & 1;
-        const real least = warp_least(open ? bounds[level] : infinity());
-        const int chosen = __ffs(__ballot_sync(FULL, open && bounds[level] == least)) - 1;
-        pending[level] &= ~(1u << chosen);
-        const int child = panel[level] * WIDTH + chosen;
-        if (level) {
-            --level;
-            panel[level] = child;
-            enter = true;
-            continue;
-        }
-        ++seen;
-        const real s = to_column(own, boxes, child);
-        if (!__any_sync(FULL, s < near || (s == near && found >= 0))) continue;
+    int found = -1;
+    // Of a box that is as near as the best, a column counts if it has a lower number than one of this call.
+    const auto open = [&](real bound, int64) { return bound < near || (bound == near && found >= 0); };
+    const int seen = nearest_first(own, boxes, open, [&](int child, real s) {
+        if (!__any_sync(FULL, s < near || (s == near && found >= 0))) return;
         const real nearest = warp_least(s);
         const unsigned int number = __reduce_min_sync(
             FULL, s == nearest ? (unsigned int)index[(int64)child * WIDTH + lane] : 0xffffffffu);
@@ -246,7 +258,7 @@ box_nearest(const real* __restrict__ x, const int64* __restrict__ order, int m, 
             near = nearest;
             found = (int)number;
         }
-    }
+    });
     if (lane) return;
     if (found >= 0) {
         best[row] = near;
@@ -297,43 +309,14 @@ box_neighbors(const real* __restrict__ x, const int64* __restrict__ order, int m
     read_row(x, row, own);
     int64 last = numbers[k - 1];
     const int64 left_out = leaves_out[row];
-    int seen = 0;
-    real bounds[LEVELS];  // of this lane
-    unsigned int pending[LEVELS];
-    int panel[LEVELS];
-    int level = levels - 1;
-    panel[level] = 0;
-    bool enter = true;
-    while (level < levels) {
-        const int at = starts[level] + panel[level];
-        if (enter) {
-            enter = false;
-            ++seen;
-            bounds[level] = to_box(own, boxes, at);
-            pending[level] = FULL;
-        }
-        pending[level] = __ballot_sync(
-            FULL, (pending[level] >> lane & 1) &&
-                      (bounds[level] < limit ||
-                       (bounds[level] == limit && y_start + least[(int64)at * WIDTH + lane] < last)));
-        if (!pending[level]) { ++level; continue; }
-        const bool open = pending[level] >> lane & 1;
-        const real nearest = warp_least(open ? bounds[level] : infinity());
-        const int chosen = __ffs(__ballot_sync(FULL, open && bounds[level] == nearest)) - 1;
-        pending[level] &= ~(1u << chosen);
-        const int child = panel[level] * WIDTH + chosen;
-        if (level) {
-            --level;
-            panel[level] = child;
-            enter = true;
-            continue;
-        }
-        ++seen;
-        const real s = to_column(own, boxes, child);
+    const auto open = [&](real bound, int64 place) {
+        return bound < limit || (bound == limit && y_start + least[place] < last);
+    };
+    const int seen = nearest_first(own, boxes, open, [&](int child, real s) {
         const int64 number = y_start + index[(int64)child * WIDTH + lane];
         const bool found = s < infinity() && number != left_out && (s < limit || (s == limit && number < last));
         const unsigned int mask = __ballot_sync(FULL, found);
-        if (!mask) continue;
+        if (!mask) return;
         const int count = k + __popc(mask);
         if (found) {
             const int place = k + __popc(mask & ((1u << lane) - 1));
@@ -346,7 +329,7 @@ box_neighbors(const real* __restrict__ x, const int64* __restrict__ order, int m
         sort_pairs(values, numbers, size);
         limit = values[k - 1];
         last = numbers[k - 1];
-    }
+    });
     for (int i = lane; i < k; i += WIDTH) {
         near[(int64)row * k + i] = values[i];
         near_index[(int64)row * k + i] = numbers[i] == NO_COLUMN ? -1 : numbers[i];

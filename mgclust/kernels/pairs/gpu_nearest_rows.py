@@ -11,8 +11,6 @@ direct differences here, many by products in `gpu_products`; sort_rows serves th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import cupy as cp
@@ -23,7 +21,16 @@ from mgclust.kernels.pairs.gpu_launch import LOW_DIMENSIONS, TILE, direct, dista
 from mgclust.kernels.pairs.nearest_of_many import keep_nearest, leave_out
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 
-__all__ = ["MOST_MINIMA", "Selection", "nearest_of_few", "room_of", "rows_at_once", "sort_rows", "suit_few"]
+__all__ = [
+    "MOST_MINIMA",
+    "Selection",
+    "affordable",
+    "nearest_of_few",
+    "room_of",
+    "rows_at_once",
+    "sort_rows",
+    "suit_few",
+]
 
 Array = Any
 SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are looked at together
@@ -61,6 +68,7 @@ class Selection:
 
     def __init__(self, x: Array, near: Array, near_index: Array, own: Array, room: int, norm: str) -> None:
         self._x, self._near, self._index, self._own, self.room = x, near, near_index, own, np.int32(room)
+        self._norm = norm
         self._module = compiled("pairs/listed_pairs.cu", "float32", norm)
         self.limits = near[:, -1].copy()
         self.listed = cp.empty((len(x), room), dtype=np.int32)
@@ -73,8 +81,8 @@ class Selection:
         arguments = (minima, np.int32(m), np.int32(groups), rank, np.float32(wide), self.limits)
         self._module.get_function("kth_smallest")((-(-m // 4),), (128,), arguments)
 
-    def take(self, y: Array, y_start: int, sort: Callable[..., None]) -> None:
-        """Keep the nearest of the listed columns of y, of which the first has this number; `sort` is `sort_rows`."""
+    def take(self, y: Array, y_start: int) -> None:
+        """Keep the nearest of the listed columns of y, of which the first has this number."""
         m, d = self._x.shape
         self._module.get_function("select_nearest")(
             (-(-m // 2),), (64,),
@@ -84,7 +92,8 @@ class Selection:
         many = cp.flatnonzero(self.counts > self.room)
         if many.size:
             near, index = self._near[many], self._index[many]
-            sort(self._x[many], y, y_start=y_start, near=near, near_index=index, rows=self._own[many])
+            lists = {"near": near, "near_index": index, "rows": self._own[many]}
+            sort_rows(self._x[many], y, norm=self._norm, y_start=y_start, **lists)
             self._near[many], self._index[many] = near, index
 
 
@@ -95,7 +104,12 @@ def room_of(count: int, spare: int) -> int:
 
 def rows_at_once(room: int, groups: int) -> int:
     """Rows whose minima and lists are made at a time."""
-    return int(max(FEWEST_ROWS, min(SCRATCH_BYTES, free_memory() // SHARE_OF_FREE) // (4 * (room + groups))))
+    return int(max(FEWEST_ROWS, affordable(SCRATCH_BYTES) // (4 * (room + groups))))
+
+
+def affordable(most: int) -> int:
+    """Bytes that scratch memory may take."""
+    return min(most, free_memory() // SHARE_OF_FREE)
 
 
 def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:
@@ -114,7 +128,7 @@ def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, 
         selection.bound(minima)
         lists = selection.limits, selection.listed, selection.counts, selection.room
         launch("collect", own, y, norm, run_length(own, y, TILE), *lists)
-        selection.take(y, y_start, partial(sort_rows, norm=norm))
+        selection.take(y, y_start)
 
 
 def suit_few(dtype: Any, d: int, columns: int, count: int, norm: str = "l2") -> bool:

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.memory.gpu import free_memory
 from mgclust.kernels.pairs.gpu_launch import GROUP
-from mgclust.kernels.pairs.gpu_nearest_rows import MOST_MINIMA, Selection, room_of, rows_at_once, sort_rows
+from mgclust.kernels.pairs.gpu_nearest_rows import MOST_MINIMA, Selection, affordable, room_of, rows_at_once
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = [
@@ -42,7 +40,6 @@ MOST_FEATURES = 256  # whose sums of three products are as accurate as float32 m
 FEWEST_MULTIPLICATIONS = 1 << 32  # of a call: direct differences take half a millisecond
 PACKED_BYTES = 512 << 20  # of rows, and of columns, at a time
 LIST_PAIRS = 1 << 25  # 256 MiB
-SHARE_OF_FREE = 16  # of the free memory, neither takes more than one part of so many
 MOST_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster then
 LARGEST = 14  # exponent of the largest number: squares stay far from overflow, low halves from underflow
 WAVES = 16  # blocks a multiprocessor gets
@@ -171,12 +168,7 @@ def pack_about(module: Any, x: Array, centre: Array, which: Array | None = None)
 
 def most_rows(chunks: int) -> int:
     """Largest number of rows of so many chunks of features that are packed at a time."""
-    return max(GROUP, _affordable(PACKED_BYTES) // (chunks * CHUNK * 4) // GROUP * GROUP)
-
-
-def _affordable(most: int) -> int:
-    """Bytes that scratch memory may take."""
-    return min(most, free_memory() // SHARE_OF_FREE)
+    return max(GROUP, affordable(PACKED_BYTES) // (chunks * CHUNK * 4) // GROUP * GROUP)
 
 
 def suit(dtype: Any, d: int, norm: str = "l2") -> bool:
@@ -235,7 +227,7 @@ class Doubtful:
     """A list of pairs that one product does not decide, on the device."""
 
     def __init__(self, call: Products) -> None:
-        self._room = min(_affordable(8 * LIST_PAIRS) // 8, max(GROUP, int(call.m * call.k * MOST_DOUBTFUL)))
+        self._room = min(affordable(8 * LIST_PAIRS) // 8, max(GROUP, int(call.m * call.k * MOST_DOUBTFUL)))
         self._pairs = cp.empty((self._room, 2), dtype=np.int32)
         self._count = cp.zeros(1, dtype=np.int64)
 
@@ -390,5 +382,5 @@ def nearest_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, ne
         lists = selection.limits, selection.listed, selection.counts, selection.room
         call.launch("collect", own, columns, run_of(own.size, columns.size), *lists)
         these = y[columns.start : columns.start + columns.size]
-        selection.take(these, y_start + columns.start, partial(sort_rows, norm=norm))
+        selection.take(these, y_start + columns.start)
     return True
