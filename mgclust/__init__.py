@@ -24,6 +24,7 @@ _HOME = {
     "AffinityPropagation": "mgclust.algorithms",
     "Canopy": "mgclust.algorithms",
     "ClusteringWarning": "mgclust.errors",
+    "Communities": "mgclust.algorithms",
     "DensityPeaks": "mgclust.algorithms",
     "FastNewman": "mgclust.algorithms",
     "FuzzyCMeans": "mgclust.algorithms",

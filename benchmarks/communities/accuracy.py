@@ -82,9 +82,9 @@ def measure(out: bench.Record, name: str, path: Path, options: Any) -> None:
 
 
 def ours(strategy: str, device: str, edges: np.ndarray, n: int, truth: Any, repeat: int) -> dict[str, Any]:
-    from mgclust import FastNewman
+    from mgclust import Communities
 
-    model, times = FastNewman(strategy=strategy, device=device, client=None, random_state=0), []
+    model, times = Communities(strategy=strategy, device=device, client=None, random_state=0), []
     for _ in range(1 + repeat):
         start = time.perf_counter()
         model.fit((edges, n))

@@ -64,9 +64,9 @@ def edges_of(name: str, data: str) -> tuple[np.ndarray, int]:
 
 
 def ours(edges: np.ndarray, n: int, device: str = "cpu") -> tuple[np.ndarray, dict[str, Any]]:
-    from mgclust import FastNewman
+    from mgclust import Communities
 
-    model = FastNewman(strategy="greedy", device=device, client=None).fit((edges, n))
+    model = Communities(strategy="greedy", device=device, client=None).fit((edges, n))
     merge = model.timings_["merge"]
     return model.labels_, {"merge_seconds": merge, "us_a_merge": 1e6 * merge / max(n - 1, 1)}
 

@@ -24,7 +24,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from benchmarks.support import network_peers, networks
 from benchmarks.support import record as bench
-from mgclust import FastNewman
+from mgclust import Communities
 
 TAUS = (5.0, 10.0, 20.0, 40.0)
 PEER_SCALE, OUR_SCALE = 18, 20  # up to which peers, and the parallel strategy on this host, are run
@@ -55,7 +55,7 @@ def main() -> None:
         figures = {}
         if scale <= OUR_SCALE:
             start = time.perf_counter()
-            model = FastNewman(strategy="parallel", device="cpu", client=None, random_state=0).fit((edges, n))
+            model = Communities(strategy="parallel", device="cpu", client=None, random_state=0).fit((edges, n))
             figures["parallel"] = {"modularity": model.modularity_, "seconds": time.perf_counter() - start}
         if scale <= PEER_SCALE:
             peers = network_peers.Peers(edges, n)

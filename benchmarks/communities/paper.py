@@ -101,9 +101,9 @@ def _network(size: int, pin: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ours(method: str, device: str, edges: np.ndarray, truth: np.ndarray, seed: int) -> dict[str, Any]:
-    from mgclust import FastNewman
+    from mgclust import Communities
 
-    model = FastNewman(strategy=method, device=device, client=None, random_state=seed)
+    model = Communities(strategy=method, device=device, client=None, random_state=seed)
     start = time.perf_counter()
     model.fit((edges, len(truth)))
     seconds = time.perf_counter() - start

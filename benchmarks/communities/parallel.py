@@ -29,8 +29,8 @@ import numpy as np
 from benchmarks.support import networks, on_ranks
 from benchmarks.support import record as bench
 from benchmarks.support.rank_processes import Processes
-from mgclust import FastNewman
-from mgclust.algorithms.communities.estimator import fast_newman
+from mgclust import Communities
+from mgclust.algorithms.communities.estimator import detect_communities
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.data import open_graph
 from mgclust.engine.spmd import RunSpec
@@ -72,7 +72,7 @@ def one_device(out: bench.Record, options: Any) -> None:
         graph = make()
         if graph is None:
             continue
-        model = FastNewman(strategy="parallel", client=None, device=options.device)
+        model = Communities(strategy="parallel", client=None, device=options.device)
         runs = []
         for _ in range(1 + (3 if graph.shape[0] < 5e8 else 1)):
             model.fit(graph)
@@ -123,7 +123,7 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
                     "n": graph.n_nodes, "hierarchy": False, "seed": 0,
                 }  # fmt: skip
                 need = partial(estimate, n=graph.n_nodes, levels=True)
-                spec = RunSpec(fast_newman, arguments, need, "int32")
+                spec = RunSpec(detect_communities, arguments, need, "int32")
                 runs = []
                 for _ in range(2):
                     outcome = ranks.run(spec, graph)
@@ -153,7 +153,7 @@ def refusal(out: bench.Record, options: Any) -> None:
     need = partial(estimate, n=graph.n_nodes, levels=True)
     with Processes(1, options.device) as ranks:
         try:
-            ranks.run(RunSpec(fast_newman, {}, need, "int32"), graph)
+            ranks.run(RunSpec(detect_communities, {}, need, "int32"), graph)
         except InsufficientMemoryError as error:
             out.add(f"{name} on 1", refused=str(error))
 

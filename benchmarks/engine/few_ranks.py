@@ -23,7 +23,7 @@ from benchmarks.support import sets
 
 def cases(gpus: int) -> Iterator[tuple[str, float, Callable[..., Any], Any]]:
     """Name, work, estimator without its place, and rows; larger ones for GPUs."""
-    from mgclust import AffinityPropagation, Canopy, DensityPeaks, FastNewman, FuzzyCMeans
+    from mgclust import AffinityPropagation, Canopy, Communities, DensityPeaks, FuzzyCMeans
 
     rng = np.random.default_rng(0)
     for edges in (5_000_000, 20_000_000, 60_000_000) if gpus else (50_000, 200_000, 1_000_000, 4_000_000):
@@ -31,7 +31,7 @@ def cases(gpus: int) -> Iterator[tuple[str, float, Callable[..., Any], Any]]:
         ends = rng.integers(0, nodes, (edges, 2))
         ends[: 4 * edges // 5, 1] = ends[: 4 * edges // 5, 0] // 100 * 100 + ends[: 4 * edges // 5, 1] % 100
         ends = np.minimum(ends, nodes - 1)
-        yield f"communities, {edges} edges", edges, partial(FastNewman, random_state=0), ends
+        yield f"communities, {edges} edges", edges, partial(Communities, random_state=0), ends
     for n in (10_000, 30_000, 60_000) if gpus else (500, 1000, 2000, 4000):
         x = rng.normal(size=(n, 8))
         model = partial(AffinityPropagation, max_iter=100, preference_quantile=0.1)

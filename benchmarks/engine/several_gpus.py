@@ -48,7 +48,7 @@ WANTED = {
 
 def cases(smaller: int) -> Iterator[tuple[str, bool, Any, Callable[..., Any]]]:
     """Name, whether the rows lie on the workers, data, and a call of the data and the place that returns results."""
-    from mgclust import AffinityPropagation, Canopy, DensityPeaks, FastNewman, FuzzyCMeans
+    from mgclust import AffinityPropagation, Canopy, Communities, DensityPeaks, FuzzyCMeans
     from mgclust.algorithms.silhouette.estimator import Silhouette
     from mgclust.data import open_dataset
 
@@ -111,7 +111,7 @@ def cases(smaller: int) -> Iterator[tuple[str, bool, Any, Callable[..., Any]]]:
     ends[near, 1] = np.minimum(ends[near, 0] // 100 * 100 + ends[near, 1] % 100, nodes - 1)
 
     def communities(x: Any, **place: Any) -> Any:
-        model = FastNewman(strategy="parallel", random_state=0, **place).fit(x)
+        model = Communities(strategy="parallel", random_state=0, **place).fit(x)
         return attributes(model, "labels_", "modularity_")
 
     yield "communities, 20M edges", False, ends.astype(np.int32), communities

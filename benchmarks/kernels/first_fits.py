@@ -43,8 +43,8 @@ CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "nearest neighbours, 3 features": ("nearest_neighbors", {"n_neighbors": 10}, 100_000, 3),
     "silhouettes": ("silhouette_samples", {}, 100_000, 120),
     "silhouettes, 3 features": ("silhouette_samples", {}, 100_000, 3),
-    "communities, greedy": ("FastNewman", {"strategy": "greedy"}, 200_000, 0),
-    "communities, parallel": ("FastNewman", {"strategy": "parallel"}, 200_000, 0),
+    "communities, greedy": ("Communities", {"strategy": "greedy"}, 200_000, 0),
+    "communities, parallel": ("Communities", {"strategy": "parallel"}, 200_000, 0),
 }
 FEWER = 20  # times, on a CPU
 # For the record of CuPy's programs alone: other numbers of clusters, and the other type.
@@ -120,7 +120,7 @@ def measure(case: str, device: str) -> dict[str, Any]:
 
     door = getattr(mgclust, name)
     figures = {"rows": n, "features": d, "import_s": time.perf_counter() - began}
-    rows: Any = graph(n) if name == "FastNewman" else sets.gaussians(n, d)[0]
+    rows: Any = graph(n) if name == "Communities" else sets.gaussians(n, d)[0]
     arguments = {
         "nearest_neighbors": (rows,),
         "silhouette_samples": (rows, np.arange(n) % 20),

@@ -72,7 +72,7 @@ def cases() -> dict[str, Callable[[], Callable[[], list[Any]]]]:
         ),
         "canopies 200,000 x 2": lambda: fit("Canopy", rows(200_000, 2), "labels_", t1=0.6, t2=0.3, random_state=0),
         "canopies 20,000 x 16": lambda: fit("Canopy", rows(20_000, 16), "labels_", t1=8, t2=4, random_state=0),
-        "communities 100,000 nodes, parallel": lambda: fit("FastNewman", graph(), "labels_", strategy="parallel"),
+        "communities 100,000 nodes, parallel": lambda: fit("Communities", graph(), "labels_", strategy="parallel"),
         "silhouettes 20,000 x 32": lambda: silhouettes(rows(20_000, 32)),
         "affinity propagation 2,000 x 20, matrices": lambda: fit(
             "AffinityPropagation", rows(2_000, 20), "labels_", random_state=0, max_iter=100, algorithm="dense"

@@ -2,7 +2,7 @@
 Communities of a graph
 ======================
 
-``FastNewman(strategy="greedy")`` joins communities of a graph so that Newman's modularity rises most at each step. The
+``FastNewman`` joins communities of a graph so that Newman's modularity rises most at each step. The
 merges form a tree that can be cut anywhere. This example finds communities of the characters of *Les Misérables*.
 """
 
@@ -25,7 +25,7 @@ print(graph)
 # --------
 # Communities are numbered by their smallest node.
 
-model = FastNewman(strategy="greedy").fit(graph)
+model = FastNewman().fit(graph)
 print(f"{model.n_clusters_} communities, modularity {model.modularity_:.4f}")
 for k in range(model.n_clusters_):
     print(k, *model.node_names_[model.labels_ == k][:6])

@@ -2,7 +2,7 @@
 Greedy and parallel community search
 ====================================
 
-The greedy strategy of ``FastNewman`` makes one merge at a time. The parallel strategy moves all nodes at once, level
+``FastNewman``, the greedy strategy, makes one merge at a time. The parallel strategy moves all nodes at once, level
 by level, and suits large graphs and several devices. This example compares both on Zachary's karate club and on
 random graphs whose communities are known.
 """
@@ -16,11 +16,11 @@ import matplotlib.pyplot as plt
 import networkx as nx
 from sklearn.metrics import adjusted_mutual_info_score
 
-from mgclust import FastNewman, modularity, plots
+from mgclust import Communities, modularity, plots
 from mgclust.datasets import make_random_network
 
 club = nx.karate_club_graph()
-models = {strategy: FastNewman(strategy=strategy).fit(club) for strategy in ("greedy", "parallel")}
+models = {strategy: Communities(strategy=strategy).fit(club) for strategy in ("greedy", "parallel")}
 
 place = nx.spring_layout(club, seed=1)
 fig, axes = plt.subplots(1, 2, figsize=(12, 5), layout="constrained")
@@ -42,7 +42,7 @@ for share in shares:
     network = make_random_network(40, 50, 16, share, random_state=0)
     found["true communities"].append(modularity(network, network.labels))
     for strategy in agreement:
-        model = FastNewman(strategy=strategy).fit(network)
+        model = Communities(strategy=strategy).fit(network)
         found[strategy].append(model.modularity_)
         agreement[strategy].append(adjusted_mutual_info_score(network.labels, model.labels_))
 

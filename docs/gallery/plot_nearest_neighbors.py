@@ -14,7 +14,7 @@ a graph, whose communities are clusters of any shape.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mgclust import FastNewman, kneighbors_graph, nearest_neighbors, plots
+from mgclust import Communities, kneighbors_graph, nearest_neighbors, plots
 from mgclust.datasets import make_gaussian_clusters
 
 clusters, truth, _ = make_gaussian_clusters(7, 143, random_state=0)
@@ -42,7 +42,7 @@ print(f"{alone[-25:].sum()} of the {alone.sum()} loneliest rows are among the 25
 # A link counts in both directions.
 
 graph = kneighbors_graph(X, 10)
-labels = FastNewman(strategy="parallel").fit(graph.maximum(graph.T)).labels_
+labels = Communities(strategy="parallel").fit(graph.maximum(graph.T)).labels_
 ax = plots.scatter(X, labels)
 ax.plot(*X[alone].T, "kx", markersize=5)
 plt.show()

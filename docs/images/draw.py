@@ -26,7 +26,7 @@ def draw_demo(path: Path) -> DensityPeaks:
 def draw_communities(path: Path) -> FastNewman:
     """Find the communities of Les Misérables and write the picture; return the fitted model."""
     graph = samples.load("lesmis")
-    model = FastNewman(strategy="greedy", client=None, device="cpu").fit(graph)
+    model = FastNewman(client=None, device="cpu").fit(graph)
     figure = Figure(figsize=(11.4, 9.6), layout="constrained", facecolor="white")
     top, bottom = figure.subfigures(2, 1, height_ratios=(4.6, 5.0))
     plots.dendrogram(model.result_, ax=top.subplots())

@@ -11,7 +11,7 @@ __all__ = ["communities"]
 
 
 def communities(settings: Settings, graph: Any, resolution: float, seed: int | None = None) -> Any:
-    """Fit `mgclust.FastNewman`; without a seed, with one from the generator that the original uses.
+    """Fit `mgclust.Communities`; without a seed, with one from the generator that the original uses.
 
     So calls that are repeated find other communities, as the original's do, and the same ones after ``random.seed``.
 
@@ -22,12 +22,12 @@ def communities(settings: Settings, graph: Any, resolution: float, seed: int | N
     resolution : float
     seed : int, optional
     """
-    from mgclust.algorithms import FastNewman
+    from mgclust.algorithms import Communities
 
     state = random.getstate()
     try:
         drawn = random.getrandbits(31) if seed is None else seed
-        model = FastNewman(strategy="parallel", resolution=resolution, random_state=drawn, **settings.place)
+        model = Communities(strategy="parallel", resolution=resolution, random_state=drawn, **settings.place)
         model.fit_dataset(graph, provenance=False)
     except BaseException:
         random.setstate(state)  # the original draws

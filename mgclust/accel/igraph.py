@@ -19,7 +19,7 @@ def community_fastgreedy(settings: Settings, graph: Any, weights: Any = None) ->
 
     if graph.has_multiple():
         raise Unsupported("the graph has several edges between two nodes, which igraph refuses")
-    model = FastNewman(strategy="greedy", **settings.place)
+    model = FastNewman(**settings.place)
     result = model.fit_dataset(_opened(graph, weights), provenance=False)
     merges = graph.vcount() - result.diagnostics["n_components"]
     joins = model.linkage()[:merges, :2].astype(int).tolist()

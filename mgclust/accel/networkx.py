@@ -31,7 +31,7 @@ def greedy_modularity_communities(
     most = n if best_n is None else best_n
     if not (isinstance(cutoff, int) and isinstance(most, int) and 1 <= cutoff <= most <= n and most > 1):
         raise Unsupported(f"cutoff={cutoff!r} and best_n={best_n!r} leave no choice, or are no numbers from 1 to {n}")
-    model = FastNewman(strategy="greedy", resolution=resolution, **settings.place)
+    model = FastNewman(resolution=resolution, **settings.place)
     result = model.fit_dataset(graph, provenance=False)
     components = result.diagnostics["n_components"]
     if most < components:

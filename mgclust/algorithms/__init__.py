@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagation
     from mgclust.algorithms.base import Clusterer, Method
     from mgclust.algorithms.canopy.estimator import Canopy
-    from mgclust.algorithms.communities.estimator import FastNewman
+    from mgclust.algorithms.communities.estimator import Communities, FastNewman
     from mgclust.algorithms.communities.modularity import modularity
     from mgclust.algorithms.declaration import Declaration
     from mgclust.algorithms.density_peaks.estimator import DensityPeaks
@@ -35,6 +35,7 @@ __all__ = [
     "AffinityPropagation",
     "Canopy",
     "Clusterer",
+    "Communities",
     "DensityPeaks",
     "FastNewman",
     "FuzzyCMeans",
@@ -57,6 +58,7 @@ _METHODS = {
     "adaptive-affinity-propagation": ("affinity_propagation.adaptive", "AdaptiveAffinityPropagation"),
     "canopy": ("canopy.estimator", "Canopy"),
     "fuzzy-c-means": ("fuzzy_c_means.estimator", "FuzzyCMeans"),
+    "communities": ("communities.estimator", "Communities"),
     "fast-newman": ("communities.estimator", "FastNewman"),
     "silhouette": ("silhouette.estimator", "Silhouette"),
     "nearest-neighbors": ("nearest_neighbors.estimator", "NearestNeighbors"),

@@ -131,7 +131,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         dataset : Dataset
-            A `mgclust.data.Graph` for fast Newman; square where its rows are precomputed similarities.
+            A `mgclust.data.Graph` for communities; square where its rows are precomputed similarities.
         on_progress : callable, optional
             Called with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate`` and ``stage_eta`` (see
             `mgclust.progress.paced`) a few times a second; a method may add figures, such as ``n_clusters``, which

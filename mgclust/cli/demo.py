@@ -25,7 +25,7 @@ DEMO: tuple[tuple[str, str, dict[str, Any], str], ...] = (
         {"n_clusters": 6, "m": 1.1, "metric": "correlation", "random_state": 0},
         "1,983 voxels of a BOLD series of the studyforrest visual localizer, by the correlation of their series",
     ),
-    ("graph", "fast-newman", {}, "the 77 characters of Les Misérables"),
+    ("graph", "communities", {}, "the 77 characters of Les Misérables"),
 )
 
 

@@ -225,7 +225,7 @@ def _refuse_graphs(source: Any) -> None:
         if (kind.__module__.partition(".")[0], kind.__name__) in _NETWORKS:
             raise InputTypeError(
                 f"X is a {type(source).__name__} of {type(source).__module__.partition('.')[0]}, which has edges and "
-                "no rows; FastNewman clusters the nodes of a graph."
+                "no rows; Communities clusters the nodes of a graph."
             )
 
 

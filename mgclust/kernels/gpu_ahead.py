@@ -235,7 +235,7 @@ LISTS: dict[str, Callable[[Arguments, tuple[int, int], int, np.dtype], Found]] =
     "search_neighbors": _nearest_neighbors,
     "affinity_propagation": _affinity_propagation,
     "adaptive_affinity_propagation": _adaptive_affinity_propagation,
-    "fast_newman": _fast_newman,
+    "detect_communities": _fast_newman,
 }
 
 

@@ -43,7 +43,7 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result_or_history : Result or array of shape (n,)
-        Of ``fast-newman``; or the history itself: modularity after 0, 1, ... n - 1 merges. A result that holds no
+        Of ``communities``; or the history itself: modularity after 0, 1, ... n - 1 merges. A result that holds no
         history shows its rounds instead.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
@@ -88,7 +88,7 @@ def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: 
     Parameters
     ----------
     result_or_merges : Result or array of shape (n - 1, 2), int
-        Of ``fast-newman``; or the merges themselves: node that a community keeps, node whose community it absorbs.
+        Of ``communities``; or the merges themselves: node that a community keeps, node whose community it absorbs.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default, as wide as the leaves need.
     last : int, optional
@@ -140,8 +140,8 @@ def _array(result: Result, name: str) -> Any:
     if name not in result.arrays:
         attribute = {"merges": "merges_", "modularity_history": "modularity_history_"}[name]
         raise InputError(
-            f"a result of method={result.method!r} holds no {name} here; give model.{attribute} of a `FastNewman`, or "
-            "a result of strategy='greedy'."
+            f"a result of method={result.method!r} holds no {name} here; give model.{attribute} of `FastNewman` or "
+            "`Communities`, or a result of strategy='greedy'."
         )
     return result.arrays[name]
 
@@ -163,7 +163,7 @@ def _rounds(result: Result, ax: Axes) -> Axes:
     """Modularity after each round, where the merges were too many to be kept."""
     values = [entry["modularity"] for entry in result.diagnostics.get("rounds") or ()]
     if not values:
-        raise InputError(f"a result of method={result.method!r} has no modularity to draw; give one of 'fast-newman'.")
+        raise InputError(f"a result of method={result.method!r} has no modularity to draw; give one of 'communities'.")
     rounds = np.arange(1, len(values) + 1)
     ax.plot(rounds, values, color=ACCENT, linewidth=1.8, **marks(len(values), 4))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -13,7 +13,7 @@ from mgclust.params import Choice
 from oracles.density_peaks import CDIST_NAMES
 
 CHOOSING = Path(__file__).parents[2] / "docs" / "choosing.md"
-PAGES = {"canopy": "canopies", "fast-newman": "communities", "silhouette": "silhouettes"}
+PAGES = {"canopy": "canopies", "communities": "communities", "fast-newman": "communities", "silhouette": "silhouettes"}
 FUNCTIONS = {"silhouette": silhouette_samples, "nearest-neighbors": nearest_neighbors}
 
 

@@ -26,7 +26,7 @@ def test_help_imports_nothing_heavy():
     script = (
         "import sys\n"
         "from mgclust.cli import run_command\n"
-        "for name in ('density-peaks', 'affinity-propagation', 'fuzzy-c-means', 'fast-newman', 'silhouette'):\n"
+        "for name in ('density-peaks', 'affinity-propagation', 'fuzzy-c-means', 'communities', 'silhouette'):\n"
         "    assert run_command(['run', name, '--help']) == 0\n"
         "heavy = {'dask', 'cupy', 'pyarrow', 'zarr', 'pandas', 'fsspec', 'scipy', 'sklearn', 'numba', 'matplotlib'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, Canopy, DensityPeaks, FastNewman, FuzzyCMeans
+from mgclust import (
+    AdaptiveAffinityPropagation,
+    AffinityPropagation,
+    Canopy,
+    Communities,
+    DensityPeaks,
+    FastNewman,
+    FuzzyCMeans,
+)
 from mgclust.algorithms import METHODS
 from mgclust.data import open_dataset, open_graph
 
@@ -35,7 +43,7 @@ def known_failures(estimator) -> dict[str, str]:
         return dict.fromkeys(("check_clustering", "check_estimators_nan_inf"), "it hands over rows of features")
     if type(estimator) is DensityPeaks:
         return dict.fromkeys(EQUIVALENT_WEIGHTS, "dc is that of the rows as they are, without weights")
-    if type(estimator) is FastNewman:
+    if type(estimator) in (Communities, FastNewman):
         return dict.fromkeys(NO_GRAPH, "its arrays are neither edges nor square, or the message is one about graphs")
     return {}
 
@@ -60,8 +68,8 @@ def known_failures(estimator) -> dict[str, str]:
         FuzzyCMeans(n_clusters=3, dtype="float64", device="cpu", client=None),
         Canopy(device="cpu", client=None),
         Canopy(t1=2.0, t2=1.0, order="random", device="cpu", client=None),
+        Communities(device="cpu", client=None),
         FastNewman(device="cpu", client=None),
-        FastNewman(strategy="greedy", device="cpu", client=None),
     ],
     expected_failed_checks=known_failures,
 )
@@ -78,7 +86,7 @@ def test_on_the_cpu(estimator, check):
         AdaptiveAffinityPropagation(device="cuda", client=None),
         FuzzyCMeans(n_clusters=3, device="cuda", client=None),
         Canopy(device="cuda", client=None),
-        FastNewman(strategy="parallel", device="cuda", client=None),
+        Communities(strategy="parallel", device="cuda", client=None),
     ],
     expected_failed_checks=known_failures,
 )

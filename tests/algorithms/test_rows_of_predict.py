@@ -127,7 +127,7 @@ def test_what_holds_more_than_rows_is_refused_by_name(opened):
 
 
 def test_a_graph_is_no_table_of_rows():
-    with pytest.raises(InputError, match="Graph of networkx, which has edges and no rows; FastNewman"):
+    with pytest.raises(InputError, match="Graph of networkx, which has edges and no rows; Communities"):
         mgclust.open_dataset(nx.path_graph(5))
 
 

@@ -15,8 +15,8 @@ from mgclust import (
     AffinityPropagation,
     Canopy,
     ClusteringWarning,
+    Communities,
     DensityPeaks,
-    FastNewman,
     FuzzyCMeans,
 )
 
@@ -56,7 +56,7 @@ def test_a_fit_warns_of_what_its_result_does(noise, model, says, settled):
 
 
 def test_what_the_data_warn_of_is_said_too():
-    model = FastNewman(client=None, device="cpu")
+    model = Communities(client=None, device="cpu")
     told = told_by(model, networkx.DiGraph([(0, 1), (1, 2), (2, 0), (2, 3)]))
     assert [str(each.message) for each in told] == model.result_.warnings
     assert "direction is dropped" in model.result_.warnings[0]

@@ -1,4 +1,4 @@
-"""``mgclust run fast-newman`` from outside: files of every kind, what it writes and says, what it refuses."""
+"""``mgclust run communities`` from outside: files of every kind, what it writes and says, what it refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def run(capsys):
     def call(*args):
-        code = cli.run_command(["run", "fast-newman", *map(str, args), "-o", "out", "--cpu"])
+        code = cli.run_command(["run", "communities", *map(str, args), "-o", "out", "--cpu"])
         out, err = capsys.readouterr()
         return code, out, err
 

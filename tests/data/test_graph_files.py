@@ -370,8 +370,9 @@ def test_a_file_that_changes(tmp_path):
 
 def test_a_model_that_lives_to_the_end_leaves_no_file_open():
     """Not at the module's level of a script, whose names go before all others."""
-    script = "from mgclust import FastNewman; from mgclust.data import samples\n"
-    script += "def fitted(): return FastNewman(client=None, device='cpu').fit(samples.load('lesmis'))\nmodel = fitted()"
+    script = "from mgclust import Communities; from mgclust.data import samples\n"
+    script += "def fitted(): return Communities(client=None, device='cpu').fit(samples.load('lesmis'))\n"
+    script += "model = fitted()"
     options = ["-W", "always::ResourceWarning", "-c", script]
     done = subprocess.run([sys.executable, *options], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

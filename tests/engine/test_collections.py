@@ -439,8 +439,8 @@ def test_communities_of_dask_edges_stay_on_the_ranks(kind, ranks, client):
     if kind == "frame":
         given = client.persist(dd.from_pandas(pd.DataFrame(edges, columns=["u", "v"]), npartitions=3))
     graph, whole = (mgclust.open_graph(each, n_nodes=401) for each in (given, edges))
-    alone = mgclust.FastNewman(client=None, device="cpu").fit(whole)
-    model = mgclust.FastNewman(client=client, n_workers=ranks, device="cpu").fit(graph)
+    alone = mgclust.Communities(client=None, device="cpu").fit(whole)
+    model = mgclust.Communities(client=client, n_workers=ranks, device="cpu").fit(graph)
     there = model.labels_
     assert is_dask(there) and not is_dask(alone.labels_)
     assert there.chunks == (tuple(np.diff([401 * rank // ranks for rank in range(ranks + 1)]).tolist()),)
@@ -462,8 +462,8 @@ def test_data_frames_of_edges_that_a_client_has_which_is_not_the_active_one(name
     table = pd.DataFrame(names[edges_of_groups()], columns=["u", "v"])
     graph = mgclust.open_graph(client.persist(dd.from_pandas(table, npartitions=3)))
     assert isinstance(graph.dask_array, da.Array) and graph.shape == (4300, 2)
-    model = mgclust.FastNewman(client=client, device="cpu").fit(graph)
-    alone = mgclust.FastNewman(client=None, device="cpu").fit(edges_of_groups())
+    model = mgclust.Communities(client=client, device="cpu").fit(graph)
+    alone = mgclust.Communities(client=None, device="cpu").fit(edges_of_groups())
     np.testing.assert_array_equal(computed(model.labels_), alone.labels_)
 
 
@@ -472,7 +472,7 @@ def test_labels_of_nodes_do_not_pass_the_client(client):
     n = 3_000_000  # in pairs, whose communities are found at once
     u = 2 * da.arange(n // 2, chunks=375_000)
     edges = client.persist(da.stack([u, u + 1], axis=1))
-    model = mgclust.FastNewman(client=client, n_workers=2, device="cpu").fit(edges)
+    model = mgclust.Communities(client=client, n_workers=2, device="cpu").fit(edges)
     tracemalloc.start()
     try:
         model.fit(edges)
@@ -488,16 +488,16 @@ def test_labels_of_nodes_do_not_pass_the_client(client):
 
 def test_nodes_of_fewer_than_ranks_and_results_of_communities(client, tmp_path):
     edges = client.persist(da.from_array(np.array([[0, 1], [0, 1], [1, 1]]), chunks=(2, 2)))
-    model = mgclust.FastNewman(client=client, n_workers=4, device="cpu").fit(edges)
+    model = mgclust.Communities(client=client, n_workers=4, device="cpu").fit(edges)
     assert model.labels_.chunks == ((1, 1),) and computed(model.labels_).tolist() == [0, 0]
-    exact = mgclust.FastNewman(1, client=client, n_workers=3, device="cpu").fit(edges)
+    exact = mgclust.Communities(1, client=client, n_workers=3, device="cpu").fit(edges)
     assert is_dask(exact.labels_) and exact.merges_.tolist() == [[0, 1]]
     model.result_.save(tmp_path / "result")
     assert np.asarray(mgclust.load_result(tmp_path / "result").labels).tolist() == [0, 0]
     assert model.result_.cluster_sizes.tolist() == [2]
     write_report(model.result_, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 20_000
-    away = mgclust.FastNewman(client=client.scheduler.address, device="cpu").fit(np.array([[0, 1]]))
+    away = mgclust.Communities(client=client.scheduler.address, device="cpu").fit(np.array([[0, 1]]))
     assert isinstance(away.labels_, np.ndarray)
     with pytest.raises(InputError, match=r"labels \(shape=\(3,\), dtype=int64\) should be one integer"):
         mgclust.modularity(edges, da.zeros(3, dtype=int), client=client, device="cpu")
@@ -512,7 +512,7 @@ def test_arrays_of_a_closed_client_have_one_sentence(of, client):
         edges = own.persist(da.from_array(np.array([[0, 1], [1, 2], [2, 0]]), chunks=(2, 2)))
         model = mgclust.DensityPeaks(3, client=own, n_workers=2, device="cpu").fit(rows)
         fuzzy = mgclust.FuzzyCMeans(2, client=own, n_workers=2, device="cpu", random_state=0).fit(rows)
-        newman = mgclust.FastNewman(client=own, device="cpu").fit(edges)
+        newman = mgclust.Communities(client=own, device="cpu").fit(edges)
         assert mgclust.compare_labels(model.labels_, model.labels_)["ari"] == 1.0
     fuzzy._memberships = None
     if of == "array":
@@ -521,7 +521,7 @@ def test_arrays_of_a_closed_client_have_one_sentence(of, client):
             lambda: mgclust.DensityPeaks(3, **where).fit(rows),
             lambda: mgclust.DensityPeaks(3, client=own, device="cpu").fit(rows),
             lambda: mgclust.DensityPeaks(3, **where).fit(points(), sample_weight=weights),
-            lambda: mgclust.FastNewman(**where).fit(edges),
+            lambda: mgclust.Communities(**where).fit(edges),
             lambda: mgclust.silhouette_samples(points(), model.labels_, **where),
             lambda: mgclust.compare_labels(model.labels_, model.labels_),
             model.result_.compute,

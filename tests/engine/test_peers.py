@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from mgclust.algorithms import base
-from mgclust.algorithms.communities import estimator as fast_newman
+from mgclust.algorithms.communities import estimator as communities
 from mgclust.data import open_dataset
 from mgclust.engine import comm, nccl_network, rank
 from mgclust.engine.abort import Abort
@@ -182,7 +182,7 @@ def test_a_whole_fit_has_the_same_bits(method, peers_of_workers, ranks, monkeypa
     assert "refused" not in expected
     for size in (2, 3, 4):
         with monkeypatch.context() as patch:
-            for module in (base, fast_newman):
+            for module in (base, communities):
                 patch.setattr(module, "connect", lambda size=size, **_: ranks(size))
             assert tiny_cases.outcome(method, n, device="cpu") == expected, f"{size} ranks"
     assert all(peers_of_workers.run(are_connected).values())

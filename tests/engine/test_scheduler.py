@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
-from mgclust import FastNewman, FuzzyCMeans, silhouette_samples
+from mgclust import Communities, FuzzyCMeans, silhouette_samples
 from mgclust.algorithms.common.weights import RowWeights
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
@@ -126,7 +126,7 @@ def test_collections_by_a_scheduler_without_mgclust(elsewhere):
         edges = np.random.default_rng(1).integers(0, 60, (900, 2))
         edges = edges[edges[:, 0] != edges[:, 1]]
         frame = dd.from_pandas(pd.DataFrame([[f"n{i}", f"n{j}"] for i, j in edges], columns=["a", "b"]), npartitions=3)
-        numbers, names = (FastNewman(**given).fit(each) for each in (da.from_array(edges, chunks=(300, 2)), frame))
+        numbers, names = (Communities(**given).fit(each) for each in (da.from_array(edges, chunks=(300, 2)), frame))
         assert numbers.modularity_ == pytest.approx(names.modularity_, abs=0.05)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgclust.algorithms import base
-from mgclust.algorithms.communities import estimator as fast_newman
+from mgclust.algorithms.communities import estimator as communities
 from support import tiny_cases
 
 pytestmark = pytest.mark.xdist_group("workers")
@@ -18,7 +18,7 @@ def test_ranks_without_rows(method, size, ranks, monkeypatch):
     alone = {n: tiny_cases.outcome(method, n, device="cpu", client=None) for n in tiny_cases.SIZES}
     assert any("refused" not in found for found in alone.values())
     opened = []
-    for module in (base, fast_newman):
+    for module in (base, communities):
         monkeypatch.setattr(module, "connect", lambda **_: opened.append(size) or ranks(size))
     for n, expected in alone.items():
         assert tiny_cases.outcome(method, n, device="cpu") == expected, f"{n} rows on {size} ranks"

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from mgclust import AffinityPropagation, DensityPeaks, FastNewman
+from mgclust import AffinityPropagation, Communities, DensityPeaks
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate
@@ -87,7 +87,7 @@ def test_a_run_takes_as_many_ranks_as_its_work_is_for(client):
         (DensityPeaks(3), X, "of 1,620,000 features of pairs of rows"),
         (AffinityPropagation(preference_quantile=0.1), X, "of 810,000 pairs of rows"),
         (
-            FastNewman(random_state=0),
+            Communities(random_state=0),
             [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)],
             "more ranks take longer for any number of edges",
         ),

@@ -141,6 +141,6 @@ def test_auto_merges_dense_graphs_on_the_gpu(gpu, monkeypatch, size, degree, whe
             module, "greedy_merges", lambda *a, merge=merge, device=device, **o: used.append(device) or merge(*a, **o)
         )
     graph = mgclust.datasets.make_random_network(5, size, degree, 0.8)
-    found = {device: FastNewman(strategy="greedy", device=device, client=None).fit(graph) for device in ("auto", "cpu")}
+    found = {device: FastNewman(device=device, client=None).fit(graph) for device in ("auto", "cpu")}
     assert used == [where, "cpu"]
     np.testing.assert_array_equal(found["auto"].merges_, found["cpu"].merges_)

@@ -19,7 +19,7 @@ import mgclust.kernels
 from mgclust.algorithms.affinity_propagation.adaptive_ranks import adaptive_affinity_propagation
 from mgclust.algorithms.affinity_propagation.ranks import affinity_propagation
 from mgclust.algorithms.canopy.ranks import canopy
-from mgclust.algorithms.communities.estimator import fast_newman
+from mgclust.algorithms.communities.estimator import detect_communities
 from mgclust.algorithms.density_peaks.fraction_choice import MOST_ROWS
 from mgclust.algorithms.density_peaks.pair_quantile import FIRST_ROWS
 from mgclust.algorithms.density_peaks.ranks import density_peaks
@@ -35,7 +35,7 @@ FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.
 LIBRARIES = ("cupy", "cupy.cuda", "cupyx", "cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs")
 METHODS = (
     density_peaks, fuzzy_c_means, canopy, silhouette, search_neighbors, affinity_propagation,
-    adaptive_affinity_propagation, fast_newman,
+    adaptive_affinity_propagation, detect_communities,
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ def triangles(k=3, components=2, **arrays):
     labels = {3: LABELS, 2: np.array([0] * 6 + [1]), 1: np.zeros(7, int), 7: np.arange(7)}[k]
     given = {"merges": MERGES, "modularity_history": HISTORY, **arrays}
     scores = {"n_clusters": k, "modularity": float(HISTORY[7 - k])}
-    return Result("fast-newman", labels, given, scores=scores, diagnostics={"n_components": components})
+    return Result("communities", labels, given, scores=scores, diagnostics={"n_components": components})
 
 
 def texts(ax):
@@ -63,7 +63,7 @@ def test_modularity_of_millions_is_thinned_but_keeps_the_best():
 
 def test_modularity_of_rounds_where_merges_were_not_kept():
     rounds = [{"start": 0, "cycle": cycle, "modularity": q} for cycle, q in enumerate((0.2, 0.5))]
-    ax = plots.modularity(Result("fast-newman", LABELS, diagnostics={"rounds": rounds}))
+    ax = plots.modularity(Result("communities", LABELS, diagnostics={"rounds": rounds}))
     assert ax.lines[0].get_ydata().tolist() == [0.2, 0.5] and ax.get_title() == "Modularity: 0.5000 in 2 rounds"
     for wrong in (Result("canopy"), np.zeros((2, 2)), []):
         with pytest.raises(InputError, match=r"should be|give one of"):
@@ -106,7 +106,7 @@ def test_dendrogram_of_the_last_merges_has_leaves_of_many_nodes():
         with pytest.raises(InputError, match="merges"):
             plots.dendrogram(triangles(merges=wrong))
     with pytest.raises(InputError, match="holds no merges"):
-        plots.dendrogram(Result("fast-newman", LABELS))
+        plots.dendrogram(Result("communities", LABELS))
 
 
 @pytest.mark.parametrize("seed", range(3))

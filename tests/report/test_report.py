@@ -289,7 +289,7 @@ def communities(names=None, **changes):
         "modularity_history": np.array([-0.17, -0.05, 0.07, 0.2, 0.3571, 0.0, -0.1]),
     }
     fields = {
-        "method": "fast-newman",
+        "method": "communities",
         "labels": np.array([0, 0, 0, 1, 1, 1, 2]),
         "arrays": arrays if names is None else {**arrays, "names": np.array(names)},
         "scores": {"n_clusters": 3, "modularity": 0.3571, "n_nodes": 7, "n_edges": 7},
@@ -316,7 +316,7 @@ def test_communities_have_their_pictures_names_and_words(tmp_path):
     assert list(drawn) == ["modularity", "adjacency", "dendrogram"]
     report = page(result, tmp_path, pictures=drawn)
     for text in (
-        "Communities (fast Newman): g.mtx", "7 nodes and 7 unweighted edges, computed in int64", "modularity Q",
+        "Communities: g.mtx", "7 nodes and 7 unweighted edges, computed in int64", "modularity Q",
         "0.3571", "3 communities", "d, e, f", "42.9 %", "connected components", "of all pairs the best",
     ):  # fmt: skip
         assert text in report.text, text

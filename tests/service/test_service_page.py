@@ -482,7 +482,7 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     browser.wait("document.querySelector('#title')?.innerText.includes('SUCCEEDED')")
     assert "labels.npy" in browser.run("document.querySelector('#request').innerText")
 
-    choose("fast-newman")
+    choose("communities")
     names = "Array.from(document.querySelectorAll('#options [data-name]'), (input) => input.dataset.name)"
     assert browser.run(names) == ["columns", "n_nodes"]
     assert browser.run("document.querySelector('#mask').closest('label').hidden")

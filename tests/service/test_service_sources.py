@@ -134,7 +134,7 @@ def test_more_rows_than_the_service_takes(ann, tmp_path):
         "%%MatrixMarket matrix coordinate pattern symmetric\n2147483647 2147483647 1\n2 1\n"
     )
     with pytest.raises(InputError, match=r"n_nodes=2147483647 of g.mtx should be at most max_rows"):
-        ann.submit("fast-newman", tmp_path / "g.mtx").wait()
+        ann.submit("communities", tmp_path / "g.mtx").wait()
 
 
 def test_a_matrix_that_does_not_fit_is_the_memorys_fault(ann, tmp_path):

@@ -52,6 +52,7 @@ WORDS = [
     "'; DROP TABLE jobs;--",
     "density-peaks",
     "silhouette",
+    "communities",
     "fast-newman",
     "0" * 32,
     "%00",
@@ -106,7 +107,9 @@ def value(rng: random.Random, depth: int = 0) -> Any:
 
 def submission(rng: random.Random) -> dict[str, Any]:
     """A job that is nearly right."""
-    method = rng.choice(["density-peaks", "affinity-propagation", "fast-newman", "silhouette", "canopy", "x"])
+    method = rng.choice(
+        ["density-peaks", "affinity-propagation", "communities", "fast-newman", "silhouette", "canopy", "x"]
+    )
     source, parameters = {"path": "/data/x.npy"}, {}
     made: dict[str, Any] = {"method": method, "sources": [source], "parameters": parameters}
     for name in rng.sample(NAMES[1:9], rng.choice((0, 0, 1, 2, 5))):

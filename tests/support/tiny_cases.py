@@ -10,8 +10,8 @@ from mgclust import (
     AdaptiveAffinityPropagation,
     AffinityPropagation,
     Canopy,
+    Communities,
     DensityPeaks,
-    FastNewman,
     FuzzyCMeans,
     nearest_neighbors,
     silhouette_samples,
@@ -46,7 +46,7 @@ def neighbors(X, **where):
 def network(X, **where):
     """The rows as edges."""
     edges = np.abs(X * 20).astype(np.int64) % max(2, len(X) // 2)
-    return estimator(FastNewman, strategy="parallel")(edges, **where)
+    return estimator(Communities, strategy="parallel")(edges, **where)
 
 
 METHODS = {
@@ -59,7 +59,7 @@ METHODS = {
     "canopy": estimator(Canopy, t1=1.0, t2=0.5),
     "affinity propagation": estimator(AffinityPropagation, damping=0.8),
     "adaptive affinity propagation": estimator(AdaptiveAffinityPropagation, max_iter=100),
-    "fast Newman": network,
+    "communities": network,
     "silhouettes": silhouettes,
     "nearest neighbours": neighbors,
 }

@@ -1,6 +1,7 @@
 """Communities of graphs by modularity.
 
-`estimator` is Fast Newman. A graph is spread over the ranks (`levels`); the parallel strategy (`parallel`) alternates
+`estimator` has both methods, `Communities` and `FastNewman`. A graph is spread over the ranks (`levels`). The parallel
+strategy (`parallel`) alternates
 `local_moving` and `matching` with contraction; the greedy one merges on one rank (`hierarchy`) and leaves a
 `merge_tree`. `modularity` scores, `memory` says what a graph needs, `presentation` shows results.
 """

@@ -1,4 +1,4 @@
-r"""Fast Newman community detection: greedy modularity, exact; and a parallel mode for large graphs.
+r"""Communities of a graph by modularity: `FastNewman` merges greedily, `Communities` moves nodes in parallel as well.
 
 Two communities i and j with the weight m_ij between them and the strengths d_i, d_j gain by merging (Newman 2004,
 Wang 2012 eq. 3; m is the weight of all edges)
@@ -14,7 +14,7 @@ there. Merging continues, so that every number of clusters can be cut; where no 
 two of least strength are joined.
 
 "parallel" is another algorithm, with larger modularity, and for graphs where one merge at a time takes too long: see
-`mgclust.algorithms.communities.parallel`. "auto" is it, unless a number of clusters is asked for.
+`mgclust.algorithms.communities.parallel`. "auto" is "parallel", or "greedy" if a number of clusters is given.
 
 What runs where. Every rank reads its share of the edges, and owns the adjacency of consecutive nodes::
 
@@ -41,9 +41,9 @@ from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
 from mgclust.algorithms.communities.levels import SHARED_ENTRIES, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.algorithms.communities.merge_tree import MergeTree
-from mgclust.algorithms.communities.options import FastNewmanOptions
+from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities, connected_parts
-from mgclust.algorithms.communities.presentation import FastNewmanPresentation
+from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
 from mgclust.algorithms.scikit_learn import check_is_fitted
 from mgclust.array_files import refuse_lost
 from mgclust.data import Dataset, Graph, open_graph
@@ -54,7 +54,7 @@ from mgclust.errors import InputError
 from mgclust.params import Integer
 from mgclust.result import Result
 
-__all__ = ["FastNewman"]
+__all__ = ["Communities", "FastNewman"]
 
 # On CPUs two and four ranks took 1.5 times as long as one, and more for each further edge. Two GPUs took
 # 0.8 and 1.05 times as long as one for 20 million edges (two records), 0.8 times for 60 million, 0.6 for 10^9.
@@ -64,7 +64,7 @@ EXACT = {True: "int64", False: "float64"}
 
 
 @dataclass(frozen=True)
-class FastNewmanOutput:
+class CommunitiesOutput:
     """Rank 0's findings beside ``labels``, of which each rank delivers those of its share of the nodes."""
 
     n_clusters: int
@@ -76,7 +76,7 @@ class FastNewmanOutput:
     rounding: float  # of weights, see `WeightScale`
 
 
-def fast_newman(
+def detect_communities(
     context: Context,
     *,
     n: int,
@@ -87,8 +87,8 @@ def fast_newman(
     seed: int,
     device: str,
     shared: int = SHARED_ENTRIES,
-) -> FastNewmanOutput | None:
-    """Run the method on every rank; rank 0 returns what `FastNewman.fit` reports."""
+) -> CommunitiesOutput | None:
+    """Run either method on every rank; rank 0 returns what `Communities.fit` reports."""
     with context.stage("graph"):
         level, scale = read_level(context, n, resolution, shared)
         whole = level.kernels.xp.zeros(n, np.int32)
@@ -117,7 +117,7 @@ def fast_newman(
     if context.rank != 0:
         return None
     exact = level.gain.exact if tree is None else tree.gains.dtype.kind == "i"
-    return FastNewmanOutput(int(labels.max()) + 1, score, tree, report, n_components, exact, scale.rounding)
+    return CommunitiesOutput(int(labels.max()) + 1, score, tree, report, n_components, exact, scale.rounding)
 
 
 def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndarray, device: str) -> MergeTree | None:
@@ -128,79 +128,22 @@ def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndar
         return nested_tree(context, level, level.kernels.memory.to_device(labels), device)
 
 
-class FastNewman(FastNewmanOptions, Clusterer):
-    """Communities of a graph by modularity: local moving in parallel, or greedy merging (Newman 2004).
+class ModularityClusterer(Clusterer):
+    """A method that finds communities by modularity, and a tree of merges.
 
     Parameters
     ----------
-    n_clusters : int, optional
-        How many communities; by default as many as give the largest modularity that was found. Any number from 1 to
-        n_nodes: below the number of connected components those of least strength are joined.
-    strategy : {"auto", "greedy", "parallel"}, default="auto"
-        "greedy" is exact: the same merges as a search of all pairs before each (Clauset, Newman and Moore). "parallel"
-        moves nodes as Louvain does and refines every level, after which communities are connected, as those of Leiden
-        are; it has larger modularity on nearly all graphs and is far faster on large ones, with the same communities on
-        any number of ranks.
-        "auto" is "greedy" with `n_clusters`, else "parallel"; see `strategy_`.
-    resolution : float, default=1.0
-        Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        As for `DensityPeaks`; "auto" runs "greedy" on the host unless nodes have 64 neighbours and more on average.
-    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
-    n_workers : int, optional
-        As for `DensityPeaks`. "greedy" merges on one rank; more of them only share the reading.
-    memory_limit : int or str, optional
-        Device memory that one rank may use.
-    random_state : int, Generator or RandomState, optional
-        "parallel": decides ties and the order of moves.
-    verbose : bool, default=False
-
-    Attributes
-    ----------
-    labels_ : ndarray of shape (n_nodes,), int32
-        Communities, numbered by their smallest node. Of edges in a Dask array or data frame, on a cluster whose client
-        is the caller's own, a Dask array, of which each rank has its share.
-    n_clusters_ : int
-    modularity_ : float
-        Of `labels_`.
-    strategy_ : {"greedy", "parallel"}
-        What "auto" took.
-    merges_ : ndarray of shape (n_nodes - 1, 2), int32
-        All merges in their order, down to one community: the number kept and the number absorbed, a community's number
-        being its smallest node. With "parallel", the first ``n_nodes - k`` lead to the k communities found; computed
-        when first asked for, which reads the graph again.
-    modularity_history_ : ndarray of shape (n_nodes,), float64
-        Modularity after 0, 1, ... n_nodes - 1 merges.
-    rounds_ : list of dict
-        "parallel": what was reached after each cycle.
-    n_nodes_, n_edges_ : int
-    node_names_ : ndarray of shape (n_nodes,), or None
-    timings_, result_, n_features_in_
-        As for `DensityPeaks`; a graph's features are its nodes.
-
-    References
-    ----------
-    M. E. J. Newman, Fast algorithm for detecting community structure in networks, Phys. Rev. E 69:066133 (2004).
-    A. Clauset, M. E. J. Newman, C. Moore, Finding community structure in very large networks, Phys. Rev. E 70:066111.
-
-    Examples
-    --------
-    >>> from mgclust import FastNewman
-    >>> model = FastNewman(client=None).fit([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)])
-    >>> model.labels_.tolist(), round(model.modularity_, 4)
-    ([0, 0, 0, 1, 1, 1], 0.3571)
-    >>> model.cut(3).tolist()
-    [0, 0, 0, 1, 2, 2]
+    n_clusters, resolution
+        As of `Communities`.
     """
 
-    presentation = FastNewmanPresentation()
+    n_clusters: int | None
+    resolution: float
 
     @classmethod
-    def warm_ups(cls) -> tuple[WarmUp, ...]:
-        """See `mgclust.algorithms.Method.warm_ups`."""
-        return WarmUp((3000, 2), {"strategy": "greedy"}, seconds=7), WarmUp(
-            (3000, 2), {"strategy": "parallel"}, seconds=4
-        )
+    def _strategy(cls, parameters: dict[str, Any]) -> str:
+        """Return "greedy" or "parallel"."""
+        raise NotImplementedError
 
     @property
     def merges_(self) -> np.ndarray:
@@ -252,28 +195,27 @@ class FastNewman(FastNewmanOptions, Clusterer):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         graph = _graph_of(inputs)
-        strategy = _strategy(parameters)
+        strategy = self._strategy(parameters)
         arguments = {name: parameters[name] for name in ("resolution", "n_clusters", "device")}
         arguments |= {
             "strategy": strategy,
             "n": graph.n_nodes,
             # A result on disk is to be whole; a fitted estimator can be asked later.
             "hierarchy": inputs.provenance,
-            "seed": self._seed(parameters["random_state"]),
+            "seed": self._seed(parameters.get("random_state")),
         }
         need = partial(estimate, n=graph.n_nodes, levels=strategy == "parallel")
         work = Work(graph.shape[0], "edges", EDGES_OF_A_RANK, EDGES_A_SECOND)
-        return RunSpec(fast_newman, arguments, need, graph.dtype.name, work=work)
+        return RunSpec(detect_communities, arguments, need, graph.dtype.name, work=work)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         graph = _graph_of(inputs)
-        value: FastNewmanOutput = outcome.value
+        value: CommunitiesOutput = outcome.value
         self._dataset = graph
         self._fitted_with = {**self._place(), "resolution": float(self.resolution)}
         self._tree: MergeTree | None = value.tree
         self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.n_clusters
-        self.modularity_, self.strategy_ = value.modularity, _strategy(frame["parameters"])
-        self.rounds_ = value.rounds
+        self.modularity_ = value.modularity
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
         self.n_features_in_ = graph.n_nodes
         arrays: dict[str, Any] = {}
@@ -293,11 +235,11 @@ class FastNewman(FastNewmanOptions, Clusterer):
             },
             warnings=_warnings(self, value),
             diagnostics={
-                "strategy": self.strategy_,
+                "strategy": self._strategy(frame["parameters"]),
                 "computed_in": EXACT[value.exact],
                 "weight_rounding": value.rounding,
                 "n_components": value.n_components,
-                "rounds": self.rounds_,
+                "rounds": value.rounds,
             },
         )
 
@@ -328,10 +270,149 @@ class FastNewman(FastNewmanOptions, Clusterer):
         return tags
 
 
-def _strategy(parameters: dict[str, Any]) -> str:
-    if parameters["strategy"] != "auto":
-        return str(parameters["strategy"])
-    return "parallel" if parameters["n_clusters"] is None else "greedy"
+class Communities(CommunitiesOptions, ModularityClusterer):
+    """Communities of a graph by modularity: local moving in parallel, or greedy merging.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        How many communities; by default as many as give the largest modularity that was found. Any number from 1 to
+        n_nodes: below the number of connected components those of least strength are joined.
+    strategy : {"auto", "greedy", "parallel"}, default="auto"
+        "greedy" is `FastNewman`. "parallel"
+        moves nodes as Louvain does and refines every level, after which communities are connected, as those of Leiden
+        are; it has larger modularity on nearly all graphs and is far faster on large ones, with the same communities on
+        any number of ranks.
+        "auto" is "greedy" with `n_clusters`, else "parallel"; see `strategy_`.
+    resolution : float, default=1.0
+        Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        As for `DensityPeaks`; "auto" runs "greedy" on the host unless nodes have 64 neighbours and more on average.
+    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    n_workers : int, optional
+        As for `DensityPeaks`. "greedy" merges on one rank; more of them only share the reading.
+    memory_limit : int or str, optional
+        Device memory that one rank may use.
+    random_state : int, Generator or RandomState, optional
+        "parallel": decides ties and the order of moves.
+    verbose : bool, default=False
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_nodes,), int32
+        Communities, numbered by their smallest node. Of edges in a Dask array or data frame, on a cluster whose client
+        is the caller's own, a Dask array, of which each rank has its share.
+    n_clusters_ : int
+    modularity_ : float
+        Of `labels_`.
+    strategy_ : {"greedy", "parallel"}
+        What "auto" took.
+    merges_ : ndarray of shape (n_nodes - 1, 2), int32
+        All merges in their order, down to one community: the number kept and the number absorbed, a community's number
+        being its smallest node. With "parallel", the first ``n_nodes - k`` lead to the k communities found; computed
+        when first asked for, which reads the graph again.
+    modularity_history_ : ndarray of shape (n_nodes,), float64
+        Modularity after 0, 1, ... n_nodes - 1 merges.
+    rounds_ : list of dict
+        "parallel": what was reached after each cycle.
+    n_nodes_, n_edges_ : int
+    node_names_ : ndarray of shape (n_nodes,), or None
+    timings_, result_, n_features_in_
+        As for `DensityPeaks`; a graph's features are its nodes.
+
+    References
+    ----------
+    V. D. Blondel et al., Fast unfolding of communities in large networks, J. Stat. Mech. P10008 (2008).
+    V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden, Scientific Reports 9:5233 (2019).
+    M. E. J. Newman, Fast algorithm for detecting community structure in networks, Phys. Rev. E 69:066133 (2004).
+
+    Examples
+    --------
+    >>> from mgclust import Communities
+    >>> model = Communities(client=None).fit([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)])
+    >>> model.labels_.tolist(), round(model.modularity_, 4)
+    ([0, 0, 0, 1, 1, 1], 0.3571)
+    >>> model.cut(3).tolist()
+    [0, 0, 0, 1, 2, 2]
+    """
+
+    presentation = CommunitiesPresentation()
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((3000, 2), {"strategy": "parallel"}, seconds=4),)
+
+    @classmethod
+    def _strategy(cls, parameters: dict[str, Any]) -> str:
+        if parameters["strategy"] != "auto":
+            return str(parameters["strategy"])
+        return "parallel" if parameters["n_clusters"] is None else "greedy"
+
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        result = super()._publish(outcome, frame, inputs)
+        self.strategy_: str = result.diagnostics["strategy"]
+        self.rounds_: list[dict[str, Any]] = result.diagnostics["rounds"]
+        return result
+
+
+class FastNewman(FastNewmanOptions, ModularityClusterer):
+    """Communities of a graph by Fast Newman: greedy merging by modularity (Newman 2004).
+
+    The merges are exact: each is the best of all pairs of communities, and ties go to the smallest pair of nodes. The
+    implementation follows Clauset, Newman and Moore (2004). `Communities` has larger modularity on nearly all graphs.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        How many communities, from 1 to n_nodes. By default the number of communities with the largest modularity. Below
+        the number of connected components, the communities of least strength are joined.
+    resolution : float, default=1.0
+        Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        As for `DensityPeaks`; "auto" merges on the host unless nodes have 64 neighbours and more on average.
+    client : {"auto", "local"}, None, address or distributed.Client, default="auto"
+    n_workers : int, optional
+        As for `DensityPeaks`. One rank merges; the others only share the reading.
+    memory_limit : int or str, optional
+        Device memory that one rank may use.
+    verbose : bool, default=False
+
+    Attributes
+    ----------
+    labels_, n_clusters_, modularity_, n_nodes_, n_edges_, node_names_
+        As for `Communities`.
+    merges_ : ndarray of shape (n_nodes - 1, 2), int32
+        All merges in their order, down to one community: the number kept and the number absorbed. The number of a
+        community is its smallest node.
+    modularity_history_ : ndarray of shape (n_nodes,), float64
+        Modularity after 0, 1, ... n_nodes - 1 merges.
+    timings_, result_, n_features_in_
+        As for `DensityPeaks`; a graph's features are its nodes.
+
+    References
+    ----------
+    M. E. J. Newman, Fast algorithm for detecting community structure in networks, Phys. Rev. E 69:066133 (2004).
+    A. Clauset, M. E. J. Newman, C. Moore, Finding community structure in very large networks, Phys. Rev. E 70:066111.
+
+    Examples
+    --------
+    >>> from mgclust import FastNewman
+    >>> model = FastNewman(client=None).fit([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)])
+    >>> model.labels_.tolist(), round(model.modularity_, 4)
+    ([0, 0, 0, 1, 1, 1], 0.3571)
+    """
+
+    presentation = FastNewmanPresentation()
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((3000, 2), {}, seconds=7),)
+
+    @classmethod
+    def _strategy(cls, parameters: dict[str, Any]) -> str:
+        return "greedy"
 
 
 def _graph_of(inputs: Inputs) -> Graph:
@@ -339,7 +420,7 @@ def _graph_of(inputs: Inputs) -> Graph:
     return inputs.dataset
 
 
-def _warnings(model: FastNewman, value: FastNewmanOutput) -> list[str]:
+def _warnings(model: ModularityClusterer, value: CommunitiesOutput) -> list[str]:
     sentences = []
     if value.rounding > 1e-6:
         sentences.append(

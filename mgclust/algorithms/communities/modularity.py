@@ -51,7 +51,7 @@ def modularity(
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
     device : {"auto", "cpu", "cuda"}, default="auto"
-        As for `FastNewman`.
+        As for `Communities`.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def modularity(
     if isinstance(labels, Mapping) or (isinstance(labels, Sequence) and any(_is_group(each) for each in labels)):
         raise InputError(
             f"labels is a {type(labels).__name__} that names nodes; give one integer for each of the graph's "
-            f"n_nodes={opened.n_nodes} nodes, such as labels_ of FastNewman."
+            f"n_nodes={opened.n_nodes} nodes, such as labels_ of Communities."
         )
     given = labels if is_dask(labels) else np.asarray(labels.get() if hasattr(labels, "get") else labels)
     if given.shape != (opened.n_nodes,) or given.dtype.kind not in "iu":

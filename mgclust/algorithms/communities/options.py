@@ -8,13 +8,16 @@ from mgclust.algorithms.communities.levels import MOST_RESOLUTION
 from mgclust.algorithms.declaration import Declaration, refuses
 from mgclust.params import Choice, Constraint, Integer, Real
 
-__all__ = ["FastNewmanOptions"]
+__all__ = ["CommunitiesOptions", "FastNewmanOptions"]
+
+RESOLUTION = Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities.")
+WEIGHT = "open_graph(G, weight=) names the attribute of edges"
 
 
-class FastNewmanOptions(Declaration):
-    """Communities of a graph by modularity: local moving in parallel, or greedy merging (Newman 2004)."""
+class CommunitiesOptions(Declaration):
+    """Communities of a graph by modularity: local moving in parallel, or greedy merging."""
 
-    method = "fast-newman"
+    method = "communities"
     opens = "graph"
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
@@ -25,10 +28,10 @@ class FastNewmanOptions(Declaration):
             help="Merging pair by pair, or local moves; auto: greedy with n_clusters.",
             synonyms={"leiden": "parallel", "louvain": "parallel"},
         ),
-        "resolution": Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities."),
+        "resolution": RESOLUTION,
     }
 
-    @refuses(weight="open_graph(G, weight=) names the attribute of edges")
+    @refuses(weight=WEIGHT)
     def __init__(
         self,
         n_clusters: int | None = None,
@@ -50,4 +53,37 @@ class FastNewmanOptions(Declaration):
         self.n_workers = n_workers
         self.memory_limit = memory_limit
         self.random_state = random_state
+        self.verbose = verbose
+
+
+class FastNewmanOptions(Declaration):
+    """Communities of a graph by Fast Newman: greedy merging by modularity (Newman 2004)."""
+
+    method = "fast-newman"
+    opens = "graph"
+    constraints: ClassVar[dict[str, Constraint]] = {
+        "n_clusters": Integer(
+            at_least=1, optional=True, help="How many communities; by default those of the largest modularity."
+        ),
+        "resolution": RESOLUTION,
+    }
+
+    @refuses(weight=WEIGHT)
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        resolution: float = 1.0,
+        device: str = "auto",
+        client: Any = "auto",
+        n_workers: int | None = None,
+        memory_limit: int | str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.resolution = resolution
+        self.device = device
+        self.client = client
+        self.n_workers = n_workers
+        self.memory_limit = memory_limit
         self.verbose = verbose

@@ -10,7 +10,7 @@ from mgclust.algorithms.presentation import Drawn, EdgeSample, Fact, Presentatio
 from mgclust.data import Dataset
 from mgclust.result import Result
 
-__all__ = ["FastNewmanPresentation"]
+__all__ = ["CommunitiesPresentation", "FastNewmanPresentation"]
 
 MOST_EDGES = 10_000_000  # drawn of a graph, in parts from all over it
 PARTS = 64
@@ -25,10 +25,10 @@ ROUND_COLUMNS = {
 }
 
 
-class FastNewmanPresentation(Presentation):
+class CommunitiesPresentation(Presentation):
     """The adjacency matrix by community, the modularity, the last merges, and the largest communities."""
 
-    title = "Communities (fast Newman)"
+    title = "Communities"
     scores = {
         "n_clusters": Score("communities"),
         "modularity": Score("modularity Q"),
@@ -113,6 +113,12 @@ class FastNewmanPresentation(Presentation):
     def summary(self, result: Result) -> list[tuple[str, str]]:
         where = "".join(f" at {place}" for place in self.lead(result))
         return [*super().summary(result), ("score", f"modularity {result.scores['modularity']:.4f}{where}")]
+
+
+class FastNewmanPresentation(CommunitiesPresentation):
+    """The same pictures and tables as for communities by local moving."""
+
+    title = "Communities (Fast Newman)"
 
 
 def _members(labels: np.ndarray, names: Any, communities: np.ndarray) -> list[str]:

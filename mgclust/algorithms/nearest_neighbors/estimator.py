@@ -208,7 +208,7 @@ def kneighbors_graph(
     -------
     csr_matrix of shape (n_samples, n_samples) or (n_queries, n_samples), of `dtype`
         Row i has `n_neighbors` entries, nearest first: columns are not sorted. Of `mode` "connectivity",
-        ``graph.maximum(graph.T)`` is a graph that `FastNewman` takes; it would read distances as strengths of links,
+        ``graph.maximum(graph.T)`` is a graph that `Communities` takes; it would read distances as strengths of links,
         and ``maximum`` drops links of distance 0.
 
     Examples

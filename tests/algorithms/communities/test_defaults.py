@@ -11,13 +11,13 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from mgclust import FastNewman, modularity, open_graph
+from mgclust import Communities, modularity, open_graph
 from mgclust.data import samples
 from mgclust.errors import ClusteringWarning, InputError
 
 
 def fit(graph, **parameters):
-    return FastNewman(device="cpu", client=None, **parameters).fit(graph)
+    return Communities(device="cpu", client=None, **parameters).fit(graph)
 
 
 @pytest.mark.parametrize(

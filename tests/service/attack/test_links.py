@@ -195,7 +195,7 @@ def test_jobs_on_a_swapped_file_never_tell_the_token(running):
     token = (running.data / "token").read_text().strip()
     path = running.root / "edges.txt"
     path.write_text("0 1\n1 2\n2 0\n2 3\n")
-    job = {"method": "fast-newman", "sources": [{"path": str(path)}], "report": False}
+    job = {"method": "communities", "sources": [{"path": str(path)}], "report": False}
     told = ""
     with Swapping(path, running.data / "token"), ThreadPoolExecutor(4) as pool:
 

@@ -128,8 +128,8 @@ def test_sentences_do_quote_an_own_file(tmp_path):
     [
         ("density-peaks", "x.csv", f"a,b\n1,2\n3,{SECRET}\n".encode()),
         ("density-peaks", "x.npz", npz(**{SECRET: np.zeros(3), "other": np.zeros(3)})),
-        ("fast-newman", "x.txt", f"{SECRET}\n".encode()),
-        ("fast-newman", "x.graph", f"2 1\n2\n{SECRET}\n".encode()),
+        ("communities", "x.txt", f"{SECRET}\n".encode()),
+        ("communities", "x.graph", f"2 1\n2\n{SECRET}\n".encode()),
     ],
 )
 def test_neither_the_answer_nor_the_log_of_an_attempt(tmp_path, method, name, content, quotable):

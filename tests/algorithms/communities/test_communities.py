@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from mgclust import FastNewman, load_result, modularity
+from mgclust import Communities, FastNewman, load_result, modularity
 from mgclust.errors import InputError
 from oracles import fast_newman as reference
 from support import graphs
@@ -15,7 +15,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 def fit(graph, n_clusters=None, device="cpu", **parameters):
-    return FastNewman(n_clusters, device=device, client=None, **{"strategy": "greedy", **parameters}).fit(graph)
+    """Fit `Communities` with a strategy, `FastNewman` without."""
+    method = Communities if "strategy" in parameters else FastNewman
+    return method(n_clusters, device=device, client=None, **parameters).fit(graph)
 
 
 def check_consistent(model, edges, n, resolution=1.0):
@@ -32,6 +34,16 @@ def check_consistent(model, edges, n, resolution=1.0):
         q = float(reference.modularity(edges, labels, n, resolution))
         assert model.modularity_history_[n - at] == pytest.approx(q, abs=1e-12)
     assert model.modularity_ == pytest.approx(model.modularity_history_[n - k], abs=1e-12)
+
+
+def test_fast_newman_is_the_greedy_strategy():
+    edges, n = graphs.load_graph("karate")
+    for parameters in ({}, {"n_clusters": 5}, {"resolution": 0.7}):
+        greedy = Communities(strategy="greedy", device="cpu", client=None, **parameters).fit((edges, n))
+        model = FastNewman(device="cpu", client=None, **parameters).fit((edges, n))
+        np.testing.assert_array_equal(model.labels_, greedy.labels_)
+        np.testing.assert_array_equal(model.merges_, greedy.merges_)
+        assert model.modularity_ == greedy.modularity_ and not hasattr(model, "strategy_")
 
 
 @pytest.mark.parametrize("name", graphs.KNOWN)
@@ -238,7 +250,7 @@ def test_a_result_says_everything_and_is_read_back(tmp_path):
     assert result.method == "fast-newman" and result.source["n_nodes"] == n and result.source["n_edges"] == 78
     assert result.scores == {"n_clusters": 3, "modularity": model.modularity_, "n_nodes": n, "n_edges": 78}
     assert result.diagnostics["strategy"] == "greedy" and result.diagnostics["n_components"] == 1
-    assert result.parameters["strategy"] == "greedy" and result.parameters["resolution"] == 1.0
+    assert result.parameters["resolution"] == 1.0 and "strategy" not in result.parameters
     loaded = load_result(result.save(tmp_path / "out"))
     np.testing.assert_array_equal(loaded.labels, model.labels_)
     np.testing.assert_array_equal(loaded.arrays["merges"], model.merges_)
@@ -276,12 +288,12 @@ def test_sources_of_every_kind_give_the_same(tmp_path):
         model = fit(source)
         np.testing.assert_array_equal(model.merges_, expected.merges_, err_msg=name)
         np.testing.assert_array_equal(
-            FastNewman(strategy="greedy", device="cpu", client=None).fit_predict(source), expected.labels_
+            Communities(strategy="greedy", device="cpu", client=None).fit_predict(source), expected.labels_
         )
 
 
 def test_an_estimator_as_others():
-    model = FastNewman(4, strategy="parallel", resolution=2.0)
+    model = Communities(4, strategy="parallel", resolution=2.0)
     assert clone(model).get_params() == model.get_params()
     assert model.set_params(n_clusters=None).n_clusters is None
     assert "strategy='parallel'" in repr(model)
@@ -291,7 +303,7 @@ def test_an_estimator_as_others():
 def test_weights_too_small_to_count_still_connect(weights):
     edges = np.array([[0, 1], [1, 2], [2, 3]])
     for strategy in ("greedy", "parallel"):
-        model = FastNewman(1, strategy=strategy, client=None, device="cpu").fit((edges, np.array(weights)))
+        model = Communities(1, strategy=strategy, client=None, device="cpu").fit((edges, np.array(weights)))
         assert model.result_.diagnostics["n_components"] == 1
         assert not model.result_.warnings
 
@@ -303,7 +315,7 @@ def test_merges_are_exact_up_to_a_total_weight_of_2_to_the_31():
         edges, weights = rng.integers(0, n, (k, 2)), rng.integers(1, 5, k)
         factor = (2**31 - 1) // int(weights.sum())
         small, large = (
-            FastNewman(strategy="greedy", client=None, device="cpu").fit((edges, weights * f, n)) for f in (1, factor)
+            Communities(strategy="greedy", client=None, device="cpu").fit((edges, weights * f, n)) for f in (1, factor)
         )
         np.testing.assert_array_equal(small.merges_, large.merges_)
         assert large.result_.diagnostics["computed_in"] == "int64"
@@ -312,4 +324,4 @@ def test_merges_are_exact_up_to_a_total_weight_of_2_to_the_31():
 @pytest.mark.parametrize("resolution", ["a", None, [1], 1e12, 0, float("nan")])
 def test_resolution_is_a_number(resolution):
     with pytest.raises(InputError, match="resolution="):
-        FastNewman(resolution=resolution, client=None).fit([(0, 1)])
+        Communities(resolution=resolution, client=None).fit([(0, 1)])

@@ -1,4 +1,4 @@
-"""The same bits on 1, 2, 3 and 4 CPU ranks: `FastNewman` and `modularity`."""
+"""The same bits on 1, 2, 3 and 4 CPU ranks: `Communities` and `modularity`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from mgclust import FastNewman, modularity
+from mgclust import Communities, modularity
 from mgclust.algorithms import base
-from mgclust.algorithms.communities import estimator as fast_newman
+from mgclust.algorithms.communities import estimator as communities
 from mgclust.datasets import make_random_network
 from support import graphs
 
@@ -47,9 +47,9 @@ def fit_on(ranks, monkeypatch):
     """Fit on a number of ranks: what `connect` would open with so many workers."""
 
     def fit(size, graph, **parameters):
-        for module in (base, fast_newman):  # the fit, and the merges where they are asked for later
+        for module in (base, communities):  # the fit, and the merges where they are asked for later
             monkeypatch.setattr(module, "connect", lambda **_: ranks(size))
-        model = FastNewman(device="cpu", **{"strategy": "greedy", **parameters}).fit(graph)
+        model = Communities(device="cpu", **{"strategy": "greedy", **parameters}).fit(graph)
         assert model.result_.hardware["ranks"] == size
         return model
 
@@ -100,9 +100,9 @@ def test_files_and_clients_reach_the_workers(client, tmp_path):
     edges, n = network()
     np.savez(tmp_path / "g.npz", edges=edges, n=n)
     (tmp_path / "g.txt").write_text("".join(f"{u} {v}\n" for u, v in edges.tolist()))
-    expected = bits(FastNewman(strategy="parallel", device="cpu", client=None).fit((edges, n)))
+    expected = bits(Communities(strategy="parallel", device="cpu", client=None).fit((edges, n)))
     for source in ("g.npz", "g.txt"):
-        there = FastNewman(strategy="parallel", device="cpu", client=client, n_workers=4).fit(tmp_path / source)
+        there = Communities(strategy="parallel", device="cpu", client=client, n_workers=4).fit(tmp_path / source)
         assert bits(there) == expected, source
     labels = np.arange(n) % 8
     alone = modularity((edges, n), labels, client=None, device="cpu")
@@ -121,6 +121,8 @@ def test_levels_that_stay_apart_have_the_same_bits(ranks):
     for size in (1, 3):
         with ranks(size) as cluster:
             parameters = {**arguments, "n": n, "device": "cpu", "shared": 64}
-            outcome = run(RunSpec(fast_newman.fast_newman, parameters, dtype="int32"), open_graph((edges, n)), cluster)
+            outcome = run(
+                RunSpec(communities.detect_communities, parameters, dtype="int32"), open_graph((edges, n)), cluster
+            )
         found.append((outcome.arrays["labels"].tolist(), outcome.value.tree.merges.tolist()))
     assert found[0] == found[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgclust import FastNewman, modularity
+from mgclust import Communities, modularity
 from mgclust.errors import InputError
 
 EDGES = np.array([[0, 1], [1, 2], [2, 3], [0, 3]])
@@ -40,7 +40,7 @@ def test_a_graph_that_is_none(graph, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "points.xyz").write_text("1 2")
     with pytest.raises(InputError, match=words):
-        FastNewman(device="cpu", client=None).fit(graph)
+        Communities(device="cpu", client=None).fit(graph)
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "parallel"])
@@ -59,18 +59,18 @@ def test_a_graph_that_is_none(graph, words, tmp_path, monkeypatch):
 def test_parameters_that_do_not_go(strategy, parameters, words):
     options = {"device": "cpu", "client": None, "strategy": strategy, **parameters}
     with pytest.raises(InputError, match=words):
-        FastNewman(**options).fit(EDGES)
+        Communities(**options).fit(EDGES)
 
 
 def test_other_wrong_uses():
     with pytest.raises(InputError, match="strategy='fast' should be one of 'auto', 'greedy'"):
-        FastNewman(strategy="fast", client=None).fit(EDGES)
+        Communities(strategy="fast", client=None).fit(EDGES)
     for name in ("leiden", "Louvain"):
         with pytest.raises(InputError, match=f"strategy='{name}' .* the nearest to it here is 'parallel'"):
-            FastNewman(strategy=name, client=None).fit(EDGES)
-    with pytest.raises(TypeError, match=r"weight='km' is no parameter of FastNewman; open_graph\(G, weight=\)"):
-        FastNewman(weight="km")
-    model = FastNewman(device="cpu", client=None).fit(EDGES)
+            Communities(strategy=name, client=None).fit(EDGES)
+    with pytest.raises(TypeError, match=r"weight='km' is no parameter of Communities; open_graph\(G, weight=\)"):
+        Communities(weight="km")
+    model = Communities(device="cpu", client=None).fit(EDGES)
     for k in (0, 5, -1, 2.5):
         with pytest.raises(InputError, match=f"k={k}"):
             model.cut(k)
@@ -84,7 +84,7 @@ def test_a_gpu_where_there_is_none(monkeypatch):
 
     monkeypatch.setattr(devices, "gpus", lambda: ())
     with pytest.raises(InputError, match="device='cuda'"):
-        FastNewman(device="cuda", client=None).fit(EDGES)
+        Communities(device="cuda", client=None).fit(EDGES)
 
 
 def test_more_than_fits_is_refused_with_what_would():
@@ -92,7 +92,7 @@ def test_more_than_fits_is_refused_with_what_would():
 
     edges = np.column_stack([np.arange(200_000), np.arange(1, 200_001)]).astype(np.int32)
     with pytest.raises(InsufficientMemoryError, match="would fit"):
-        FastNewman(strategy="parallel", device="cpu", client=None, memory_limit="100 kB").fit(edges)
+        Communities(strategy="parallel", device="cpu", client=None, memory_limit="100 kB").fit(edges)
 
 
 @pytest.mark.parametrize("labels", [{0: 0, 1: 0, 2: 1}, [{0, 1}, {2}], [[0, 1], [2]], [frozenset({0}), (1, 2)]])

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mgclust import FastNewman, modularity
+from mgclust import Communities, modularity
 from oracles import fast_newman as reference
 from support import graphs
 
@@ -29,7 +29,7 @@ def any_graph(draw):
 
 
 def fit(graph, **parameters):
-    return FastNewman(**{"strategy": "greedy", "device": "cpu", "client": None, **parameters}).fit(graph)
+    return Communities(**{"strategy": "greedy", "device": "cpu", "client": None, **parameters}).fit(graph)
 
 
 @quick

@@ -7,7 +7,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from mgclust import FastNewman, modularity
+from mgclust import Communities, modularity
 from mgclust.datasets import make_random_network
 from mgclust.kernels import load
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
@@ -125,7 +125,7 @@ def assert_same(model, other):
 def test_equal_to_the_cpu(name, strategy, resolution):
     edges = load_graph(name)
     options = {"strategy": strategy, "resolution": resolution, "client": None}
-    cpu, gpu = (FastNewman(device=device, **options).fit(edges) for device in ("cpu", "cuda"))
+    cpu, gpu = (Communities(device=device, **options).fit(edges) for device in ("cpu", "cuda"))
     assert_same(cpu, gpu)
     assert modularity(edges, gpu.labels_, resolution, client=None, device="cuda") == gpu.modularity_
 
@@ -136,7 +136,7 @@ def test_weights_of_any_size_equal_the_cpus():
     for weights in (rng.random(len(network.edges)), rng.integers(1, 2**40, len(network.edges)).astype(float)):
         for strategy in ("greedy", "parallel"):
             options = {"strategy": strategy, "client": None}
-            assert_same(*(FastNewman(device=d, **options).fit((network.edges, weights)) for d in ("cpu", "cuda")))
+            assert_same(*(Communities(device=d, **options).fit((network.edges, weights)) for d in ("cpu", "cuda")))
 
 
 def test_random_networks_are_the_same_on_the_device():
@@ -174,7 +174,7 @@ def test_same_bits_on_several_gpus(size):
         ):
             for strategy in ("parallel", "greedy") if name in ("network", "small") else ("parallel",):
                 one, several = (
-                    FastNewman(strategy=strategy, client=where, device="cuda", n_workers=ranks).fit(data)
+                    Communities(strategy=strategy, client=where, device="cuda", n_workers=ranks).fit(data)
                     for where, ranks in ((None, None), (client, size))
                 )
                 assert_same(one, several)
