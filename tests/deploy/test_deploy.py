@@ -497,6 +497,7 @@ def test_kubernetes_services_reach_pods(kubernetes):
 
 SCRIPTS = [*DEPLOY.rglob("*.sbatch"), *DEPLOY.rglob("*.sh"), DEPLOY / "lab"]
 SCRIPTS += [path for path in LAB if path.suffix == ".sh"]
+SCRIPTS += sorted((ROOT / ".ci").iterdir())
 
 
 @pytest.mark.slow

@@ -87,6 +87,14 @@ def test_docstrings_begin_with_an_imperative_or_a_noun_phrase():
     assert not [(str(f.relative_to(ROOT)), *found) for f in files if (found := begin.findall(f.read_text("utf-8")))]
 
 
+def test_each_folder_of_a_method_names_its_oracle():
+    folders = [each for each in (ROOT / "mgclust/algorithms").iterdir() if (each / "estimator.py").exists()]
+    assert len(folders) >= 7
+    for folder in folders:
+        named = re.findall(r"`(tests/oracles/\w+\.py)`", (folder / "__init__.py").read_text(encoding="utf-8"))
+        assert named and all((ROOT / each).is_file() for each in named), folder.name
+
+
 @pytest.mark.quick("mgclust.datasets.*", "mgclust.algorithms.communities.modularity")  # the others compile kernels
 @pytest.mark.parametrize("module", EXAMPLES)
 def test_examples_in_docstrings(module):

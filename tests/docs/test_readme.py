@@ -57,7 +57,20 @@ README = PAGES["README.md"]
 SCHEDULER = "tcp://scheduler:8786"
 CHECKED = ("gpu", "cluster", "service", "serve", "tls", "install", "develop", "sketch")
 DIRECTIVES = ("toctree", "include", "rest-reference", "cli-reference")
-PROGRAMS = {"git", "make", "mypy", "pip", "python", "python3", "ruff", "lint-imports", "pytest", "cd", "source"}
+PROGRAMS = {
+    "git",
+    "make",
+    "mypy",
+    "pip",
+    "python",
+    "python3",
+    "ruff",
+    "lint-imports",
+    "pytest",
+    "pre-commit",
+    "cd",
+    "source",
+}
 
 
 class Block(NamedTuple):
@@ -410,6 +423,13 @@ def test_files_that_contributing_names_exist():
     page = PAGES["CONTRIBUTING.md"]
     modules = {path.name for path in (ROOT / "mgclust").iterdir() if not path.name.startswith("__")} - {"py.typed"}
     assert not [each for each in sorted(modules) if f"`{each}`" not in page and f"`mgclust/{each}`" not in page]
+
+
+def test_files_that_the_architecture_names_exist():
+    named = set(re.findall(r"[\w./]+/[\w.]+\.(?:py|cu)\b", PAGES["docs/design/architecture.md"]))
+    assert len(named) > 30
+    places = [ROOT / each for each in ("mgclust", "mgclust/algorithms")]
+    assert not [each for each in sorted(named) if not any((place / each).exists() for place in places)]
 
 
 def test_links_and_pictures():

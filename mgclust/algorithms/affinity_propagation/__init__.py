@@ -7,4 +7,6 @@ row (`MessagePassing.assign`, `MessageRows.nearest`). The messages are those of 
 neighbour lists (`listed_rows`), as `row_choice` decides; or of the pairs of a sparse matrix (`sparse_pairs`). The rules
 of the scan are in `adaptive_scan`, over what it has seen (`adaptive_state`), those of a search for a number of clusters
 in `preference_search`; `presentation` shows results.
+
+The methods in plain float64 are `tests/oracles/affinity_propagation.py`, and `adaptive_` and `sparse_` of that name.
 """

@@ -4,4 +4,6 @@
 strategy (`parallel`) alternates
 `local_moving` and `matching` with contraction; the greedy one merges on one rank (`hierarchy`) and leaves a
 `merge_tree`. `modularity` scores, `memory` says what a graph needs, `presentation` shows results.
+
+Greedy merging and modularity in exact numbers are `tests/oracles/fast_newman.py`.
 """

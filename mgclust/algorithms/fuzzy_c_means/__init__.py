@@ -4,4 +4,6 @@
 checks what a user gives to start from), `weighted_sums` is one pass over the rows, or `covariances` where clusters have
 norms of their own, and `settling` tells which one was the last. `prototypes` are centres with what else a cluster has,
 `memberships` those of any rows in given clusters; `presentation` shows results.
+
+The method in plain float64 is `tests/oracles/fuzzy_c_means.py`; covariances are `gustafson_kessel.py` there.
 """
