@@ -83,7 +83,8 @@ def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
             program.write(code.encode())
             program.seek(0)
             # In a process group of its own, which an interrupt from the keyboard does not reach.
-            _begun[kept] = subprocess.Popen(command, stdin=program, stderr=subprocess.DEVNULL, process_group=0)
+            nothing = subprocess.DEVNULL
+            _begun[kept] = subprocess.Popen(command, stdin=program, stdout=nothing, stderr=nothing, process_group=0)
 
 
 @contextlib.contextmanager
