@@ -34,6 +34,7 @@ LEAST = 0.5  # seconds of a stage before its rate is given
 LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
 LONGEST_DETAIL = 200  # characters of one figure in words; events may come from another machine
 LONGEST_DETAILS = 1000  # of all of them
+COMPILING = "compiling kernels (once): {:,} so far; `mgclust warmup` does so beforehand"
 
 _ALWAYS = {"stage", "fraction", "elapsed", "stage_rate", "stage_eta", "details"}
 
@@ -220,7 +221,7 @@ def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
         By name, in the order in which the figures are written; others follow by their names.
     """
     figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
-    formats = {**formats, "compiling": "compiling kernels (once): {:,} so far", "warning": "warning: {}"}
+    formats = {**formats, "compiling": COMPILING, "warning": "warning: {}"}
     names = [name for name in formats if name in figures]
     names += [name for name in figures if name not in formats]
     return _cut(" ".join(_detail(name, figures[name], formats) for name in names), LONGEST_DETAILS)

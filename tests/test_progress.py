@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mgclust import AffinityPropagation, DensityPeaks, open_dataset
 from mgclust.cli.output import ShownProgress
-from mgclust.progress import ProgressLine, details_text, pace_text, paced, progress_text, worded
+from mgclust.progress import COMPILING, ProgressLine, details_text, pace_text, paced, progress_text, worded
 
 EVENT = {"stage": "scan", "fraction": 0.12, "elapsed": 3.0}
 EVENT |= {"rate": 811.7, "damping": 0.5, "preference": -0.41, "n_clusters": 34}
@@ -100,7 +100,7 @@ def test_a_log_says_at_once_that_kernels_are_compiled(shown, capsys):
             event = {"stage": "scan", "fraction": 0.0, "elapsed": 0.1, **figures}
             progress({**event, "details": details_text(event, {})})
     first, second = capsys.readouterr().err.splitlines()
-    assert "scan" in first and "scan: 0% compiling kernels (once): 1 so far" in second
+    assert "scan" in first and f"scan: 0% {COMPILING.format(1)}" in second and "mgclust warmup" in second
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_kernels_that_are_compiled_are_counted(monkeypatch, tmp_path):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=150)
     first, second, words = done.stdout.split(maxsplit=2)
-    assert int(first) > 0 == int(second) and words.strip() == "compiling kernels (once): 1 so far"
+    assert int(first) > 0 == int(second) and words.strip() == COMPILING.format(1)
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -1,25 +1,20 @@
 """How long a first fit takes, in a fresh process that finds no compiled kernel, and what it compiles.
 
 Seconds of each case: the imports, the device's start, the first fit, the second, and the first fit of a further
-process that finds what the first has kept. Rows are made beforehand. On a GPU also how many kernels NVRTC compiled,
-and how many of them the fit waited for; ``CUPY_NVRTC_USE_PCH=0`` says what precompiled headers are worth.
+process that finds what the first has kept. Rows are made beforehand. On a GPU also how many kernels NVRTC compiled in
+the process, nearly all of them CuPy's own, and the seconds that the fit waited for them; other processes compiled the
+rest ahead. ``CUPY_NVRTC_USE_PCH=0`` says what precompiled headers are worth.
 
     python -m benchmarks.kernels.first_fits --device cuda --out benchmarks/results/kernels/first_fits_gpu.json
-
-``--record`` writes which programs CuPy makes for each method, from which later first fits have them compiled ahead:
-
-    python -m benchmarks.kernels.first_fits --device cuda --record mgclust/kernels/toolkit/cupy_kernels.json.xz
 """
 
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -47,22 +42,6 @@ CASES: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "communities, parallel": ("Communities", {"strategy": "parallel"}, 200_000, 0),
 }
 FEWER = 20  # times, on a CPU
-# For the record of CuPy's programs alone: other numbers of clusters, and the other type.
-WIDER = {"dtype": "float64"}
-RECORDED = CASES | {
-    "density peaks, float64, 2 features": ("DensityPeaks", WIDER, 20_000, 2),
-    "density peaks, float64, 128 features": ("DensityPeaks", WIDER, 20_000, 128),
-    "density peaks, k nearest": ("DensityPeaks", {"density": "knn", "k": 16}, 20_000, 128),
-    "fuzzy c-means, 3 features": ("FuzzyCMeans", {"n_clusters": 16}, 100_000, 3),
-    "fuzzy c-means, float32": ("FuzzyCMeans", {"n_clusters": 16, "dtype": "float32"}, 100_000, 32),
-    "canopy, 32 features": ("Canopy", {"t1": 8.0, "t2": 7.0}, 20_000, 32),
-    "canopy, float64": ("Canopy", {"t1": 8.0, "t2": 5.0} | WIDER, 1_000_000, 3),
-    "affinity propagation, few rows": ("AffinityPropagation", {}, 1_000, 120),
-    "affinity propagation, few features": ("AffinityPropagation", {}, 5_000, 3),
-    "affinity propagation, float64": ("AffinityPropagation", WIDER, 5_000, 120),
-    "nearest neighbours, float64": ("nearest_neighbors", {"n_neighbors": 10} | WIDER, 20_000, 128),
-    "silhouettes, float64": ("silhouette_samples", WIDER, 20_000, 120),
-}
 
 
 def main() -> None:
@@ -70,37 +49,16 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--only", default="", help="part of a case's name")
     parser.add_argument("--case", help="run one case here and print its figures as JSON: what the fresh processes do")
-    parser.add_argument("--record", help="the file of CuPy's programs to write, in place of figures")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(measure(options.case, options.device)))
-        return
-    if options.record:
-        record(options.record, options.only)
         return
     out = bench.Record(__doc__, options.out)
     for case in CASES:
         if options.only in case:
             with tempfile.TemporaryDirectory() as folder:
                 first, kept = (in_fresh_process(case, options.device, folder) for _ in range(2))
-            first.pop("programs", None)
             out.add(case, **first, kept_s=kept["first_fit_s"])
-
-
-def record(path: str, only: str) -> None:
-    """Write the programs that CuPy makes for each method, without doubles, and which of them each run asks for."""
-    programs: dict[str, int] = {}
-    runs: dict[str, dict[int, None]] = {}
-    for case in RECORDED:
-        if only in case:
-            with tempfile.TemporaryDirectory() as folder:
-                found = in_fresh_process(case, "cuda", folder)["programs"]
-            print(case, {key: len(each) for key, each in found.items()}, flush=True)
-            for key, each in found.items():
-                numbers = (programs.setdefault(program, len(programs)) for program in each)
-                runs.setdefault(key, {}).update(dict.fromkeys(numbers))
-    text = json.dumps({"programs": list(programs), "runs": {key: list(runs[key]) for key in sorted(runs)}})
-    Path(path).write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 def in_fresh_process(case: str, device: str, folder: str) -> dict[str, Any]:
@@ -113,7 +71,7 @@ def in_fresh_process(case: str, device: str, folder: str) -> dict[str, Any]:
 
 
 def measure(case: str, device: str) -> dict[str, Any]:
-    name, options, n, d = RECORDED[case]
+    name, options, n, d = CASES[case]
     n = n if device == "cuda" else n // FEWER
     began = time.perf_counter()
     import mgclust
@@ -126,7 +84,7 @@ def measure(case: str, device: str) -> dict[str, Any]:
         "silhouette_samples": (rows, np.arange(n) % 20),
     }.get(name)
 
-    compiled: list[tuple[float, bool]] = []  # seconds, and whether the fit waited for it
+    compiled: list[float] = []  # seconds
     if device == "cuda":
         began = time.perf_counter()
         import cupy
@@ -134,7 +92,6 @@ def measure(case: str, device: str) -> dict[str, Any]:
         cupy.zeros(1000).sum().get()
         figures["device_s"] = time.perf_counter() - began
         watch(compiled)
-        figures["programs"] = note_programs()
 
     def fit() -> None:
         if arguments:
@@ -147,14 +104,13 @@ def measure(case: str, device: str) -> dict[str, Any]:
         fit()
         figures[f"{which}_fit_s"] = time.perf_counter() - began
         if which == "first" and device == "cuda":
-            waited = [seconds for seconds, here in compiled if here]
-            figures |= {"compiled": len(compiled), "waited_for": len(waited), "waited_s": sum(waited)}
+            figures |= {"waited_for": len(compiled), "waited_s": sum(compiled)}
     return figures
 
 
-def watch(compiled: list[tuple[float, bool]]) -> None:
-    """Note what NVRTC compiles: in this thread, or ahead in another one."""
-    from cupy_backends.cuda.libs import nvrtc
+def watch(compiled: list[float]) -> None:
+    """Note what NVRTC compiles in this process."""
+    from cupy.cuda import nvrtc
 
     compile_ = nvrtc.compileProgram
 
@@ -163,33 +119,9 @@ def watch(compiled: list[tuple[float, bool]]) -> None:
         try:
             return compile_(*arguments)
         finally:
-            here = threading.current_thread() is threading.main_thread()
-            compiled.append((time.perf_counter() - began, here))
+            compiled.append(time.perf_counter() - began)
 
     nvrtc.compileProgram = timed
-
-
-def note_programs() -> dict[str, list[str]]:
-    """Note the programs that CuPy makes of its own kernels, by the run that is on."""
-    from cupy_backends.cuda.libs import nvrtc
-
-    from mgclust.kernels.toolkit import gpu_cupy_kernels
-
-    begin, create = gpu_cupy_kernels.begin, nvrtc.createProgram
-    noted: dict[str, list[str]] = {}
-
-    def begun(function: str, dtype: str, d: int) -> None:
-        key = gpu_cupy_kernels.key_of(function, dtype, d)
-        noted[key] = noted.pop(key, [])  # the last one is the one that is on
-        begin(function, dtype, d)
-
-    def created(program: str, *arguments: Any) -> Any:
-        if noted and "cupy/carray.cuh" in program:
-            noted[list(noted)[-1]].append(program)
-        return create(program, *arguments)
-
-    gpu_cupy_kernels.begin, nvrtc.createProgram = begun, created
-    return noted
 
 
 def graph(n: int) -> np.ndarray:

@@ -135,7 +135,7 @@ def _prepare(assignment: Assignment, source: Source, session: Session | None = N
         spec, partition = assignment.spec, assignment.partition
         start, stop = partition.rows_of(assignment.rank)
         dtype = np.dtype(spec.dtype)
-        kernels.compile_ahead(spec.function.__name__, spec.arguments, source.shape, stop - start, dtype)
+        kernels.compile_ahead(spec.first_calls, source.shape[1], dtype)
         free = _free_memory(assignment, kernels)
         block_rows = min(partition.block_rows, source.shape[0])
         residency = Residency(free, source.shape[1] * dtype.itemsize, block_rows, spec.resident)

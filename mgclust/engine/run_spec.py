@@ -117,6 +117,8 @@ class RunSpec:
     row_arguments : mapping
         More arguments: one-dimensional arrays with a number for each row of the data. Each rank is given the numbers
         of its rows, as a NumPy array; those of a Dask array go there from the workers that have them.
+    first_calls : mapping
+        For `mgclust.kernels.Kernels.compile_ahead`, while rows load: functions that take a GPU longest to compile.
     """
 
     function: Callable[..., Any]
@@ -131,6 +133,7 @@ class RunSpec:
     checkpoint: CheckpointConfig | None = None
     work: Work | None = None
     row_arguments: Mapping[str, Any] = field(default_factory=dict)
+    first_calls: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64", "int32"):

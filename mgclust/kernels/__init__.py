@@ -14,10 +14,10 @@ both devices to. Its ``cpu.py`` is written in Numba, its ``gpu.py`` in CuPy with
     graph                  adjacency rows: moves between communities, matching, contraction
     greedy_merges          Newman's greedy merging
     toolkit                compilers, threads, vectors, hashing: what the concepts are written with
-    gpu_ahead              which kernels each method asks for first
     masks                  whether all elements of a mask are true, or any
 
-An algorithm is handed one `Kernels` and does not ask for which device it is.
+An algorithm is handed one `Kernels` and does not ask for which device it is. The ``kernels_of`` of a concept's
+``gpu.py`` lists the kernels of a function that take NVRTC long, for `Kernels.compile_ahead`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -73,42 +73,36 @@ class Kernels:
         self.device = device
         self.xp: Any = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[device])
 
-    def compile_ahead(
-        self, function: str, arguments: Mapping[str, Any], shape: tuple[int, int], rows: int, dtype: np.dtype
-    ) -> None:
-        """Begin to compile what a function of ranks will ask for, beside what the caller does; nothing on a CPU.
+    def compile_ahead(self, functions: Mapping[str, Mapping[str, Any]], d: int, dtype: np.dtype) -> None:
+        """Begin to compile, beside what the caller does, what takes a GPU long to compile; nothing on a CPU.
 
         Parameters
         ----------
-        function : str
-            By its name; one that is not known compiles what it needs when it needs it.
-        arguments : mapping
-            Its keyword arguments.
-        shape : tuple of int
-            Of the whole data.
-        rows : int
-            Of them, how many this rank has.
+        functions : mapping of str to mapping
+            Functions that a run calls, ``"pairs.count_within"``, and further figures that their kernels depend on.
+        d : int
+            Number of features.
         dtype : dtype
-            Their type on the device.
+            The rows' type on the device.
         """
         if self.device == "cuda":
-            from mgclust.kernels.gpu_ahead import begin
+            from mgclust.kernels.toolkit.gpu_compiler import compile_ahead
 
-            begin(function, arguments, shape, rows, dtype)
+            asked = ((name.partition("."), figures) for name, figures in functions.items())
+            lists = (getattr(self, name[0]).kernels_of(name[2], d, dtype, **figures) for name, figures in asked)
+            compile_ahead(kernel for kernels in lists for kernel in kernels)
 
     def told_of_compiling(self, listener: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-        """Let something be called before each kernel that is compiled in the block; never on a GPU.
+        """Let something be called before each kernel that is compiled in the block.
 
         Parameters
         ----------
         listener : callable
-            Called in the thread that compiles.
+            Called in the thread that compiles the kernel, or waits for it.
         """
-        if self.device == "cuda":
-            return contextlib.nullcontext()
-        from mgclust.kernels.toolkit.cpu_compiler import told_of_compiling
-
-        return told_of_compiling(listener)
+        compiler = "gpu_compiler" if self.device == "cuda" else "cpu_compiler"
+        told: Any = importlib.import_module(f"mgclust.kernels.toolkit.{compiler}").told_of_compiling
+        return cast("contextlib.AbstractContextManager[None]", told(listener))
 
     if not TYPE_CHECKING:  # a name that is no concept is an error to mypy
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.affinity_propagation.ranks import FIRST_CALLS
 from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, PRECOMPUTED
 from mgclust.algorithms.affinity_propagation.sparse_pairs import estimate_of_pairs
@@ -72,7 +73,7 @@ class ExemplarClusterer(Clusterer):
         if isinstance(inputs.dataset, SparseDataset):
             needed = partial(estimate_of_pairs, pairs=len(inputs.dataset.values))
         shift, work = self.affinity == "euclidean", Work(n**2, "pairs of rows", PAIRS_OF_A_RANK, PAIRS_A_SECOND)
-        return RunSpec(ranks, arguments, needed, dtype, shift=shift, resident=rows, work=work)
+        return RunSpec(ranks, arguments, needed, dtype, shift=shift, resident=rows, work=work, first_calls=FIRST_CALLS)
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
         """Keep the exemplars, and what other rows and `affinity_matrix_` will be compared with."""

@@ -39,8 +39,11 @@ from mgclust.algorithms.affinity_propagation.sparse_pairs import SparseRows, Spa
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 
-__all__ = ["AffinityPropagationOutput", "affinity_propagation"]
+__all__ = ["FIRST_CALLS", "AffinityPropagationOutput", "affinity_propagation"]
 
+FIRST_CALLS: dict[str, dict[str, Any]] = {
+    "pairs.reduced_distances": {}, "affinity_propagation.similarities": {}, "affinity_propagation.pass_rows": {},
+}  # fmt: skip
 MOST_SPREAD = 8  # exemplars that one cluster is compared with
 
 

@@ -28,6 +28,7 @@ from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import (
+    FIRST_CALLS,
     DensityPeaksOutput,
     choose_again,
     density_peaks,
@@ -435,9 +436,11 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             work = _work_of((n, d), metric, "brute" if weights is not None else parameters["algorithm"])
         shift = _may_shift(metric)
         by_row = _by_row(weights)
+        calls = {} if metric == "precomputed" else FIRST_CALLS
         return RunSpec(
-            density_peaks, arguments, need, parameters["dtype"], shift=shift, work=work, row_arguments=by_row
-        )
+            density_peaks, arguments, need, parameters["dtype"], shift=shift, work=work, row_arguments=by_row,
+            first_calls=calls,
+        )  # fmt: skip
 
     @staticmethod
     def _list_length(parameters: dict[str, Any], n: int) -> int:

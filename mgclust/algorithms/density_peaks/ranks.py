@@ -71,12 +71,16 @@ from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import TILE_BYTES
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
+__all__ = ["FIRST_CALLS", "DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
 
 Array = Any
 LINE_ROWS = 256  # that tell whether rows lie in a line
 MOST_LINE_FEATURES = 1024
 LINE_SPREAD = 1e-5  # variance across a line by that along it
+FIRST_CALLS: dict[str, dict[str, Any]] = {
+    "pairs.pair_histogram": {}, "pairs.count_within": {}, "pairs.nearest_higher": {}, "pairs.gaussian_sum": {},
+    "pairs.nearest_rows": {},
+}  # fmt: skip
 PER_ROW = ("k", "value", "error")  # of a LogDensity
 
 

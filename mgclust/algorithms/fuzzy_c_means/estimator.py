@@ -19,7 +19,7 @@ from mgclust.algorithms.fuzzy_c_means.input import kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions, criterion_of
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
-from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, first_calls, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.validity import Candidate, silhouettes_in_float64
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
 from mgclust.algorithms.scikit_learn import ClassNamePrefixFeaturesOutMixin, TransformerMixin, check_is_fitted
@@ -363,6 +363,7 @@ default="auto"
             typical=typical,
             work=work,
             row_arguments=by_row,
+            first_calls=first_calls(numbers[0], m),
         )
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:

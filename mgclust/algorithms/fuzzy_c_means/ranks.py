@@ -65,7 +65,7 @@ from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["Fit", "FuzzyCMeansOutput", "estimate", "fuzzy_c_means", "iterate"]
+__all__ = ["Fit", "FuzzyCMeansOutput", "estimate", "first_calls", "fuzzy_c_means", "iterate"]
 
 Array = Any
 SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
@@ -256,6 +256,12 @@ class Number:
             fuzzy_hypervolume=math.nan if whitening is None else whitening.hypervolume(fit.prototypes),
             n_iter=fit.n_iter,
         )
+
+
+def first_calls(clusters: int, m: float) -> dict[str, dict[str, Any]]:
+    """Functions that take a GPU longest to compile."""
+    sums = {"fuzzy_c_means.fuzzy_sums": {"clusters": clusters, "m": m}}
+    return {**sums, "pairs.reduced_distances": {}, "pairs.nearest_higher": {}}
 
 
 def iterate(

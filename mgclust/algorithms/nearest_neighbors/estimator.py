@@ -80,7 +80,9 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
         arguments = {"metric": metric, "n_neighbors": n_neighbors}
         rows = None if queries is None else queries.shape[0]
         need = partial(estimate, n_neighbors=n_neighbors, queries=rows, links=self._links)
-        return RunSpec(search_neighbors, arguments, need, parameters["dtype"], shift=not METRICS[metric].unit_rows)
+        calls: dict[str, dict[str, Any]] = {"pairs.nearest_rows": {}}
+        shift = not METRICS[metric].unit_rows
+        return RunSpec(search_neighbors, arguments, need, parameters["dtype"], shift=shift, first_calls=calls)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         found: NearestNeighborsOutput = outcome.value

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from mgclust.kernels.affinity_propagation.gpu_listed import module_of
 from mgclust.kernels.affinity_propagation.gpu_similarities import jitter, similarities
 from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
-from mgclust.kernels.toolkit.gpu_compiler import compiled
+from mgclust.kernels.pairs.gpu_launch import LOW_DIMENSIONS
+from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, compiled_for_hopper, is_hopper
 
-__all__ = ["jitter", "pass_columns", "pass_rows", "similarities"]
+__all__ = ["jitter", "kernels_of", "pass_columns", "pass_rows", "similarities"]
 
 Array = Any
 THREADS = 256  # of a block in messages.cu
@@ -48,3 +51,19 @@ def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) 
     flags = (messages.exemplars[slot], messages.last_exemplars, counts)
     numbers = (np.float64(damping), np.float64(scale))
     kernel((-(-messages.n // 256),), (256,), (np.int32(messages.n), *sums, *vectors, *flags, *numbers))
+
+
+def kernels_of(function: str, d: int, dtype: Any) -> Iterator[tuple[Module, str]]:
+    if function == "pass_rows":  # of a matrix, or of lists
+        every, few = (module_of(dtype.name, active) for active in (False, True))
+        lists = compiled("affinity_propagation/lists.cu", dtype.name)
+        yield from ((every, "pass_listed_rows"), (few, "pass_listed_rows"), (lists, "list_similar"))
+        yield compiled("affinity_propagation/messages.cu", dtype.name), "pass_rows"
+        yield from ((module, name) for module in (every, few) for name in ("begin_listed", "pass_listed_columns"))
+        yield from ((lists, name) for name in ("count_similar", "move_columns", "move_own"))
+    elif dtype == np.float32 and d > LOW_DIMENSIONS:
+        if is_hopper():
+            packed = compiled_for_hopper("affinity_propagation/similarity_hopper.cu")
+            yield from ((packed, name) for name in ("similarities_packed", "pack_rows"))
+        split = compiled("affinity_propagation/similarity.cu", "float32")
+        yield from ((split, name) for name in ("similarities_chosen", "split_rows"))

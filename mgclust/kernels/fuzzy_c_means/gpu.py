@@ -7,6 +7,7 @@ The kernels are in ``fuzzy.cu``, those of products in ``few_centers.cu`` and ``p
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import cupy as cp
@@ -16,7 +17,15 @@ from mgclust.kernels.fuzzy_c_means import gpu_few_centers, gpu_products
 from mgclust.kernels.pairs.gpu_launch import SIDE, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, or_null
 
-__all__ = ["fuzzy_sums", "memberships", "norm_distances", "scatter_sums", "tile_memberships", "weighted_means"]
+__all__ = [
+    "fuzzy_sums",
+    "kernels_of",
+    "memberships",
+    "norm_distances",
+    "scatter_sums",
+    "tile_memberships",
+    "weighted_means",
+]
 
 Array = Any
 TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
@@ -130,6 +139,12 @@ def fuzzy_sums(
         _sums_by_tiles(x, centers, exponents, weights, first_row, block_rows, out)
     else:
         _sums_in_one(x, centers, exponents, weights, first_row, block_rows, out, layout)
+
+
+def kernels_of(function: str, d: int, dtype: Any, *, clusters: int, m: float) -> Iterator[tuple[Module, str]]:
+    for c in (1, clusters):  # of one cluster, the mean of all rows
+        if (layout := layout_of(d, c, dtype.itemsize)) is not None:
+            yield module_of(dtype.name, d, layout, int(m != 2)), function
 
 
 def memberships(x: Array, centers: Array, *, m: float, out: Array) -> None:

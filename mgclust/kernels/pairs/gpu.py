@@ -9,7 +9,7 @@ waits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import cupy as cp
@@ -25,9 +25,9 @@ from mgclust.kernels.pairs.gpu_column_boxes import (
     box_neighbors,
     boxes_for,
 )
-from mgclust.kernels.pairs.gpu_launch import GROUP, TILE, by_rows, direct, distances, launch, run_length
+from mgclust.kernels.pairs.gpu_launch import GROUP, LOW_DIMENSIONS, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels.pairs.gpu_nearest_rows import nearest_of_few, sort_rows, suit_few
-from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
+from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, multiprocessors
 
 __all__ = [
     "NEIGHBORS",
@@ -39,6 +39,7 @@ __all__ = [
     "gaussian_both_ways",
     "gaussian_sum",
     "gaussian_sums",
+    "kernels_of",
     "nearest_column",
     "nearest_higher",
     "nearest_in_boxes",
@@ -55,6 +56,14 @@ PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
 LEAST_SORTED_PAIRS = 1 << 27  # whose distances are sorted unless boxes pay: they take a hundred times as long as others
 VALUE_THREADS = 256  # of a block in stored_values.cu
+SLOW_KERNELS = {  # by direct differences, and by products
+    "count_within": ("count", "classify"),
+    "gaussian_sum": ("gaussian", "both_ways"),
+    "nearest_higher": ("nearest", "nearest"),
+    "nearest_rows": ("", "minima collect"),
+    "pair_histogram": ("histogram", "classify"),
+    "reduced_distances": ("distances", ""),
+}
 
 
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
@@ -235,3 +244,16 @@ def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) 
     grid = (columns, max(1, min(values.shape[0], 16 * multiprocessors() // columns)))
     sizes = (values, np.int32(values.shape[0]), np.int32(n), np.int64(values.shape[1]))
     kernel(grid, (VALUE_THREADS,), (*sizes, key(low), np.int32(shift), np.int32(out.size - 1), out))
+
+
+def kernels_of(function: str, d: int, dtype: Any) -> Iterator[tuple[Module, str]]:
+    differences, products = SLOW_KERNELS[function]
+    if d > LOW_DIMENSIONS:
+        yield from ((compiled("pairs/many_features.cu", dtype.name), name) for name in differences.split())
+    elif differences != "distances":
+        yield from (
+            (compiled("pairs/few_features.cu", dtype.name, DIM=d, ROWS=1), name) for name in differences.split()
+        )
+    if gpu_products.suit(dtype, d):
+        module = gpu_products.program("pairs/split_products.cu", gpu_products.chunks_of(d))
+        yield from ((module, name) for name in products.split())

@@ -6,22 +6,36 @@ import contextlib
 import functools
 import hashlib
 import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
-from cupy_backends.cuda.libs import nvrtc
+from cuda.pathfinder import load_nvidia_dynamic_lib
+from cupy.cuda import nvrtc
 
+from mgclust.kernels.toolkit import nvrtc_process
 from mgclust.kernels.toolkit.cuda_text import constants_of, cuda_text, only_kernel
-from mgclust.kernels.toolkit.gpu_processes import Compile, Task, idle_cores, share_out
 
-__all__ = ["Module", "compile_ahead", "compiled", "compiled_for_hopper", "is_hopper", "multiprocessors", "or_null"]
+__all__ = [
+    "Module",
+    "compile_ahead",
+    "compiled",
+    "compiled_for_hopper",
+    "is_hopper",
+    "multiprocessors",
+    "or_null",
+    "told_of_compiling",
+]
 
 STANDARD = "--std=c++17"
+PATIENCE = 60.0  # seconds for a process that compiles a kernel
+_begun: dict[Path, subprocess.Popen[bytes]] = {}  # processes, by the file that each writes
+_listeners: list[Callable[[], None]] = []
 
 
 class Module:
@@ -31,38 +45,56 @@ class Module:
     ----------
     code : str
         All of them.
-    build : callable
-        Compiles the code of one, by a process of its own or here, and returns what has a `get_function`.
+    target : str, optional
+        The architecture; by default that of the device.
     """
 
-    def __init__(self, code: str, build: Callable[[str, Compile], Any]) -> None:
-        self._code, self._build = code, build
+    def __init__(self, code: str, target: str = "") -> None:
+        self._code, self._target = code, target
         self._functions: dict[str, Any] = {}
-        self._ahead: dict[str, Future[Any]] = {}
 
     def get_function(self, name: str) -> Any:
         """Return a kernel."""
         if name not in self._functions:
-            ahead = self._ahead.pop(name, None)
-            # What has not begun is compiled here rather than waited for behind other kernels.
-            here = ahead is None or ahead.cancel()
-            self._functions[name] = self._compile(name, _compiled_here) if here or ahead is None else ahead.result()
+            code, target = self.program(name)
+            # CuPy knows what a device can run that is newer than the compiler.
+            module = _loaded(code, target) if target else cp.RawModule(code=code, options=(STANDARD,))
+            self._functions[name] = module.get_function(name)
         return self._functions[name]
 
-    def plan(self, name: str) -> Iterator[Task]:
-        """Yield what compiles a kernel ahead, once; what goes wrong is raised where the kernel is asked for."""
-        if name not in self._functions and name not in self._ahead:
-            self._ahead[name] = Future()
-            yield self._ahead[name], functools.partial(self._compile, name)
-
-    def _compile(self, name: str, compile_: Compile) -> Any:
-        return self._build(only_kernel(self._code, name), compile_).get_function(name)
+    def program(self, name: str) -> tuple[str, str]:
+        """Return the code of a kernel and its architecture, which is empty if NVRTC does not know it."""
+        return only_kernel(self._code, name), self._target or _own_target()
 
 
 def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
-    """Compile kernels side by side, while this thread continues; see `gpu_processes`."""
-    tasks = [task for module, name in kernels for task in module.plan(name)]
-    share_out(tasks, max(1, idle_cores() // 2), cp.cuda.Device().use)  # the other cores are for CuPy's kernels
+    """Compile kernels in processes, one for each further core at most, while this thread continues."""
+    for path in [path for path, process in _begun.items() if process.poll() is not None]:
+        _begun.pop(path, None)
+    library, processes = load_nvidia_dynamic_lib("nvrtc").abs_path, len(os.sched_getaffinity(0)) - 1
+    for module, name in kernels:
+        code, target = module.program(name)
+        options, kept = _options_and_file(code, target)
+        if not library or not target or len(_begun) >= processes or kept in _begun or kept.exists():
+            continue
+        command = [sys.executable, "-I", "-S", nvrtc_process.__file__, library, str(kept), *options]
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as program:  # else it is compiled when it is called
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            program.write(code.encode())
+            program.seek(0)
+            # In a process group of its own, which an interrupt from the keyboard does not reach.
+            nothing = subprocess.DEVNULL
+            _begun[kept] = subprocess.Popen(command, stdin=program, stdout=nothing, stderr=nothing, process_group=0)
+
+
+@contextlib.contextmanager
+def told_of_compiling(listener: Callable[[], None]) -> Iterator[None]:
+    """Call something before each wait for a kernel in the block that no cache has, CuPy's own kernels apart."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
@@ -84,7 +116,7 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
 
 @functools.cache  # which would have two modules of `compiled(file, dtype)` and `compiled(file, dtype, "l2")`
 def _module(file: str, dtype: str, norm: str, **defines: int) -> Module:
-    return Module(cuda_text(file, constants_of(dtype, norm, **defines)), _build)
+    return Module(cuda_text(file, constants_of(dtype, norm, **defines)))
 
 
 @functools.cache
@@ -97,46 +129,54 @@ def compiled_for_hopper(file: str, **defines: int) -> Module:
     **defines : int
         As for `compiled`.
     """
-    return Module(cuda_text(file, constants_of("float32", "l2", **defines)), _build_for_hopper)
+    return Module(cuda_text(file, constants_of("float32", "l2", **defines)), "sm_90a")
 
 
-def _build(code: str, compile_: Compile) -> Any:
+@functools.cache
+def _own_target() -> str:
     capability = cp.cuda.Device().compute_capability
-    if int(capability) not in nvrtc.getSupportedArchs():
-        # CuPy knows what a device can run that is newer than the compiler.
-        return cp.RawModule(code=code, options=(STANDARD,))
-    return _built(code, f"sm_{capability}", compile_)
+    return f"sm_{capability}" if int(capability) in nvrtc.getSupportedArchs() else ""
 
 
-def _build_for_hopper(code: str, compile_: Compile) -> Any:
-    return _built(code, "sm_90a", compile_)
-
-
-def _built(code: str, target: str, compile_: Compile) -> Any:
+def _options_and_file(code: str, target: str) -> tuple[tuple[str, ...], Path]:
+    """NVRTC's options for a program, and the file that keeps its machine code."""
     options = (STANDARD, "-ftz=true", f"-arch={target}")
     key = hashlib.sha256(repr((code, options, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
-    kept = folder / f"mgclust-{key}.cubin"
+    return options, folder / f"mgclust-{key}.cubin"
+
+
+def _loaded(code: str, target: str) -> Any:
+    options, kept = _options_and_file(code, target)
+    process = _begun.pop(kept, None)
+    if not kept.exists():
+        for listener in _listeners:
+            listener()
+    if process is not None:
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
     if kept.exists():
         return cp.RawModule(path=str(kept))
-    binary = compile_(code, options) or _compiled_here(code, options)
+    binary = _compiled_here(code, options)
     with tempfile.TemporaryDirectory() as private:
         new = Path(private) / kept.name
         new.write_bytes(binary)
         module = cp.RawModule(path=str(new))
         module.compile()
     with contextlib.suppress(OSError):  # a cache that cannot be written costs the next process a second
-        folder.mkdir(parents=True, exist_ok=True)
+        kept.parent.mkdir(parents=True, exist_ok=True)
         part = kept.with_suffix(f".{os.getpid()}")
         part.write_bytes(binary)
         part.replace(kept)
     return module
 
 
-def _compiled_here(code: str, options: Sequence[str]) -> bytes:
+def _compiled_here(code: str, options: tuple[str, ...]) -> bytes:
     program = nvrtc.createProgram(code, "", (), ())
     try:
-        nvrtc.compileProgram(program, tuple(options))
+        nvrtc.compileProgram(program, options)
         binary: bytes = nvrtc.getCUBIN(program)
     except nvrtc.NVRTCError as error:
         raise RuntimeError(nvrtc.getProgramLog(program)) from error
