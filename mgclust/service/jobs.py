@@ -391,7 +391,7 @@ def job_id(caller: Caller, key: str | None) -> str:
 def summary_of(record: dict[str, Any]) -> dict[str, Any]:
     """Summarize a request: the names of its first sources, their number, and the parent job."""
     sources = record.get("sources") or []
-    named = [s.get("name") or s.get("path") or s.get("url") or f"upload {s.get('upload')}" for s in sources[:3]]
+    named = [s.get("name") or s.get("path") or f"upload {s.get('upload')}" for s in sources[:3]]
     return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 

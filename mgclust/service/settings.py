@@ -81,13 +81,8 @@ class Settings:
         Number of jobs that run at once. A job has one of the machine's GPUs unless it asks for several.
     roots : str
         Folders with files that jobs may read, separated by `os.pathsep`; none by default.
-    urls : str
-        Prefixes of the URLs that jobs may name as data, a JSON list: ``["https://data.example/public/"]``; none by
-        default.
     upload_limit : int
-        Bytes of one upload, or of one fetched file.
-    fetch_seconds : float
-        Time limit for fetching all files that a job names by URL.
+        Bytes of one upload.
     max_rows : int
         Rows of a job, or nodes or edges of its graph; 0: no limit.
     jobs_per_user : int
@@ -176,9 +171,7 @@ class Settings:
     cpu: bool = False
     slots: int = _bounded(AT_LEAST_ONE, 1)
     roots: str = ""
-    urls: str = ""
     upload_limit: int = _bounded(AT_LEAST_ONE, 64 * 2**30)
-    fetch_seconds: float = _bounded(POSITIVE, 3600.0)
     max_rows: int = _bounded(OR_NO_LIMIT, 0)
     jobs_per_user: int = _bounded(AT_LEAST_ONE, 1_000)
     jobs_waiting: int = _bounded(AT_LEAST_ONE, 100_000)
@@ -263,7 +256,6 @@ class Settings:
         for field in dataclasses.fields(self):
             if (bound := field.metadata.get("bound")) and not bound.holds(value := getattr(self, field.name)):
                 raise InputError(f"{field.name}={value} should be {bound.words}.")
-        _ = self.prefixes
         Proxies(self.trusted_proxies)
         if self.checkpoints and not os.path.isabs(self.checkpoints):
             raise InputError(f"checkpoints={self.checkpoints!r} should be a folder's whole path.")
@@ -300,21 +292,6 @@ class Settings:
         for log in [os.path.abspath(each) for each in (self.log, self.audit_path) if each]:
             kept += [log, *glob.glob(f"{glob.escape(log)}.*")]  # with rotated ones
         return [str(self.data), *kept, *map(str, self.folders), *files, *mine]
-
-    @property
-    def prefixes(self) -> list[str]:
-        """`urls`, as a list."""
-        try:
-            found = parse_json(self.urls or "[]")
-            good = isinstance(found, list) and all(re.fullmatch(r"https?://[^/@?#\s\\]+(/[^?#\s]*)?", p) for p in found)
-        except (ValueError, TypeError):
-            good = False
-        if not good:
-            raise InputError(
-                f"{PREFIX}URLS={self.urls!r} should be a JSON list of prefixes, such as "
-                '["https://data.example/public/"].'
-            )
-        return list(found)
 
     @property
     def socket(self) -> Path:

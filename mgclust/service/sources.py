@@ -1,7 +1,7 @@
-"""Sources of jobs: uploads, files below the roots of the service, and URLs.
+"""Sources of jobs: uploads, and files below the roots of the service.
 
 A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are `Beneath`, not
-paths: if the file is replaced before it is opened, still nothing outside of the root is opened. `fetch` restricts URLs.
+paths: if the file is replaced before it is opened, still nothing outside of the root is opened.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import itertools
 import os
+import re
 import secrets
 import shutil
 import time
@@ -26,7 +27,6 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service.access import ID_PATTERN, Caller
-from mgclust.service.fetch import NAME_PATTERN, check_url, file_name
 from mgclust.service.inputs import named_sources
 from mgclust.service.models import Job, Removal, Upload, reading, writing
 from mgclust.service.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
@@ -37,6 +37,7 @@ __all__ = [
     "TooLarge", "check_sources", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive",
 ]  # fmt: skip
 
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # of an upload
 MAX_ENTRIES_CHECKED, CHECK_SECONDS = 10_000, 10.0  # of all folders of a job, when it is submitted
 
 _receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
@@ -232,7 +233,7 @@ def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Calle
 
 
 def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:
-    """Check the paths and URLs of a request, and that folders hold no link to outside among their first entries.
+    """Check the paths of a request, and that folders hold no link to outside among their first entries.
 
     `Beneath` opens no such link in any case; here it is found before the job waits.
 
@@ -245,10 +246,6 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
     for source in sources:
         if time.monotonic() > end:
             raise InputError(f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer in one.")
-        if "url" in source:
-            check_url(source["url"], settings.prefixes)
-            file_name(source["url"])
-            continue
         path = _beneath_root(source["path"], settings.folders).path
         for entry in itertools.islice(_entries(path), left):
             left -= 1
@@ -257,15 +254,8 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
                 raise InputError(f"path={name!r} holds a link that leads out of it: {entry.name}; copy the data.")
 
 
-def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> Beneath:
-    """Find the file of a source, if the caller may read it; it is not opened yet.
-
-    Parameters
-    ----------
-    source : dict
-        ``{"upload": id}``, ``{"path": path}`` or ``{"url": url}``.
-    folder : Path
-        Folder of a file that has to be fetched.
+def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> Beneath:
+    """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``; it is not opened yet.
 
     Raises
     ------
@@ -277,11 +267,6 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
         if isinstance(file, Exception):
             raise file
         return file
-    if "url" in source:
-        check_url(source["url"], settings.prefixes)
-        # From the job's folder on without links: an attempt may have written one in place of `folder`.
-        below = f"{folder.parent.name}/{folder.name}/{file_name(source['url'])}"
-        return Beneath(str(folder.parents[1]), below, quotable=False)
     return _beneath_root(source["path"], settings.folders)
 
 
@@ -293,16 +278,10 @@ def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]
     Raises
     ------
     InputError
-        As for `_resolve`; or the job that fetched them was deleted.
+        As for `_resolve`.
     """
-    owner, fetched_by = Caller(job.owner, "user"), job.request.get("fetched_by", job.id)
-    fetched = settings.job_folder(fetched_by) / "sources"
-    if fetched_by != job.id and not fetched.exists():
-        raise InputError(f"the data were deleted with job {fetched_by}, which had fetched them; fetch them again.")
-    return {
-        name: _resolve(engine, settings, owner, source, fetched / name)
-        for name, source in named_sources(job.request).items()
-    }
+    owner = Caller(job.owner, "user")
+    return {name: _resolve(engine, settings, owner, source) for name, source in named_sources(job.request).items()}
 
 
 def _beneath_root(name: str, folders: list[Path]) -> Beneath:

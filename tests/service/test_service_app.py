@@ -80,13 +80,13 @@ def test_parameters_and_names_that_break_something_later(served, job):
         answer = served.post("/api/v1/jobs", json=job | {"parameters": {"dc": 10**digits - 1}})
         assert (answer.status_code, answer.json()["error"][:6]) == (400, "dc=999")
     fuzzy = {"method": "fuzzy-c-means", "sources": job["sources"]}
-    init = {"url": None, "path": None, "upload": job["sources"][0]["upload"], "name": None}
+    init = {"path": None, "upload": job["sources"][0]["upload"], "name": None}
     answer = served.post("/api/v1/jobs", json=fuzzy | {"parameters": {"n_clusters": 2, "init": init}})
     assert answer.status_code == 201
     assert answer.json()["request"]["parameters"]["init"] == job["sources"][0]
     answer = served.post(
         "/api/v1/jobs",
-        json=fuzzy | {"parameters": {"n_clusters": 2, "init": {"url": None, "path": "/root/x.npy"}}},
+        json=fuzzy | {"parameters": {"n_clusters": 2, "init": {"upload": None, "path": "/root/x.npy"}}},
     )
     assert (answer.status_code, "path='/root/x.npy'" in answer.json()["error"]) == (400, True)
     for name, code in (("\x1b]0;pwned\x07", 422), ("two\nlines", 422), ("\x9b2J", 422), ("Zürich, 2 données.csv", 201)):

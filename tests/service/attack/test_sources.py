@@ -8,7 +8,6 @@ import os
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.errors import InputError
 from mgclust.service import access, sources
 from mgclust.service.app import create_app
 from mgclust.service.folders import remove
@@ -107,14 +106,6 @@ def test_all_folders_of_a_job_are_looked_through_once_and_within_one_limit(servi
     (root / "z.zarr" / "link").symlink_to(settings.data)
     monkeypatch.setattr(sources, "CHECK_SECONDS", 60.0)
     assert "holds a link that leads out of it: link" in submit(http, root / "z.zarr").json()["error"]
-
-
-def test_urls_are_checked_wherever_the_data_folder_is():
-    """A container's is /data."""
-    settings = Settings(data="/data", cpu=True, urls='["https://data.example/public/"]')
-    sources.check_sources(settings, [{"url": "https://data.example/public/x.npy"}])
-    with pytest.raises(InputError, match="url="):
-        sources.check_sources(settings, [{"url": "https://data.example/x.npy"}])
 
 
 def test_requests_that_fail_are_in_the_audit_log(service, monkeypatch):
