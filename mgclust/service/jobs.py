@@ -34,7 +34,7 @@ from mgclust.service.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED, STATES
 
-__all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue", "summary_of"]
+__all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue"]
 
 MAX_PAGE_BYTES = 1 << 20  # of a list
 MAX_FIELD_BYTES = 4096  # of scores, warnings, progress or an error in a list
@@ -144,7 +144,7 @@ class Jobs:
                 now = time.time()
                 values = {
                     "id": order.id, "owner": name, "method": order.method, "request": order.request,
-                    "summary": summary_of(order.request), "priority": order.priority, "created": now, "queued": now,
+                    "priority": order.priority, "created": now,
                     "state": "PENDING", "attempt": 0, "begun_before": 0, "cancel": False, "size": size,
                 }  # fmt: skip
                 new.append(values)
@@ -210,8 +210,8 @@ class Jobs:
         """
         now, size = time.time(), row_size(request, scores, list(warnings)) + files
         job = Job(
-            id=id_, owner=parent.owner, method=parent.method, request=request, summary=summary_of(request),
-            priority=parent.priority, created=now, queued=now, claimed=now, started=now, finished=now,
+            id=id_, owner=parent.owner, method=parent.method, request=request,
+            priority=parent.priority, created=now, claimed=now, started=now, finished=now,
             state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores, size=size,
             warnings=list(warnings),
         )  # fmt: skip
@@ -386,13 +386,6 @@ def job_id(caller: Caller, key: str | None) -> str:
     if key is None:
         return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
-
-
-def summary_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Summarize a request: the names of its first sources, their number, and the parent job."""
-    sources = record.get("sources") or []
-    named = [s.get("name") or s.get("path") or f"upload {s.get('upload')}" for s in sources[:3]]
-    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 
 def _count(session: Session, wanted: Select[Any], most: int) -> int:
