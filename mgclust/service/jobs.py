@@ -36,6 +36,8 @@ from mgclust.service.states import ENDED, STATES
 
 __all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue"]
 
+MAX_JOBS_WAITING = 100_000  # of all users
+MAX_JOBS_KEPT = 100_000  # of one user, also those that have ended
 MAX_PAGE_BYTES = 1 << 20  # of a list
 MAX_FIELD_BYTES = 4096  # of scores, warnings, progress or an error in a list
 
@@ -69,8 +71,8 @@ class _Quota:
         """The reason to reject a job of this size, which is new or to be queued again."""
         if refusal := quota_error(self.owner, self.limits.disk_per_user, self.kept, size):
             return refusal
-        if new and self.jobs >= (most := self.limits.jobs_kept_per_user):
-            return QuotaExceeded(f"{self.owner} has jobs_kept_per_user={most} jobs; delete some that have ended.")
+        if new and self.jobs >= MAX_JOBS_KEPT:
+            return QuotaExceeded(f"{self.owner} has {MAX_JOBS_KEPT} jobs, the most of a user; delete some.")
         if waits and self.active >= (most := self.limits.jobs_per_user):
             return TooManyJobs(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
         return None
@@ -163,21 +165,20 @@ class Jobs:
             owner,
             limits,
             _count(session, active, limits.jobs_per_user),
-            _count(session, all_, limits.jobs_kept_per_user),
+            _count(session, all_, MAX_JOBS_KEPT),
             bytes_kept(session, owner) if limits.disk_per_user else 0,
         )
 
     def _count_waiting(self, session: Session) -> None:
         """Count the waiting jobs of all users: once a second, and when there seem to be too many."""
-        most = self._settings.jobs_waiting
-        if self._waiting >= most or time.monotonic() - self._counted > 1.0:
-            self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), most)
+        if self._waiting >= MAX_JOBS_WAITING or time.monotonic() - self._counted > 1.0:
+            self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), MAX_JOBS_WAITING)
             self._counted = time.monotonic()
 
     def _too_many_wait(self) -> TooManyJobs | None:
-        if self._waiting < self._settings.jobs_waiting:
+        if self._waiting < MAX_JOBS_WAITING:
             return None
-        return TooManyJobs(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
+        return TooManyJobs(f"{MAX_JOBS_WAITING} jobs of all users wait; submit again later.")
 
     def add_finished(
         self,

@@ -173,7 +173,7 @@ def _delete_expired(engine: Engine, settings: Settings) -> None:
                 session.delete(job)
                 session.merge(Removal(path=f"jobs/{job.id}"))
         if gone:
-            audit = Audit(settings.audit_path, settings.audit_bytes)
+            audit = Audit(settings.audit_path)
             for job in gone:
                 log("job.expired", job)
                 audit.write(action="expire", id=job.id, name=job.owner)

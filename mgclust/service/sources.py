@@ -38,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # of an upload
+MAX_UPLOADS_KEPT = 10_000  # of one user
 MAX_ENTRIES_CHECKED, CHECK_SECONDS = 10_000, 10.0  # of all folders of a job, when it is submitted
 
 _receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
@@ -123,10 +124,9 @@ def _kept(session: Session, settings: Settings, owner: str) -> int:
     QuotaExceeded
         The user has the maximum number of uploads.
     """
-    most = settings.uploads_per_user
-    wanted = select(Upload.id).where(Upload.owner == owner).limit(most).subquery()
-    if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= most:
-        raise QuotaExceeded(f"{owner} keeps uploads_per_user={most} uploads; delete some.")
+    wanted = select(Upload.id).where(Upload.owner == owner).limit(MAX_UPLOADS_KEPT).subquery()
+    if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= MAX_UPLOADS_KEPT:
+        raise QuotaExceeded(f"{owner} keeps {MAX_UPLOADS_KEPT} uploads, the most of a user; delete some.")
     return bytes_kept(session, owner) if settings.disk_per_user else 0
 
 

@@ -166,8 +166,6 @@ def api() -> Iterator[Case]:
             rate_per_token=1e9,
             rate_per_address=1e9,
             upload_limit=1000,
-            jobs_kept_per_user=1000,
-            uploads_per_user=1000,
         )
         app = create_app(settings)
         token = access.first_token(open_database(settings.database), settings.data).read_text().strip()
