@@ -99,8 +99,8 @@ class Settings:
     rate_per_address : float
         Likewise of one address without a valid token.
     trusted_proxies : str
-        Addresses and networks, separated by commas, whose ``X-Forwarded-For`` or ``Forwarded`` headers are trusted;
-        none by default.
+        Addresses and networks, separated by commas, whose ``X-Forwarded-For`` headers are trusted; none by
+        default.
     audit : str
         File of the audit log, or "-" for standard error; by default ``audit.log`` in `data`.
     max_workers : int

@@ -6,17 +6,15 @@ paths: if the file is replaced before it is opened, still nothing outside of the
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
-import itertools
 import os
 import re
 import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,7 +37,7 @@ __all__ = [
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # of an upload
 MAX_UPLOADS_KEPT = 10_000  # of one user
-MAX_ENTRIES_CHECKED, CHECK_SECONDS = 10_000, 10.0  # of all folders of a job, when it is submitted
+CHECK_SECONDS = 10.0  # for all paths of a job, when it is submitted
 
 _receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
 
@@ -145,8 +143,8 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
 
 
 def latest_uploads(
-    engine: Engine, caller: Caller, limit: int, before: str | tuple[float, str] | None
-) -> list[dict[str, Any]] | None:
+    engine: Engine, caller: Caller, limit: int, before: tuple[float, str] | None
+) -> list[dict[str, Any]]:
     """List the caller's uploads, newest first; of all users for an administrator.
 
     Parameters
@@ -154,23 +152,13 @@ def latest_uploads(
     engine : Engine
     caller : Caller
     limit : int
-    before : str or tuple, optional
-        Id of an upload, or its time and id: only older ones.
-
-    Returns
-    -------
-    list or None
-        None if there is no upload with the id `before`.
+    before : tuple, optional
+        Time of creation and id of an upload: only older ones.
     """
     wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
     if not caller.is_admin:
         wanted = wanted.where(Upload.owner == caller.name)
     with reading(engine) as session:
-        if isinstance(before, str):
-            last = _visible(session, caller, before)
-            if last is None:
-                return None
-            before = last.created, last.id
         if before is not None:
             wanted = wanted.where(tuple_(Upload.created, Upload.id) < before)
         return [_described(upload) for upload in session.scalars(wanted)]
@@ -233,25 +221,18 @@ def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Calle
 
 
 def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:
-    """Check the paths of a request, and that folders hold no link to outside among their first entries.
-
-    `Beneath` opens no such link in any case; here it is found before the job waits.
+    """Check the paths of a request.
 
     Raises
     ------
     InputError
         The caller may not read one, or the files take too long to find.
     """
-    left, end = MAX_ENTRIES_CHECKED, time.monotonic() + CHECK_SECONDS
+    end = time.monotonic() + CHECK_SECONDS
     for source in sources:
         if time.monotonic() > end:
             raise InputError(f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer in one.")
-        path = _beneath_root(source["path"], settings.folders).path
-        for entry in itertools.islice(_entries(path), left):
-            left -= 1
-            if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(path):
-                name = source["path"]
-                raise InputError(f"path={name!r} holds a link that leads out of it: {entry.name}; copy the data.")
+        _beneath_root(source["path"], settings.folders)
 
 
 def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> Beneath:
@@ -304,13 +285,3 @@ def _beneath_root(name: str, folders: list[Path]) -> Beneath:
         raise refusal from None
     relative = os.path.relpath(path, root)
     return Beneath(str(root), "" if relative == "." else relative, quotable=False)
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    pending = [folder]
-    while pending:
-        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                yield entry
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)

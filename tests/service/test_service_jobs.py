@@ -565,7 +565,7 @@ def test_tokens(engine, tmp_path):
     id_, token = access.new_token(engine, "ann")
     hashes = [access.hash_of(each) for each in (token, "mgc_guess", token)]
     known, guess, again = access.find_callers(engine, hashes)
-    assert known == again == ANN
+    assert known == again == Caller("ann", "user", frozenset(access.ROLES["user"]))
     assert isinstance(guess, Unauthorized)
     if engine.dialect.name == "sqlite":
         assert token not in (tmp_path / "service.db").read_bytes().decode("latin1")
