@@ -77,11 +77,11 @@ class Identity:
         """Raise DatabaseLost if a new connection reads the id of another data folder, or none any more."""
         try:
             rows = connection.execute("SELECT id FROM folders").fetchall()
-            connection.rollback()
         except Exception as error:
             if {getattr(error, "sqlstate", None), getattr(error, "sqlite_errorcode", None)}.isdisjoint(NO_TABLE):
                 raise
             rows = []
+        connection.rollback()
         found = rows[0][0] if rows else None
         self._folder = self._folder or found
         if found != self._folder:
