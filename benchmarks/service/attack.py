@@ -168,7 +168,7 @@ def main() -> None:
 
         def attack(name: str, act: Callable[[Served, Any], list[socket.socket]], **settings: Any) -> None:
             answers.clear()
-            served = Served(data / name.replace(" ", "-"), "--no-runner", streams_per_user=1000, **settings)
+            served = Served(data / name.replace(" ", "-"), "--no-runner", **settings)
             with served as service:
                 begun = psutil.Process(served._process.pid).memory_info().rss / 2**20
                 told: dict[str, float] = {}

@@ -51,12 +51,22 @@ def free_port() -> int:
         return int(chosen.getsockname()[1])
 
 
+# A user of the service has at most 64 streams.
+MANY_STREAMS = """
+from mgclust.cli import main
+from mgclust.service import gate
+
+gate.MAX_OPEN["streams"] = 1000
+main()
+"""
+
+
 class Served:
     """A service of its own, ended with the block."""
 
     def __init__(self, folder: Path, *options: str, **settings: object) -> None:
         self.url = f"http://127.0.0.1:{(port := free_port())}"
-        command = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--data", str(folder), "--port", str(port)]
+        command = [sys.executable, "-c", MANY_STREAMS, "serve", "--cpu", "--data", str(folder), "--port", str(port)]
         given = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in settings.items()}
         self._process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL, env=os.environ | given)
         self.data, self._token = folder, folder / "token"
@@ -132,7 +142,6 @@ def submits(out: bench.Record, options: Any, folder: Path, streams: int, last: b
     served = Served(
         folder / "load",
         *(["--no-runner"] if options.idle else []),
-        streams_per_user=max(64, streams),
         jobs_per_user=options.jobs + 1 + BEFORE,
     )
     with served as service:

@@ -154,7 +154,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         from mgclust.service.caches import set_cache_folders
         from mgclust.service.models import open_database
         from mgclust.service.removal import sweep_until
-        from mgclust.service.server import Connections, Server
+        from mgclust.service.server import IDLE_SECONDS, Connections, Server
         from mgclust.service.supervisor import supervise_runner
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
@@ -164,7 +164,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     _check_place(settings)
     set_cache_folders(settings)
     app = create_app(settings, adopt)
-    audit = Audit(settings.audit_path, settings.audit_bytes)
+    audit = Audit(settings.audit_path)
     token = first_token(open_database(settings.database), settings.data, audit)
     audit.close()
     click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
@@ -187,7 +187,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     config = uvicorn.Config(
         app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
         http=connections,  # type: ignore[arg-type]  # called like a class
-        ws="none", timeout_keep_alive=math.ceil(settings.idle_seconds),
+        ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
         log_level="error",  # no line for each request that breaks HTTP
         proxy_headers=False,  # `Gate` reads forwarding headers of trusted proxies only
     )  # fmt: skip

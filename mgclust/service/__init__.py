@@ -13,7 +13,7 @@
         pages.py, streams.py, health.py, metrics.py, audit.py    pages, events, health, metrics, audit log
         decision.py     other centres of a job, computed by
           reader_pool.py, reader_process.py    confined processes that read data and results for pictures
-        sources.py      uploads, files below roots, URLs (fetch.py)
+        sources.py      uploads, files below roots
         jobs.py         the queue for users: each change is one transaction of the database
           models.py       the tables; states.py; migrations/; identity.py    checks of the database's files
           quotas.py, removal.py    limits and removal of what users keep (folders.py)

@@ -182,19 +182,18 @@ def new_token(
     """
     if days is not None and not 0 < days <= MAX_DAYS:
         raise InputError(f"days={days} should be > 0 and <= {MAX_DAYS:g}.")
-    token, row = _token(user, days)
     with writing(engine) as session:
         found = session.get(User, user, with_for_update=True) if NAME_PATTERN.fullmatch(user) else None
         if found is None:
             raise InputError(f"user={user!r} does not exist; make it first.")
-        if scopes is not None:
-            wanted, known = set(scopes), ROLES[found.role]
-            if not wanted or not wanted.issubset(known):
-                raise InputError(
-                    f"scopes={sorted(wanted)} should be some of {', '.join(map(repr, known))}, which a token of role "
-                    f"{found.role!r} may have."
-                )
-            row.scopes = " ".join(scope for scope in known if scope in wanted)
+        known = ROLES[found.role]
+        wanted = set(known if scopes is None else scopes)
+        if not wanted or not wanted.issubset(known):
+            raise InputError(
+                f"scopes={sorted(wanted)} should be some of {', '.join(map(repr, known))}, which a token of role "
+                f"{found.role!r} may have."
+            )
+        token, row = _token(user, [scope for scope in known if scope in wanted], days)
         alive = select(func.count()).where(Token.user == user, _valid())
         if (session.scalar(alive) or 0) >= MAX_TOKENS:
             raise InputError(f"{user} has {MAX_TOKENS} tokens that are valid; revoke some first.")
@@ -243,7 +242,7 @@ def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
             {
                 "id": token.id, "user": token.user, "created": token.created, "expires": token.expires,
                 "revoked": token.revoked, "used": token.used,
-                "scopes": list(ROLES[role] if token.scopes is None else token.scopes.split()),
+                "scopes": token.scopes.split(),
             }
             for token, role in session.execute(wanted.order_by(Token.created)).all()
         ]  # fmt: skip
@@ -275,7 +274,7 @@ def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Excepti
             day = datetime.datetime.fromtimestamp(expires, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
             known[sha256] = Unauthorized(f"this token expired on {day}; ask the service's administrator for another.")
         else:
-            allowed = frozenset(SCOPES if scopes is None else scopes.split())
+            allowed = frozenset(scopes.split())
             known[sha256] = Caller(name, role, allowed, id_, expires)
     refused = Unauthorized("this token is unknown or revoked; ask the service's administrator for one.")
     return [known.get(sha256, refused) for sha256 in hashes]
@@ -310,7 +309,7 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
                 admin = "admin" if session.get(User, "admin") is None else f"admin-{secrets.token_hex(4)}"
                 session.add(User(name=admin, role="admin"))
                 session.flush()
-            token, made = _token(admin, None)
+            token, made = _token(admin, SCOPES, None)
             session.add(made)
             # Before the commit: without the file no other token could ever be made.
             partial = path.with_suffix(".partial")
@@ -326,10 +325,13 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
     return path
 
 
-def _token(user: str, days: float | None) -> tuple[str, Token]:
+def _token(user: str, scopes: Iterable[str], days: float | None) -> tuple[str, Token]:
     token, now = f"mgc_{secrets.token_urlsafe(32)}", time.time()
-    expires = None if days is None else now + 86_400.0 * days
-    return token, Token(id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=now, expires=expires)
+    row = Token(
+        id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=now, scopes=" ".join(scopes),
+        expires=None if days is None else now + 86_400.0 * days,
+    )  # fmt: skip
+    return token, row
 
 
 def _valid() -> ColumnElement[bool]:
@@ -338,8 +340,8 @@ def _valid() -> ColumnElement[bool]:
 
 def _admin_tokens() -> Any:
     """Ids of the tokens that can make tokens."""
-    whole = or_(Token.scopes.is_(None), Token.scopes.like("%admin%"))
-    return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), whole)
+    admin = Token.scopes.like("%admin%")
+    return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), admin)
 
 
 def hash_of(token: str) -> str:

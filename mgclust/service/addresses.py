@@ -1,6 +1,6 @@
 """The client address of a request: that of its connection, or the one in the header of a trusted proxy.
 
-In a forwarding header the last address that is not a trusted proxy counts: each proxy appends the address that it saw,
+In ``X-Forwarded-For`` the last address that is not a trusted proxy counts: each proxy appends the address that it saw,
 and a client can write anything before it.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mgclust.errors import InputError
@@ -19,14 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Proxies", "network"]
 
-FORWARDED_FOR = re.compile(r'(?:^|;)\s*for="?(\[[^]"]*\]|[^;,":\s]*)', re.IGNORECASE)
-
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Proxies:
-    """The proxies whose forwarding headers are trusted.
+    """The proxies whose ``X-Forwarded-For`` headers are trusted.
 
     Parameters
     ----------
@@ -57,11 +54,8 @@ class Proxies:
         peer = scope["client"][0] if scope.get("client") else "local"
         if not self._networks or not self.trusts(peer):
             return peer
-        by_list = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
-        by_pairs = [value for name, value in scope["headers"] if name == b"forwarded"]
-        clients = {self._last(_hops(values, pairs)) for values, pairs in ((by_list, False), (by_pairs, True)) if values}
-        # A proxy writes one of the headers, and may pass on the other as the client wrote it.
-        return (clients.pop() if len(clients) == 1 else None) or peer
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        return self._last([hop.strip() for value in values for hop in value.split(",")]) or peer
 
     def _last(self, hops: list[str]) -> str | None:
         for hop in reversed(hops):
@@ -71,13 +65,6 @@ class Proxies:
             if not self.trusts(str(known)):
                 return str(known)
         return None
-
-
-def _hops(values: Iterable[bytes], pairs: bool) -> list[str]:
-    parts = [part.strip() for value in values for part in value.decode("latin-1").split(",")]
-    if not pairs:
-        return parts
-    return [found[1] if (found := FORWARDED_FOR.search(part)) else "" for part in parts]
 
 
 def _parsed(text: str) -> Address | None:

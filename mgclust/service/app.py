@@ -42,7 +42,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     migrate(engine)
     check_data_folder(engine, settings.data, adopt)
     removal.sweep(engine, settings)
-    audit = Audit(settings.audit_path, settings.audit_bytes)
+    audit = Audit(settings.audit_path)
     queue, callers = Jobs(engine, settings), Callers(engine)
     backend = Backend(
         settings=settings, engine=engine, jobs=queue, readers=Readers(settings), callers=callers,

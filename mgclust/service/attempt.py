@@ -28,7 +28,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +88,6 @@ def _warm_up() -> None:
     """Import what every job needs, before there is one."""
     from mgclust.algorithms import METHODS  # noqa: F401
     from mgclust.file_run import open_sources  # noqa: F401
-    from mgclust.service.fetch import fetch  # noqa: F401
 
 
 def _start_threads(answers: Any) -> None:
@@ -171,7 +169,7 @@ def _writable(order: dict[str, Any]) -> dict[str, Beneath]:
     """
     folder, checkpoint = Path(order["folder"]), Path(order["checkpoint"])
     found = {"checkpoint": Beneath(str(checkpoint.parents[1]), f"{checkpoint.parent.name}/{checkpoint.name}")}
-    for name in (folder.name, f"{folder.name}/{TEMPORARY_FOLDER}", *(["sources"] if order["fetch"] else [])):
+    for name in (folder.name, f"{folder.name}/{TEMPORARY_FOLDER}"):
         (folder.parent / name).mkdir(exist_ok=True)
         found[name] = Beneath(str(folder.parent), name)
     tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
@@ -189,7 +187,6 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     from mgclust.algorithms import METHODS
     from mgclust.engine.checkpoint import CheckpointConfig
     from mgclust.file_run import fit, save
-    from mgclust.service.fetch import fetch
 
     request, last, stage = order["request"], 0.0, None
 
@@ -216,11 +213,6 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     if (answers := order.pop("answers", None)) is not None:
         _start_threads(answers)
     method = METHODS[request["method"]]
-    end = time.monotonic() + order["fetch_seconds"]
-    fetched = [
-        fetch(url, Path(path), order["prefixes"], order["upload_limit"], progress, seconds=end - time.monotonic())
-        for url, path in order["fetch"]
-    ]
     given = {name: file for name, file in files.items() if name in request["parameters"]}
     parameters = request["parameters"] | {
         name: method.constraints[name].parse(each, name) for name, each in given.items()
@@ -232,8 +224,6 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     with contextlib.ExitStack() as stack:
         where = _connect(stack, order["place"], progress)
         result = fit(method(**parameters, **where), dataset, progress, checkpoint)
-        if fetched:
-            result = replace(result, source={**result.source, "fetched": fetched})
         sources = [Path(file.name).name for name, file in files.items() if name.isdigit()]
         command = ["mgclust", "run", request["method"], *sources]
         save(result, dataset, folder / "result", False, request.get("report", True), command, progress)

@@ -72,7 +72,7 @@ class Attempts(Jobs):
             job.runner = self._runner
             job.started = job.started or job.heartbeat
             charge(session, job.owner, MIN_CHARGE_SECONDS)
-            waited = max(0.0, job.claimed - (job.queued or job.created))
+            waited = max(0.0, job.claimed - job.queued)
             observe(session, "wait", job.method, "RUNNING", waited)
             job.before = job.error  # for the log of the new attempt
             job.progress = job.error = job.fault = None
@@ -161,7 +161,6 @@ class Attempts(Jobs):
                 job.begun_before += 1
                 self._account(session, job, "PENDING")
                 queue(job)
-                job.error = job.fault = None  # an older version's claim may have kept those of an earlier attempt
         self._log_attempt(job)
 
     def requeue_all(self, runners: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 __all__ = ["Audit", "note"]
 
+MAX_FILE_BYTES = 16 << 20  # of a file, after which it is rotated
 KEPT_FILES = 4  # rotated files
 LOCK_SECONDS = 1.0  # that the file may be locked by another process
 MAX_QUEUED_LINES = 10_000  # that wait to be written
@@ -47,12 +48,10 @@ class Audit:
     ----------
     path : Path or None
         None: standard error.
-    size : int
-        Bytes after which a file is rotated; `KEPT_FILES` are kept.
     """
 
-    def __init__(self, path: Path | None, size: int) -> None:
-        self._path, self._size = path, size
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_QUEUED_LINES)
         self._file, self._torn = -1, False
         self._lost = 0
@@ -103,7 +102,7 @@ class Audit:
                 self._thread.start()
 
     def _write_lines(self) -> None:
-        reported, ended, most = 0, False, self._size >> 15
+        reported, ended, most = 0, False, MAX_FILE_BYTES >> 15
         while not ended:
             taken = [self._lines.get()]
             if self._lines.qsize() < most:
@@ -146,7 +145,7 @@ class Audit:
             if not self._has(path):
                 continue
             size = os.fstat(self._file).st_size
-            if not locked or not size or size + more <= self._size:
+            if not locked or not size or size + more <= MAX_FILE_BYTES:
                 return
             for number in range(KEPT_FILES, 0, -1):
                 earlier = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")

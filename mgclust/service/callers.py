@@ -24,8 +24,7 @@ from mgclust.service.models import OUTAGES
 __all__ = ["Callers"]
 
 VALID_SECONDS = 2.0  # for which a valid token is cached
-INVALID_SECONDS = 30.0  # likewise an invalid one, which never becomes valid
-MAX_REMEMBERED = 10_000  # of each kind
+MAX_REMEMBERED = 10_000
 USE_WRITE_SECONDS = 60.0  # between two records of used tokens
 
 
@@ -41,7 +40,6 @@ class Callers:
         self._engine = engine
         self._batched = Batched[str, Caller](functools.partial(find_callers, engine))
         self._known: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
-        self._unknown: OrderedDict[str, tuple[Unauthorized, float]] = OrderedDict()
         self._forgotten = 0  # count of `forget`: an earlier lookup is not cached after it
         self._used: set[str] = set()
         self._use_recorded = time.monotonic()
@@ -62,8 +60,6 @@ class Callers:
             caller = known[0]
             if caller.expires is None or time.time() < caller.expires:
                 return caller
-        if (refused := self._unknown.get(hash_)) is not None and now < refused[1]:
-            raise Unauthorized(str(refused[0]))
         caller = await self._find(hash_)
         self._used.add(caller.token)
         if self._writing is None and now > self._use_recorded + USE_WRITE_SECONDS:
@@ -89,12 +85,14 @@ class Callers:
         forgotten = self._forgotten
         try:
             caller = await self._batched(hash_)
-        except Unauthorized as error:
+        except Unauthorized:
             self._known.pop(hash_, None)
-            _remember(self._unknown, hash_, error, INVALID_SECONDS)
             raise
         if forgotten == self._forgotten:
-            _remember(self._known, hash_, caller, VALID_SECONDS)
+            self._known[hash_] = (caller, time.monotonic() + VALID_SECONDS)
+            self._known.move_to_end(hash_)
+            if len(self._known) > MAX_REMEMBERED:
+                self._known.popitem(last=False)
         return caller
 
     async def _record_use(self) -> None:
@@ -105,10 +103,3 @@ class Callers:
                 await to_thread.run_sync(record_use, self._engine, used, limiter=CapacityLimiter(1))
         finally:
             self._writing = None
-
-
-def _remember(those: OrderedDict, hash_: str, answer: Caller | Unauthorized, seconds: float) -> None:
-    those[hash_] = (answer, time.monotonic() + seconds)
-    those.move_to_end(hash_)
-    if len(those) > MAX_REMEMBERED:
-        those.popitem(last=False)

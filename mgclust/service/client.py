@@ -67,7 +67,7 @@ class Service(Connection):
         method : str
             The name on the command line.
         sources : path or sequence of paths
-            Local files, which are uploaded; or ``https://`` URLs that the service may fetch.
+            Local files, which are uploaded.
         mask : path, optional
             Of a volume.
         options : dict, optional
@@ -93,8 +93,6 @@ class Service(Connection):
         paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
-            if os.fspath(path).startswith(("http://", "https://")) and not remote:
-                return {"url": os.fspath(path)}
             read = {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
             return read | {"name": "".join(c if c.isprintable() else "_" for c in Path(path).name)[:255]}
 

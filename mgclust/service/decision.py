@@ -20,7 +20,6 @@ from mgclust.errors import InputError, printable
 from mgclust.service.access import Caller
 from mgclust.service.child_messages import check_findings
 from mgclust.service.folders import remove, set_aside, size_of
-from mgclust.service.inputs import named_sources
 from mgclust.service.jobs import Jobs, job_id
 from mgclust.service.models import Job
 from mgclust.service.reader_pool import LimitExceeded, Readers
@@ -175,8 +174,6 @@ def save_as_job(
     before = {*method.center_parameters, *method.discarded_by_centers}
     parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}
     request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
-    if any("url" in source for source in named_sources(request).values()):
-        request.setdefault("fetched_by", parent.id)
     folder = _scratch(settings, id_)
 
     def place() -> None:

@@ -1,6 +1,5 @@
 """Dependencies of endpoints: the parts of the service, the caller and the scopes of its token, and pages of lists."""
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -95,13 +94,15 @@ def found(job: Any) -> Any:
 Before = Annotated[
     str | None,
     Query(
-        max_length=64,
-        description="The last one of the page before: its id, or created,id, which also holds once it was deleted.",
+        pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?,[0-9a-f]{32}$",
+        description="created,id of the last one of the page before.",
     ),
 ]
 
 
 def parse_cursor(before: str | None) -> tuple[float, str] | None:
-    """Creation time and id, if the cursor has both."""
-    cursor = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?),([0-9a-f]{32})", before or "")
-    return (float(cursor[1]), cursor[2]) if cursor else None
+    """Creation time and id of a cursor."""
+    if before is None:
+        return None
+    created, _, id_ = before.partition(",")
+    return float(created), id_

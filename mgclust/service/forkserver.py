@@ -40,7 +40,7 @@ ANSWER_TIMEOUT_SECONDS = 5.0  # for a fork
 # Needed by most attempts; what only some need, these import themselves.
 PRELOADED = (
     "mgclust.algorithms", "mgclust.file_run", "mgclust.kernels.pairs.cpu", "mgclust.plots", "mgclust.report",
-    "mgclust.service.fetch", "pyarrow.csv", "pyarrow.parquet",
+    "pyarrow.csv", "pyarrow.parquet",
 )  # fmt: skip
 # Without the background thread of Arrow's allocator.
 ONE_THREAD_ENVIRONMENT = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}

@@ -30,6 +30,7 @@ __all__ = ["Gate"]
 UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
 # Reads of results and logs, which the audit log records; other methods than GET are always recorded.
 DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
+MAX_OPEN = {"requests": 128, "streams": 64}  # at once, of one user
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
 
 
@@ -53,7 +54,6 @@ class Gate:
         self._app, self._callers, self._log = app, callers, log
         self._rates = Rates(settings.rate_per_token, settings.rate_per_address)
         self._proxies = Proxies(settings.trusted_proxies)
-        self._most = {"requests": settings.requests_per_user, "streams": settings.streams_per_user}
         self._open: Counter[tuple[str, str]] = Counter()  # by user and kind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,9 +144,9 @@ class Gate:
 
         connection = scope["state"].get("connection")
         key = (caller.name, kind)
-        if self._open[key] >= self._most[kind]:
+        if self._open[key] >= MAX_OPEN[kind]:
             refusal = RateLimited(
-                f"{caller.name} has {kind}_per_user={self._most[kind]} {kind} open; end one, or ask again later.",
+                f"{caller.name} has {MAX_OPEN[kind]} {kind} open, the most of a user; end one, or ask again later.",
                 RETRY_AFTER_SECONDS,
             )
             await answer(refusal, _closing(scope))(scope, receive, send_checked)

@@ -1,7 +1,7 @@
 """The inputs of a job, in the process that reads them.
 
 An order names the files as ``{name: Beneath.order()}`` with the names of `named_sources`. They are opened once, beneath
-their roots. An error message about a file that is named by a path or a URL may reach users without the right to read
+their roots. An error message about a file that is named by a path may reach users without the right to read
 the file, so it quotes nothing of the content.
 """
 

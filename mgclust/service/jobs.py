@@ -34,8 +34,10 @@ from mgclust.service.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED, STATES
 
-__all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue", "summary_of"]
+__all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue"]
 
+MAX_JOBS_WAITING = 100_000  # of all users
+MAX_JOBS_KEPT = 100_000  # of one user, also those that have ended
 MAX_PAGE_BYTES = 1 << 20  # of a list
 MAX_FIELD_BYTES = 4096  # of scores, warnings, progress or an error in a list
 
@@ -69,8 +71,8 @@ class _Quota:
         """The reason to reject a job of this size, which is new or to be queued again."""
         if refusal := quota_error(self.owner, self.limits.disk_per_user, self.kept, size):
             return refusal
-        if new and self.jobs >= (most := self.limits.jobs_kept_per_user):
-            return QuotaExceeded(f"{self.owner} has jobs_kept_per_user={most} jobs; delete some that have ended.")
+        if new and self.jobs >= MAX_JOBS_KEPT:
+            return QuotaExceeded(f"{self.owner} has {MAX_JOBS_KEPT} jobs, the most of a user; delete some.")
         if waits and self.active >= (most := self.limits.jobs_per_user):
             return TooManyJobs(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
         return None
@@ -144,7 +146,7 @@ class Jobs:
                 now = time.time()
                 values = {
                     "id": order.id, "owner": name, "method": order.method, "request": order.request,
-                    "summary": summary_of(order.request), "priority": order.priority, "created": now, "queued": now,
+                    "priority": order.priority, "created": now,
                     "state": "PENDING", "attempt": 0, "begun_before": 0, "cancel": False, "size": size,
                 }  # fmt: skip
                 new.append(values)
@@ -163,21 +165,20 @@ class Jobs:
             owner,
             limits,
             _count(session, active, limits.jobs_per_user),
-            _count(session, all_, limits.jobs_kept_per_user),
+            _count(session, all_, MAX_JOBS_KEPT),
             bytes_kept(session, owner) if limits.disk_per_user else 0,
         )
 
     def _count_waiting(self, session: Session) -> None:
         """Count the waiting jobs of all users: once a second, and when there seem to be too many."""
-        most = self._settings.jobs_waiting
-        if self._waiting >= most or time.monotonic() - self._counted > 1.0:
-            self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), most)
+        if self._waiting >= MAX_JOBS_WAITING or time.monotonic() - self._counted > 1.0:
+            self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), MAX_JOBS_WAITING)
             self._counted = time.monotonic()
 
     def _too_many_wait(self) -> TooManyJobs | None:
-        if self._waiting < self._settings.jobs_waiting:
+        if self._waiting < MAX_JOBS_WAITING:
             return None
-        return TooManyJobs(f"jobs_waiting={self._settings.jobs_waiting} jobs of all users wait; submit again later.")
+        return TooManyJobs(f"{MAX_JOBS_WAITING} jobs of all users wait; submit again later.")
 
     def add_finished(
         self,
@@ -210,8 +211,8 @@ class Jobs:
         """
         now, size = time.time(), row_size(request, scores, list(warnings)) + files
         job = Job(
-            id=id_, owner=parent.owner, method=parent.method, request=request, summary=summary_of(request),
-            priority=parent.priority, created=now, queued=now, claimed=now, started=now, finished=now,
+            id=id_, owner=parent.owner, method=parent.method, request=request,
+            priority=parent.priority, created=now, claimed=now, started=now, finished=now,
             state="SUCCEEDED", attempt=1, begun_before=0, cancel=False, scores=scores, size=size,
             warnings=list(warnings),
         )  # fmt: skip
@@ -386,13 +387,6 @@ def job_id(caller: Caller, key: str | None) -> str:
     if key is None:
         return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
-
-
-def summary_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Summarize a request: the names of its first sources, their number, and the parent job."""
-    sources = record.get("sources") or []
-    named = [s.get("name") or s.get("path") or s.get("url") or f"upload {s.get('upload')}" for s in sources[:3]]
-    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
 
 
 def _count(session: Session, wanted: Select[Any], most: int) -> int:

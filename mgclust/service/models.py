@@ -74,7 +74,7 @@ class Token(Base):
     created: Mapped[float]
     revoked: Mapped[float | None]
     expires: Mapped[float | None]  # None: never
-    scopes: Mapped[str | None] = mapped_column(String(64))  # separated by spaces; None: all of the user's role
+    scopes: Mapped[str] = mapped_column(String(64))  # separated by spaces
     used: Mapped[float | None]  # last use, to the hour
 
     __table_args__ = (Index("tokens_of_user", "user", "created"),)
@@ -128,6 +128,19 @@ class Removal(Base):
     path: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
+def _given(row: Any, column: str) -> Any:
+    """A value of the row whose defaults are computed."""
+    return row.get_current_parameters()[column]
+
+
+def _summary(job: Any) -> dict[str, Any]:
+    """Summarize a request: the names of its first sources, their number, and the parent job."""
+    record = _given(job, "request")
+    sources = record.get("sources") or []
+    named = [source.get("name") or source.get("path") or f"upload {source.get('upload')}" for source in sources[:3]]
+    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
+
+
 class Job(Base):
     """A job: its request, its state, and its outcome."""
 
@@ -138,13 +151,13 @@ class Job(Base):
     owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
     method: Mapped[str] = mapped_column(String(64))
     request: Mapped[dict[str, Any]] = mapped_column(JSON)
-    summary: Mapped[dict[str, Any] | None] = mapped_column(JSON)  # of the request, for lists
+    summary: Mapped[dict[str, Any]] = mapped_column(JSON, default=_summary)  # of the request, for lists
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default="PENDING")
     created: Mapped[float]
     started: Mapped[float | None]
     finished: Mapped[float | None]
-    queued: Mapped[float | None]  # start of its last wait
+    queued: Mapped[float] = mapped_column(default=lambda job: _given(job, "created"))  # start of its last wait
     claimed: Mapped[float | None]  # start of its current or last attempt
     attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
     begun_before: Mapped[int] = mapped_column(
@@ -174,11 +187,8 @@ class Job(Base):
 OUTAGES = (DBAPIError, NoConnection, DatabaseLost)
 
 
-_IDENTITIES: weakref.WeakKeyDictionary[Engine, Identity] = weakref.WeakKeyDictionary()
-
-
 def open_database(url: str) -> Engine:
-    """Connect to the database, which may have the tables of an older version until `migrate`."""
+    """Connect to the database, which has tables after `migrate`."""
     try:
         # Detect a server that has disappeared without closing its connections.
         timeouts = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 15, "keepalives_interval": 5}
@@ -188,13 +198,11 @@ def open_database(url: str) -> Engine:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
     if engine.dialect.name == "sqlite" and (engine.url.database or "").startswith("file:"):
         raise InputError(f"database={url!r} should name the file itself: sqlite:////folder/service.db.")
-    identity = _IDENTITIES[engine] = Identity(engine.url.database)
+    identity = Identity(engine.url.database if engine.dialect.name == "sqlite" else None)
     if engine.dialect.name == "sqlite":
-        event.listen(engine, "do_connect", lambda *_: identity.check())
+        event.listen(engine, "do_connect", lambda *_: identity.check_place())
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "connect", lambda connection, record: identity.note(connection))
         event.listen(engine, "begin", functools.partial(_begin_sqlite, identity))
-        event.listen(engine, "commit", lambda _: identity.check())  # it may have waited for long
         event.listen(engine, "handle_error", lambda context: identity.damaged(context.original_exception))
     else:
         event.listen(engine, "connect", lambda connection, record: identity.compare(connection))
@@ -318,7 +326,6 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
                 f"data={str(data)!r} is not the data folder of this database; name that one (its folder-id says "
                 f"{known}), or another database."
             )
-    _IDENTITIES[engine].folder = here
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:

@@ -58,6 +58,8 @@ class LimitExceeded(InputError):
     """A request exceeds the limits of memory or time for reading."""
 
 
+READERS = 2  # processes
+
 ERRORS: dict[str, Callable[[str], Exception]] = {
     "input": InputError, "limit": LimitExceeded, "space": partial(OSError, errno.ENOSPC), "mgclust": RuntimeError,
 }  # fmt: skip
@@ -74,7 +76,7 @@ class Readers:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._free: list[_Reader | None] = [None] * settings.readers
+        self._free: list[_Reader | None] = [None] * READERS
         self._waiting = 0
         self._closing = threading.Event()
 

@@ -173,7 +173,7 @@ def _delete_expired(engine: Engine, settings: Settings) -> None:
                 session.delete(job)
                 session.merge(Removal(path=f"jobs/{job.id}"))
         if gone:
-            audit = Audit(settings.audit_path, settings.audit_bytes)
+            audit = Audit(settings.audit_path)
             for job in gone:
                 log("job.expired", job)
                 audit.write(action="expire", id=job.id, name=job.owner)
@@ -184,7 +184,7 @@ def _delete_expired(engine: Engine, settings: Settings) -> None:
 
 
 def _fill_in_sizes(engine: Engine, settings: Settings) -> None:
-    """Fill in sizes of jobs that ended before sizes were recorded."""
+    """Measure jobs that were cancelled while they waited, and may have files of earlier attempts."""
     wanted = select(Job.id).where(Job.finished.is_not(None), Job.size.is_(None))
     with reading(engine) as session:
         ids = session.scalars(wanted).all()

@@ -37,11 +37,10 @@ class _Strict(BaseModel):
 
 
 class Source(_Strict):
-    """A file to read: an upload, a path below a folder that the service may read, or a URL that it may fetch."""
+    """A file to read: an upload, or a path below a folder that the service may read."""
 
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
-    url: Annotated[str, Field(max_length=2048)] | None = None
     # It is printed on terminals, which interpret control characters.
     name: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] | None = Field(
         None, description="Its name for display, without control characters."
@@ -49,8 +48,8 @@ class Source(_Strict):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        if [self.upload, self.path, self.url].count(None) != 2:
-            raise ValueError("a source should be either {'upload': id}, {'path': path} or {'url': url}")
+        if (self.upload is None) == (self.path is None):
+            raise ValueError("a source should be either {'upload': id} or {'path': path}")
         return self
 
 
@@ -124,8 +123,7 @@ class Submission(_Strict):
             if of_file and (isinstance(value, dict) or (isinstance(value, str) and value not in kinds)):
                 if name not in self.files():
                     raise InputError(
-                        f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}}, {{'path': path}} or "
-                        "{'url': url}."
+                        f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
                     )
             elif not isinstance(value, (str, int, float, bool, type(None))):
                 raise InputError(f"{name} should be a number, a text or a truth value; a job takes no arrays.")

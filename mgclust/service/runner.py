@@ -32,7 +32,6 @@ from mgclust.service.confine import describe
 from mgclust.service.devices import Devices
 from mgclust.service.folders import remove, set_aside
 from mgclust.service.forkserver import ForkServer
-from mgclust.service.inputs import named_sources
 from mgclust.service.liveness import kill_tree
 from mgclust.service.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
 from mgclust.service.results import read_findings
@@ -199,17 +198,12 @@ class Runner:
             "devices": devices if len(devices) < len(self._devices.names) else None,
             "checkpoint": str(self._settings.checkpoint_folder(job.id) / str(job.attempt)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
-            "prefixes": self._settings.prefixes,
-            "upload_limit": self._settings.upload_limit,
-            "fetch_seconds": self._settings.fetch_seconds,
             "max_rows": self._settings.max_rows,
         }
         try:
             self._settings.check_resources(job.request.get("resources") or {})
             files = files_of(self._engine, self._settings, job)
             order["files"] = {name: file.order() for name, file in files.items()}
-            named = named_sources(job.request)
-            order["fetch"] = [[source["url"], files[name].path] for name, source in named.items() if "url" in source]
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return

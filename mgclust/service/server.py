@@ -23,6 +23,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from mgclust.service import gate
 from mgclust.service.addresses import Proxies, network
 from mgclust.service.settings import Settings
 
@@ -34,6 +35,14 @@ MAX_HEADERS = 128
 MAX_PIPELINED = 8  # waiting requests of a connection
 LINGER_SECONDS = 1.0  # for the client of a refused request, which may still be sending, to read the refusal
 DEADLINE_CHECK_SECONDS = 0.25
+MAX_CONNECTIONS = 2000  # beyond this, idle and incomplete ones without a token are closed
+MAX_CONNECTIONS_OF_ADDRESS = 256  # without a valid token, except of trusted proxies
+MAX_HEADER_BYTES = 32 << 10  # of the first line and all headers
+HEADER_SECONDS = 10.0  # for their arrival
+BODY_SECONDS = 30.0  # for a body; of an upload, the longest silence
+UPLOAD_BYTES_PER_SECOND = 1024.0  # of an upload on average, after `BODY_SECONDS`
+IDLE_SECONDS = 30.0  # before a connection without a request is closed
+WRITE_SECONDS = 60.0  # for a client to receive the next part of its answer
 OTHER_DESCRIPTORS = 512  # for everything but connections
 TICKS = 10  # of 0.1 s, between two attempts to listen at the path of another process
 
@@ -109,10 +118,9 @@ class Connections:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.most = settings.connections
+        self.most = MAX_CONNECTIONS
         self._proxies = Proxies(settings.trusted_proxies)
-        self._per_user = settings.requests_per_user + settings.streams_per_user
+        self._per_user = sum(gate.MAX_OPEN.values())
         self._unknown: Place = {}
         self._of_address: dict[str, Place] = {}  # those without a token, except of proxies
         self._of_user: dict[str, Place] = {}
@@ -146,7 +154,7 @@ class Connections:
         connection.address = network(connection.client[0] if connection.client else "")
         if not self._proxies.trusts(connection.address):
             those = self._of_address.setdefault(connection.address, {})
-            if len(those) >= self.settings.connections_per_address and not _drop_oldest(those):
+            if len(those) >= MAX_CONNECTIONS_OF_ADDRESS and not _drop_oldest(those):
                 return False
             those[connection] = None
         self._unknown[connection] = None
@@ -214,7 +222,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **given: Any) -> None:
         super().__init__(**given)
-        self._all, self._settings = connections, connections.settings
+        self._all = connections
         self.address, self.user = "", None  # type: str, str | None
         self._unprocessed = 0  # bytes since the start of the request, or since the last part of its body
         self._headers_size = self._headers_count = 0
@@ -229,7 +237,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register the connection, or close it."""
         super().connection_made(transport)
-        self._deadline = self.loop.time() + self._settings.header_seconds
+        self._deadline = self.loop.time() + HEADER_SECONDS
         if not self._all.add(self):
             self.drop()
 
@@ -249,12 +257,12 @@ class Connection(HttpToolsProtocol):
             return
         self._unprocessed += size
         self.data_received(self._all.buffer[:size])  # type: ignore[arg-type]  # the parser accepts any buffer
-        if self._unprocessed > self._settings.header_bytes + CHUNK_BYTES:
+        if self._unprocessed > MAX_HEADER_BYTES + CHUNK_BYTES:
             self._refuse(*self._too_large())
 
     def pause_writing(self) -> None:
         """Start the deadline for the client to read."""
-        self._write_deadline = self.loop.time() + self._settings.write_seconds
+        self._write_deadline = self.loop.time() + WRITE_SECONDS
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -312,7 +320,7 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._complete, self._unprocessed = True, False, 0
         self._headers_size = self._headers_count = 0
         self._upload_began = math.nan
-        self._deadline = self.loop.time() + self._settings.header_seconds
+        self._deadline = self.loop.time() + HEADER_SECONDS
 
     def on_url(self, url: bytes) -> None:
         """Count the first line."""
@@ -327,7 +335,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Wait for the body, if there is one."""
         self._in_head, self._unprocessed = False, 0
-        self._deadline = self.loop.time() + self._settings.body_seconds
+        self._deadline = self.loop.time() + BODY_SECONDS
         super().on_headers_complete()
         if len(self.pipeline) > MAX_PIPELINED:
             self._refusal = (400, f"more than {MAX_PIPELINED} requests wait for their answers on one connection.")
@@ -364,26 +372,25 @@ class Connection(HttpToolsProtocol):
     def _count(self, size: int, headers: int) -> None:
         self._headers_size += size
         self._headers_count += headers
-        if self._headers_size > self._settings.header_bytes or self._headers_count > MAX_HEADERS:
+        if self._headers_size > MAX_HEADER_BYTES or self._headers_count > MAX_HEADERS:
             self._refusal = self._too_large()
             raise _Refused
 
     def _too_large(self) -> tuple[int, str]:
-        most = self._settings.header_bytes
-        return 431, f"a request should have at most header_bytes={most} bytes of headers, and {MAX_HEADERS} of them."
+        return 431, f"a request should have at most {MAX_HEADER_BYTES} bytes of headers, and {MAX_HEADERS} of them."
 
     def _extend_deadline(self) -> None:
         """Extend the deadline of an upload, which has limits of silence and of its average rate."""
-        rate = self._upload_began + self._settings.body_seconds + self._received / self._settings.upload_rate
-        self._deadline = min(self.loop.time() + self._settings.body_seconds, rate)
+        rate = self._upload_began + BODY_SECONDS + self._received / UPLOAD_BYTES_PER_SECOND
+        self._deadline = min(self.loop.time() + BODY_SECONDS, rate)
 
     def _set_deadline(self) -> None:
         now = self.loop.time()
         answered = self.cycle is None or self.cycle.response_complete
         if answered:
-            self._deadline = now + (self._settings.idle_seconds if self._complete else LINGER_SECONDS)
+            self._deadline = now + (IDLE_SECONDS if self._complete else LINGER_SECONDS)
         else:
-            self._deadline = math.inf if self._complete else now + self._settings.body_seconds
+            self._deadline = math.inf if self._complete else now + BODY_SECONDS
 
     def _is_idle(self) -> bool:
         return self._complete and not self._in_head

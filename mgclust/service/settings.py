@@ -39,7 +39,6 @@ class _Bound(NamedTuple):
 
 
 AT_LEAST_ONE = _Bound(">= 1", lambda value: value >= 1)
-KIBIBYTE = _Bound(">= 1024", lambda value: value >= 1024)
 POSITIVE = _Bound("> 0", lambda value: 0 < value < float("inf"))
 OR_NO_LIMIT = _Bound(">= 0; 0 is no limit", lambda value: 0 <= value < float("inf"))
 
@@ -81,23 +80,12 @@ class Settings:
         Number of jobs that run at once. A job has one of the machine's GPUs unless it asks for several.
     roots : str
         Folders with files that jobs may read, separated by `os.pathsep`; none by default.
-    urls : str
-        Prefixes of the URLs that jobs may name as data, a JSON list: ``["https://data.example/public/"]``; none by
-        default.
     upload_limit : int
-        Bytes of one upload, or of one fetched file.
-    fetch_seconds : float
-        Time limit for fetching all files that a job names by URL.
+        Bytes of one upload.
     max_rows : int
         Rows of a job, or nodes or edges of its graph; 0: no limit.
     jobs_per_user : int
         Waiting and running jobs of one user.
-    jobs_waiting : int
-        Waiting jobs of all users.
-    jobs_kept_per_user : int
-        All jobs of one user, including those that have ended.
-    uploads_per_user : int
-        Uploads of one user.
     disk_per_user : int
         Bytes of one user's uploads and jobs, beyond which uploads and new jobs are rejected; 0: no limit. A job counts
         with its bytes in the database and with its result, which may exceed the limit: its size is not known before.
@@ -110,33 +98,11 @@ class Settings:
         Requests a second of one token, on average; bursts of 20 seconds' worth are accepted.
     rate_per_address : float
         Likewise of one address without a valid token.
-    requests_per_user : int
-        Simultaneous requests of one user.
-    streams_per_user : int
-        Simultaneous event streams of one user.
     trusted_proxies : str
-        Addresses and networks, separated by commas, whose ``X-Forwarded-For`` or ``Forwarded`` headers are trusted;
-        none by default.
-    connections : int
-        Simultaneous connections to the web process. Beyond that, idle and incomplete ones without a token are closed.
-    connections_per_address : int
-        Likewise of one address without a valid token, except trusted proxies.
-    header_bytes : int
-        Bytes of a request's first line and headers.
-    header_seconds : float
-        Time limit for their arrival.
-    body_seconds : float
-        Time limit for the body of a request; of an upload, the longest silence.
-    upload_rate : float
-        Minimum average rate of an upload in bytes a second, after `body_seconds`.
-    idle_seconds : float
-        Time after which a connection without a request is closed.
-    write_seconds : float
-        Time limit for a client to receive the next part of its answer.
+        Addresses and networks, separated by commas, whose ``X-Forwarded-For`` headers are trusted; none by
+        default.
     audit : str
         File of the audit log, or "-" for standard error; by default ``audit.log`` in `data`.
-    audit_bytes : int
-        Size after which a file of the audit log is rotated; the last four are kept.
     max_workers : int
         CPU processes on this machine that one job may ask for; by default the number of cores. A cluster has its own
         number.
@@ -158,12 +124,10 @@ class Settings:
     hidden : str
         Files and folders, separated by `os.pathsep`, to hide from processes that read users' data, in addition to the
         data folder, the roots, and the files of ``MGCLUST_..._FILE``.
-    readers : int
-        Number of processes that read results and data for pictures and other centres.
     reader_memory : int
-        Memory limit of one of them in bytes.
+        Memory limit in bytes of a process that reads results and data for pictures and other centres.
     reader_seconds : float
-        Time limit of one request to them.
+        Time limit of one request to it.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)
@@ -176,32 +140,16 @@ class Settings:
     cpu: bool = False
     slots: int = _bounded(AT_LEAST_ONE, 1)
     roots: str = ""
-    urls: str = ""
     upload_limit: int = _bounded(AT_LEAST_ONE, 64 * 2**30)
-    fetch_seconds: float = _bounded(POSITIVE, 3600.0)
     max_rows: int = _bounded(OR_NO_LIMIT, 0)
     jobs_per_user: int = _bounded(AT_LEAST_ONE, 1_000)
-    jobs_waiting: int = _bounded(AT_LEAST_ONE, 100_000)
-    jobs_kept_per_user: int = _bounded(AT_LEAST_ONE, 100_000)
-    uploads_per_user: int = _bounded(AT_LEAST_ONE, 10_000)
     disk_per_user: int = _bounded(OR_NO_LIMIT, 0)
     keep_days: float = _bounded(OR_NO_LIMIT, 0.0)
     log: str = ""
     rate_per_token: float = _bounded(POSITIVE, 200.0)
     rate_per_address: float = _bounded(POSITIVE, 10.0)
-    requests_per_user: int = _bounded(AT_LEAST_ONE, 128)
-    streams_per_user: int = _bounded(AT_LEAST_ONE, 64)
     trusted_proxies: str = ""
-    connections: int = _bounded(AT_LEAST_ONE, 2000)
-    connections_per_address: int = _bounded(AT_LEAST_ONE, 256)
-    header_bytes: int = _bounded(KIBIBYTE, 32 << 10)
-    header_seconds: float = _bounded(POSITIVE, 10.0)
-    body_seconds: float = _bounded(POSITIVE, 30.0)
-    upload_rate: float = _bounded(POSITIVE, 1024.0)
-    idle_seconds: float = _bounded(POSITIVE, 30.0)
-    write_seconds: float = _bounded(POSITIVE, 60.0)
     audit: str = ""
-    audit_bytes: int = _bounded(KIBIBYTE, 16 << 20)
     max_workers: int = _bounded(AT_LEAST_ONE, default_factory=cores)
     max_seconds: float = _bounded(OR_NO_LIMIT, 0.0)
     max_memory: int = _bounded(OR_NO_LIMIT, 0)
@@ -210,7 +158,6 @@ class Settings:
     hung_after: float = _bounded(POSITIVE, 30.0)
     checkpoint_seconds: float = _bounded(POSITIVE, 60.0)
     hidden: str = ""
-    readers: int = _bounded(AT_LEAST_ONE, 2)
     reader_memory: int = _bounded(AT_LEAST_ONE, 2**30)
     reader_seconds: float = _bounded(POSITIVE, 60.0)
 
@@ -263,7 +210,6 @@ class Settings:
         for field in dataclasses.fields(self):
             if (bound := field.metadata.get("bound")) and not bound.holds(value := getattr(self, field.name)):
                 raise InputError(f"{field.name}={value} should be {bound.words}.")
-        _ = self.prefixes
         Proxies(self.trusted_proxies)
         if self.checkpoints and not os.path.isabs(self.checkpoints):
             raise InputError(f"checkpoints={self.checkpoints!r} should be a folder's whole path.")
@@ -300,21 +246,6 @@ class Settings:
         for log in [os.path.abspath(each) for each in (self.log, self.audit_path) if each]:
             kept += [log, *glob.glob(f"{glob.escape(log)}.*")]  # with rotated ones
         return [str(self.data), *kept, *map(str, self.folders), *files, *mine]
-
-    @property
-    def prefixes(self) -> list[str]:
-        """`urls`, as a list."""
-        try:
-            found = parse_json(self.urls or "[]")
-            good = isinstance(found, list) and all(re.fullmatch(r"https?://[^/@?#\s\\]+(/[^?#\s]*)?", p) for p in found)
-        except (ValueError, TypeError):
-            good = False
-        if not good:
-            raise InputError(
-                f"{PREFIX}URLS={self.urls!r} should be a JSON list of prefixes, such as "
-                '["https://data.example/public/"].'
-            )
-        return list(found)
 
     @property
     def socket(self) -> Path:

@@ -1,21 +1,20 @@
-"""Sources of jobs: uploads, files below the roots of the service, and URLs.
+"""Sources of jobs: uploads, and files below the roots of the service.
 
 A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are `Beneath`, not
-paths: if the file is replaced before it is opened, still nothing outside of the root is opened. `fetch` restricts URLs.
+paths: if the file is replaced before it is opened, still nothing outside of the root is opened.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
-import itertools
 import os
+import re
 import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +25,6 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.service.access import ID_PATTERN, Caller
-from mgclust.service.fetch import NAME_PATTERN, check_url, file_name
 from mgclust.service.inputs import named_sources
 from mgclust.service.models import Job, Removal, Upload, reading, writing
 from mgclust.service.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
@@ -37,7 +35,9 @@ __all__ = [
     "TooLarge", "check_sources", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive",
 ]  # fmt: skip
 
-MAX_ENTRIES_CHECKED, CHECK_SECONDS = 10_000, 10.0  # of all folders of a job, when it is submitted
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # of an upload
+MAX_UPLOADS_KEPT = 10_000  # of one user
+CHECK_SECONDS = 10.0  # for all paths of a job, when it is submitted
 
 _receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
 
@@ -122,10 +122,9 @@ def _kept(session: Session, settings: Settings, owner: str) -> int:
     QuotaExceeded
         The user has the maximum number of uploads.
     """
-    most = settings.uploads_per_user
-    wanted = select(Upload.id).where(Upload.owner == owner).limit(most).subquery()
-    if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= most:
-        raise QuotaExceeded(f"{owner} keeps uploads_per_user={most} uploads; delete some.")
+    wanted = select(Upload.id).where(Upload.owner == owner).limit(MAX_UPLOADS_KEPT).subquery()
+    if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= MAX_UPLOADS_KEPT:
+        raise QuotaExceeded(f"{owner} keeps {MAX_UPLOADS_KEPT} uploads, the most of a user; delete some.")
     return bytes_kept(session, owner) if settings.disk_per_user else 0
 
 
@@ -144,8 +143,8 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
 
 
 def latest_uploads(
-    engine: Engine, caller: Caller, limit: int, before: str | tuple[float, str] | None
-) -> list[dict[str, Any]] | None:
+    engine: Engine, caller: Caller, limit: int, before: tuple[float, str] | None
+) -> list[dict[str, Any]]:
     """List the caller's uploads, newest first; of all users for an administrator.
 
     Parameters
@@ -153,23 +152,13 @@ def latest_uploads(
     engine : Engine
     caller : Caller
     limit : int
-    before : str or tuple, optional
-        Id of an upload, or its time and id: only older ones.
-
-    Returns
-    -------
-    list or None
-        None if there is no upload with the id `before`.
+    before : tuple, optional
+        Time of creation and id of an upload: only older ones.
     """
     wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
     if not caller.is_admin:
         wanted = wanted.where(Upload.owner == caller.name)
     with reading(engine) as session:
-        if isinstance(before, str):
-            last = _visible(session, caller, before)
-            if last is None:
-                return None
-            before = last.created, last.id
         if before is not None:
             wanted = wanted.where(tuple_(Upload.created, Upload.id) < before)
         return [_described(upload) for upload in session.scalars(wanted)]
@@ -232,40 +221,22 @@ def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Calle
 
 
 def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:
-    """Check the paths and URLs of a request, and that folders hold no link to outside among their first entries.
-
-    `Beneath` opens no such link in any case; here it is found before the job waits.
+    """Check the paths of a request.
 
     Raises
     ------
     InputError
         The caller may not read one, or the files take too long to find.
     """
-    left, end = MAX_ENTRIES_CHECKED, time.monotonic() + CHECK_SECONDS
+    end = time.monotonic() + CHECK_SECONDS
     for source in sources:
         if time.monotonic() > end:
             raise InputError(f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer in one.")
-        if "url" in source:
-            check_url(source["url"], settings.prefixes)
-            file_name(source["url"])
-            continue
-        path = _beneath_root(source["path"], settings.folders).path
-        for entry in itertools.islice(_entries(path), left):
-            left -= 1
-            if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(path):
-                name = source["path"]
-                raise InputError(f"path={name!r} holds a link that leads out of it: {entry.name}; copy the data.")
+        _beneath_root(source["path"], settings.folders)
 
 
-def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str], folder: Path) -> Beneath:
-    """Find the file of a source, if the caller may read it; it is not opened yet.
-
-    Parameters
-    ----------
-    source : dict
-        ``{"upload": id}``, ``{"path": path}`` or ``{"url": url}``.
-    folder : Path
-        Folder of a file that has to be fetched.
+def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> Beneath:
+    """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``; it is not opened yet.
 
     Raises
     ------
@@ -277,11 +248,6 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
         if isinstance(file, Exception):
             raise file
         return file
-    if "url" in source:
-        check_url(source["url"], settings.prefixes)
-        # From the job's folder on without links: an attempt may have written one in place of `folder`.
-        below = f"{folder.parent.name}/{folder.name}/{file_name(source['url'])}"
-        return Beneath(str(folder.parents[1]), below, quotable=False)
     return _beneath_root(source["path"], settings.folders)
 
 
@@ -293,16 +259,10 @@ def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]
     Raises
     ------
     InputError
-        As for `_resolve`; or the job that fetched them was deleted.
+        As for `_resolve`.
     """
-    owner, fetched_by = Caller(job.owner, "user"), job.request.get("fetched_by", job.id)
-    fetched = settings.job_folder(fetched_by) / "sources"
-    if fetched_by != job.id and not fetched.exists():
-        raise InputError(f"the data were deleted with job {fetched_by}, which had fetched them; fetch them again.")
-    return {
-        name: _resolve(engine, settings, owner, source, fetched / name)
-        for name, source in named_sources(job.request).items()
-    }
+    owner = Caller(job.owner, "user")
+    return {name: _resolve(engine, settings, owner, source) for name, source in named_sources(job.request).items()}
 
 
 def _beneath_root(name: str, folders: list[Path]) -> Beneath:
@@ -325,13 +285,3 @@ def _beneath_root(name: str, folders: list[Path]) -> Beneath:
         raise refusal from None
     relative = os.path.relpath(path, root)
     return Beneath(str(root), "" if relative == "." else relative, quotable=False)
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    pending = [folder]
-    while pending:
-        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                yield entry
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)

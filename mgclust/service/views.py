@@ -97,7 +97,7 @@ def receipt(caller: Caller, job: Job, status: int = 200) -> Response:
 
 def job_summary(row: Any) -> JobSummary:
     """A job in lists and events."""
-    summary = {"sources": [], "n_sources": 0, "parent": None} | (row.summary or {})
+    summary = row.summary
     return JobSummary(
         **summary, **{name: getattr(row, name) for name in JobSummary.model_fields if name not in summary}
     )

@@ -34,8 +34,8 @@ def test_a_failure_can_be_run_again(monkeypatch, capsys):
 
         yield case
 
-    monkeypatch.setitem(fuzz.TARGETS, "urls", failing)
-    monkeypatch.setattr(sys, "argv", ["fuzz", "--target", "urls", "--seed", "7"])
+    monkeypatch.setitem(fuzz.TARGETS, "api", failing)
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--target", "api", "--seed", "7"])
     assert fuzz.main() == 1
     again = capsys.readouterr().out.splitlines()[-1].partition("python -m tests.support.fuzz ")[2].split()
     monkeypatch.setattr(sys, "argv", ["fuzz", *again])

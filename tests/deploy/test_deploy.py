@@ -178,7 +178,7 @@ def test_settings_of_the_files_are_taken(monkeypatch):
         monkeypatch.setenv(key, value)
     settings = Settings.read()
     assert (settings.slots, settings.cpu, settings.lost_after) == (1, False, 30.0)
-    assert settings.scheduler.startswith("tls://") and settings.prefixes == []
+    assert settings.scheduler.startswith("tls://")
 
 
 def test_extras_exist():

@@ -46,7 +46,7 @@ def order_of(folder, name):
     (own / "checkpoint").mkdir(parents=True)
     np.save(own / "x.npy", np.random.default_rng(0).normal(size=(3000, 3)))
     return {
-        "folder": str(own / "attempt-1"), "fetch": [], "max_rows": 0, "place": {"cpu": True}, "fetch_seconds": 60.0,
+        "folder": str(own / "attempt-1"), "max_rows": 0, "place": {"cpu": True},
         "hidden": [str(folder)], "files": {"0": {"root": str(own), "name": "x.npy", "quotable": True}},
         "request": {
             "method": "density-peaks", "parameters": {"n_clusters": 3}, "report": True,

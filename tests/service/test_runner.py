@@ -50,8 +50,6 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
         "request": {"method": "density-peaks", "parameters": {"n_clusters": 3}, "report": False},
         "place": {"scheduler": f"tcp://127.0.0.1:{port}", "workers": 1, "cpu": True},
         "files": {"0": {"root": str(tmp_path), "name": "points.npy"}},
-        "fetch": [],
-        "fetch_seconds": 60.0,
         "max_rows": 0,
         "checkpoint": str(tmp_path / "checkpoint"),
         "checkpoint_seconds": 60.0,

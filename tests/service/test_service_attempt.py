@@ -89,7 +89,7 @@ def test_the_temporary_folder_has_a_short_name(tmp_path, deep):
     # NVIDIA's compiler ends with an error where TMPDIR has 127 bytes or more.
     folder = tmp_path / ("d" * deep or "d") / "attempt-1"
     folder.mkdir(parents=True)
-    order = {"folder": str(folder), "checkpoint": str(tmp_path / "checkpoints" / "x"), "fetch": False}
+    order = {"folder": str(folder), "checkpoint": str(tmp_path / "checkpoints" / "x")}
     (tmp_path / "checkpoints").mkdir()
     code = (
         "import json, os, subprocess, sys, tempfile\n"

@@ -388,7 +388,7 @@ def test_a_database_that_does_not_answer(command, tmp_path, capsys, monkeypatch)
     unused = "the database cannot be used"
     for database, sentence in (
         (url, unused),
-        (f"sqlite:///{tmp_path}/text.db", "the service's database is damaged: file is not a database."),
+        (f"sqlite:///{tmp_path}/text.db", "the service's database is damaged (file is not a database)"),
         (f"sqlite:///{tmp_path}/none/x.db", unused),
     ):
         monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", database)  # where a password may be

@@ -1,9 +1,8 @@
-"""The service's tables: older ones brought up to date, several processes at once, a database that is gone or full."""
+"""The service's tables: as the migration makes them, several processes at once, a database that is gone or full."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 import subprocess
@@ -13,12 +12,9 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from alembic import command
-from alembic.config import Config
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-import mgclust.service.migrations
 from mgclust import Service
 from mgclust.errors import InputError, RunFailed
 from mgclust.service import access, models
@@ -28,7 +24,6 @@ from mgclust.service.attempts import Attempts
 from mgclust.service.health import Health
 from mgclust.service.models import (
     DatabaseLost,
-    Job,
     RunnerSign,
     User,
     check_data_folder,
@@ -37,73 +32,12 @@ from mgclust.service.models import (
     reading,
     writing,
 )
-from mgclust.service.quotas import row_size
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
+from support.waiting import wait_for
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
 ANN = Caller("ann", "user")
-
-
-def migrate_to(engine, revision):
-    config = Config()
-    config.set_main_option("script_location", mgclust.service.migrations.__path__[0])
-    with writing(engine) as session:
-        config.attributes["connection"] = session.connection()
-        command.upgrade(config, revision)
-
-
-def test_jobs_of_the_first_version_are_kept(tmp_path):
-    """What was hidden in the request is a column, and of the request nothing else changes."""
-    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
-    migrate_to(engine, "0001")
-    requests = {
-        "a": {"sources": [], "parameters": {"n_clusters": 3}},
-        "b": {"sources": [], "begun_before": 4},
-        "c": {"sources": [{"path": "/begun_before"}]},
-    }
-    with writing(engine) as session:
-        connection = session.connection()
-        connection.exec_driver_sql("INSERT INTO users VALUES ('ann', 'user')")
-        for id_, request in requests.items():
-            connection.exec_driver_sql(
-                "INSERT INTO jobs (id, owner, method, request, priority, state, created, attempt, cancel) "
-                "VALUES (?, 'ann', 'density-peaks', ?, 0, 'PENDING', 1.0, 4, 0)",
-                (id_, json.dumps(request)),
-            )
-    migrate(engine)
-    with reading(engine) as session:
-        found = {id_: session.get(Job, id_) for id_ in requests}
-    assert {id_: job.begun_before for id_, job in found.items()} == {"a": 0, "b": 4, "c": 0}
-    assert found["b"].request == {"sources": []}
-    assert (found["a"].request, found["c"].request) == (requests["a"], requests["c"])
-    jobs = Attempts(engine, Settings(data=tmp_path, attempts=2))
-    claimed = [jobs.claim() for _ in range(3)][1]
-    jobs.fail(claimed.id, claimed.attempt, "a worker died.", "cluster")
-    assert jobs.get(ANN, "b").state == "PENDING"  # the fifth beginning is the first that counts
-
-
-def test_sizes_that_an_older_version_did_not_write(tmp_path):
-    settings = Settings(data=tmp_path)
-    engine = open_database(settings.database)
-    migrate_to(engine, "0003")
-    with writing(engine) as session:
-        connection = session.connection()
-        connection.exec_driver_sql("INSERT INTO users VALUES ('ann', 'user')")
-        for id_, state, finished in (("a", "SUCCEEDED", 2.0), ("b", "PENDING", None), ("c", "FAILED", 2.0)):
-            connection.exec_driver_sql(
-                "INSERT INTO jobs (id, owner, method, request, priority, state, created, finished, attempt, cancel) "
-                "VALUES (?, 'ann', 'density-peaks', '{}', 0, ?, 1.0, ?, 1, 0)",
-                (id_, state, finished),
-            )
-    for id_ in ("a", "b"):
-        (tmp_path / "jobs" / id_).mkdir(parents=True)
-        (tmp_path / "jobs" / id_ / "log.txt").write_bytes(bytes(30))
-    create_app(settings)
-    create_app(settings)  # once more changes nothing
-    with reading(engine) as session:
-        row = row_size({})
-        assert {id_: session.get(Job, id_).size for id_ in "abc"} == {"a": 30 + row, "b": row, "c": row}
 
 
 def test_tables_are_those_of_the_migrations(tmp_path):
@@ -311,7 +245,8 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
     path.rename(away)
     if instead is not None:
         path.write_bytes(content if instead == "copy" else instead)
-    says = "the file of the service's database is " + ("gone;" if instead is None else "another one now;")
+    wait_for(lambda: served.get("/healthz").status_code == 503)
+    says = "the file of the service's database is gone, or another one now;"
     for answer in (submitted(served, "l"), served.get("/api/v1/jobs"), served.get("/healthz")):
         assert (answer.status_code, answer.json()["fault"]) == (503, "cluster")
         assert int(answer.headers["Retry-After"]) > 0  # clients wait for it, as for one that does not answer
@@ -326,6 +261,7 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
 def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     """It claims nothing, and continues when the file is back."""
     monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr("mgclust.service.identity.CHECK_SECONDS", 0.0)
     settings = Settings(data=tmp_path, cpu=True)
     migrate(open_database(settings.database))
     runner, turns, sentences = Runner(settings), [], []

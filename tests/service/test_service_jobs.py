@@ -565,7 +565,7 @@ def test_tokens(engine, tmp_path):
     id_, token = access.new_token(engine, "ann")
     hashes = [access.hash_of(each) for each in (token, "mgc_guess", token)]
     known, guess, again = access.find_callers(engine, hashes)
-    assert known == again == ANN
+    assert known == again == Caller("ann", "user", frozenset(access.ROLES["user"]))
     assert isinstance(guess, Unauthorized)
     if engine.dialect.name == "sqlite":
         assert token not in (tmp_path / "service.db").read_bytes().decode("latin1")
@@ -803,22 +803,24 @@ def test_order_of_claims(tmp_path_factory, steps):
     engine.dispose()
 
 
-def test_limits_of_the_queue(engine, settings):
-    jobs = Attempts(engine, replace(settings, jobs_waiting=3, jobs_kept_per_user=2))
+def test_limits_of_the_queue(engine, settings, monkeypatch):
+    monkeypatch.setattr("mgclust.service.jobs.MAX_JOBS_WAITING", 3)
+    monkeypatch.setattr("mgclust.service.jobs.MAX_JOBS_KEPT", 2)
+    jobs = Attempts(engine, settings)
     first = submit(jobs)
     jobs.cancel(ANN, first.id)
     submit(jobs, key="k")
-    with pytest.raises(QuotaExceeded, match="ann has jobs_kept_per_user=2 jobs; delete some that have ended"):
+    with pytest.raises(QuotaExceeded, match="ann has 2 jobs, the most of a user; delete some"):
         submit(jobs)
     submit(jobs, key="k")
     submit(jobs, BOB), submit(jobs, BOB)
-    with pytest.raises(TooManyJobs, match="jobs_waiting=3 jobs of all users wait; submit again later"):
+    with pytest.raises(TooManyJobs, match="3 jobs of all users wait; submit again later"):
         submit(jobs, ROOT)
-    with pytest.raises(TooManyJobs, match="jobs_waiting=3"):
+    with pytest.raises(TooManyJobs, match="3 jobs of all users"):
         jobs.retry(ANN, first.id)
     jobs.claim()
     assert jobs.retry(ANN, first.id).state == "PENDING"
-    with pytest.raises(QuotaExceeded, match="jobs_kept_per_user=2"):
+    with pytest.raises(QuotaExceeded, match="ann has 2 jobs"):
         jobs.add_finished(first, "e", {}, {}, 0, lambda: pytest.fail("files were put there"))
 
 

@@ -27,7 +27,7 @@ def service(tmp_path):
     engine = open_database(settings.database)
     migrate(engine)
     access.add_user(engine, "ann", "user")
-    audit = Audit(settings.audit_path, settings.audit_bytes)
+    audit = Audit(settings.audit_path)
     yield engine, settings, Attempts(engine, settings), audit
     audit.close()
     engine.dispose()

@@ -89,7 +89,6 @@ def test_both_a_value_and_a_file_are_refused(monkeypatch, tmp_path):
     [
         ("SLOTS", b"s3cret", "file' should be of type int"),
         ("SLOTS", b"-31337", "file' has no valid value of slots"),
-        ("URLS", b"s3cret", "file' has no valid value of urls"),
         ("ROOTS", b"s3cret", "file' has no valid value of roots"),
         ("SCHEDULER", b"tcp://s3cret:1", "file' has no valid value of scheduler"),
         ("DATABASE", b"s3cret\xff", "file' is not UTF-8 text"),

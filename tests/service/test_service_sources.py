@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
-import json
 import os
 import socket
-import subprocess
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +12,6 @@ import httpx
 import numpy as np
 import pytest
 
-from mgclust import load_result
 from mgclust.errors import InputError, InsufficientMemoryError
 from support.service_process import MAX_ROWS
 from support.waiting import wait_for
@@ -169,97 +163,11 @@ def test_parameters_that_are_files(running, ann, points, tmp_path):
         ("silhouette", "labels", {"path": str(running.root / "away.npy")}, "not a file or folder below"),
         ("silhouette", "labels", {"path": str(running.root / ".." / "data" / "token")}, "not a file or folder below"),
         ("silhouette", "labels", {"upload": "guess"}, "not one of your uploads"),
-        ("silhouette", "labels", {"url": "https://evil.example/x.npy"}, "not below what this service may fetch"),
-        ("silhouette", "labels", {"url": "http://127.0.0.1/x.npy"}, "internal address"),
+        ("silhouette", "labels", {"path": "https://evil.example/x.npy"}, "not a file or folder below"),
+        ("silhouette", "labels", {"url": "http://127.0.0.1/x.npy"}, "should name a file as"),
         ("silhouette", "metric", {"upload": upload}, "no arrays|should be"),
         ("silhouette", "labels", {"a": 1}, "should name a file as"),
     ):
         request = {"method": method, "sources": [{"upload": upload}], "parameters": {name: value}}
         with pytest.raises(InputError, match=says):
             ann.call("POST", "/jobs", json=request)
-
-
-# --- URLs
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("https://evil.example/data/x.npy", "not below what this service may fetch .*MGCLUST_SERVICE_URLS"),
-        ("https://allowed.example.evil.com/data/x.npy", "not below"),
-        ("https://allowed.example@evil.com/data/x.npy", "no user"),
-        ("https://allowed.example/data/../x.npy", "plain path"),
-        ("http://127.0.0.1/x.npy", "internal address"),
-        ("http://2130706433/x.npy", "internal address"),
-        ("http://[::1]/x.npy", "internal address"),
-        ("http://localhost/x.npy", "internal address"),
-        ("http://169.254.169.254/latest/meta-data", "internal address"),
-        ("https://allowed.example/data/", "end with a file's name"),
-    ],
-)
-def test_urls_that_are_refused_at_once(ann, url, says):
-    with pytest.raises(InputError, match=says):
-        ann.submit("density-peaks", url)
-    request = {"method": "density-peaks", "sources": [{"path": url}]}
-    with pytest.raises(InputError, match="not a file or folder below"):
-        ann.call("POST", "/jobs", json=request)
-
-
-def test_a_file_that_cannot_be_had_is_a_sentence(ann):
-    job = ann.submit("density-peaks", "https://allowed.example/data/x.npy")  # names under .example lead nowhere
-    with pytest.raises(Exception, match=r"https://allowed\.example/data/x\.npy could not be fetched"):
-        job.wait()
-    assert (job.state, job.info["fault"]) == ("FAILED", "cluster")
-
-
-# The attempt's process, for which addresses of this machine are public ones.
-ATTEMPT = """
-import functools, socket
-from mgclust.service import attempt, fetch
-
-def resolve(host, port, **how):
-    return socket.getaddrinfo("127.0.0.1", port, **how)
-
-fetch.fetch = functools.partial(fetch.fetch, resolve=resolve, public=lambda address: True)
-attempt.main()
-"""
-
-
-@pytest.mark.slow
-def test_an_attempt_fetches_before_it_computes(points, tmp_path):
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args):
-            super().__init__(*args, directory=str(points.parent))
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    url = f"http://data.example:{server.server_port}/points.npy"
-    path = tmp_path / "sources" / "0" / "points.npy"
-    order = {
-        "folder": str(tmp_path / "attempt-1"), "fetch": [[url, str(path)]],
-        "files": {"0": {"root": str(path.parent), "name": path.name, "quotable": False}},
-        "prefixes": [f"http://data.example:{server.server_port}/"], "upload_limit": 10_000, "max_rows": 0,
-        "fetch_seconds": 60.0, "place": {"cpu": True},
-        "request": {"method": "density-peaks", "parameters": {}, "report": False, "sources": [{"url": url}]},
-        "checkpoint": str(tmp_path / "checkpoint"), "checkpoint_seconds": 60.0,
-    }  # fmt: skip
-    refused = order | {"folder": str(tmp_path / "attempt-2"), "prefixes": [], "fetch": [[url, str(path) + ".npy"]]}
-    answers = []
-    for each in (order, refused):
-        with subprocess.Popen(
-            [sys.executable, "-c", ATTEMPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
-        ) as process:
-            process.stdin.write(json.dumps(each) + "\n")
-            process.stdin.flush()  # what ends its input ends the process
-            answers += filter(None, map(json.loads, process.stdout))  # {} is a sign of life
-    server.shutdown()
-    server.server_close()
-    assert answers[0] == {"progress": {"stage": "fetch", "fraction": 1.0}}
-    assert any("scores" in answer for answer in answers)
-    assert answers[-1]["fault"] == "input" and "not below what this service may fetch" in answers[-1]["error"]
-    content = points.read_bytes()
-    told = {"url": url, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    assert load_result(tmp_path / "attempt-1" / "result").source["fetched"] == [told]

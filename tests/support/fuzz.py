@@ -151,50 +151,6 @@ def submissions() -> Iterator[Case]:
 
 
 @contextlib.contextmanager
-def urls() -> Iterator[Case]:
-    """URLs near one that is allowed: refused, or below the prefix and of the same host."""
-    from mgclust.service.fetch import check_url, file_name
-
-    parts = [
-        "https://",
-        "data.example",
-        ":443",
-        "/public/",
-        "x.npy",
-        "?a=b",
-        "#f",
-        "@",
-        "..",
-        "%2e",
-        "%2f",
-        "\\",
-        "[::1]",
-        "127.0.0.1",
-        ".",
-        "//",
-        "user:word@",
-        "evil.example",
-        "\t",
-        "%00",
-        "é",
-        ":80800",
-    ]
-
-    def case(rng: random.Random) -> None:
-        text = "https://data.example/public/x.npy"
-        for _ in range(rng.randrange(1, 4)):
-            at = rng.randrange(len(text) + 1)
-            text = text[:at] + rng.choice(parts) + text[at + rng.choice((0, 0, 1, 5)) :]
-        with contextlib.suppress(InputError):
-            found = check_url(text, ["https://data.example/public/"])
-            assert (found.hostname, found.username) == ("data.example", None)
-            assert found.path.startswith("/public/")
-            assert "/" not in file_name(text)
-
-    yield case
-
-
-@contextlib.contextmanager
 def api() -> Iterator[Case]:
     """Requests with any JSON, headers and queries: no error of the server, and no answer without a sentence."""
     from starlette.testclient import TestClient
@@ -213,8 +169,6 @@ def api() -> Iterator[Case]:
             rate_per_token=1e9,
             rate_per_address=1e9,
             upload_limit=1000,
-            jobs_kept_per_user=1000,
-            uploads_per_user=1000,
         )
         app = create_app(settings)
         token = access.first_token(open_database(settings.database), settings.data).read_text().strip()
@@ -303,7 +257,6 @@ def api() -> Iterator[Case]:
 TARGETS: dict[str, Callable[[], contextlib.AbstractContextManager[Case]]] = {
     "files": files,
     "submissions": submissions,
-    "urls": urls,
     "api": api,
 }
 

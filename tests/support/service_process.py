@@ -22,6 +22,18 @@ from mgclust.errors import InputError
 from mgclust.service import access
 from mgclust.service.models import open_database
 
+# The web process, some of whose constants are others.
+WITH_CONSTANTS = """
+import ast, importlib, sys
+
+for name, value in ast.literal_eval(sys.argv.pop(1)).items():
+    module, constant = name.split(".")
+    setattr(importlib.import_module(f"mgclust.service.{module}"), constant, value)
+
+from mgclust.cli import main
+
+main()
+"""
 MAX_ROWS = 3_000_000  # of the service that files of tests share
 
 
@@ -70,6 +82,8 @@ class Running:
         Of the service, by name, beside those that a test always gives.
     environment : mapping
         Of its processes, beside that of this one.
+    constants : mapping
+        Of modules of `mgclust.service` in the web process, by their names there: ``{"server.IDLE_SECONDS": 1.0}``.
     """
 
     def __init__(
@@ -79,6 +93,7 @@ class Running:
         database: str = "",
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
+        constants: Mapping[str, object] | None = None,
     ) -> None:
         self.port = free_port()
         self.data, self.url = folder / "data", f"http://127.0.0.1:{self.port}"
@@ -86,13 +101,14 @@ class Running:
         self._options = (*options, "--database", database) if database else tuple(options)
         self._settings = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
         self._environment = environment or {}
+        self._program = ["-c", WITH_CONSTANTS, repr(dict(constants))] if constants else ["-m", "mgclust"]
         self.root, self._errors = folder / "root", folder / "errors.txt"
         self.root.mkdir()
         self.start()
 
     def start(self) -> None:
         command = [
-            sys.executable, "-m", "mgclust", "serve", "--data", str(self.data), "--port", str(self.port),
+            sys.executable, *self._program, "serve", "--data", str(self.data), "--port", str(self.port),
             "--root", str(self.root), "--slots", "2", *self._options,
         ]  # fmt: skip
         environment = os.environ | {

@@ -56,7 +56,7 @@ function describeProgress(job) {
 
 function requestOf(job) {
   const told = [["job", job.id], ["method", job.method]];
-  for (const [name, value] of Object.entries(job.request.parameters || {})) told.push([name, value?.upload || value?.path || value?.url ? sourceName(value) : figure(value)]);
+  for (const [name, value] of Object.entries(job.request.parameters || {})) told.push([name, value?.upload || value?.path ? sourceName(value) : figure(value)]);
   for (const [name, value] of Object.entries(job.request.centers || {})) told.push([`centres: ${name}`, figure(value)]);
   for (const [name, value] of Object.entries(job.request.options || {})) told.push([name, figure(value)]);
   for (const [name, value] of Object.entries(job.request.resources || {})) told.push([name, figure(value)]);

@@ -85,7 +85,7 @@ async function sourcesOf(files, path) {
   const sources = [];
   for (const file of by(files).files) sources.push({ upload: await upload(file), name: file.name });
   const named = by(path).value.trim();
-  if (named) sources.push({ [/^https?:/.test(named) ? "url" : "path"]: named, name: named.split("/").pop() });
+  if (named) sources.push({ path: named, name: named.split("/").pop() });
   return sources;
 }
 

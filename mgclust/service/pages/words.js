@@ -27,7 +27,7 @@ export function figures(list, pairs) {
 }
 
 export function sourceName(source) {
-  return source.name || source.path || source.url || `upload ${source.upload}`;
+  return source.name || source.path || `upload ${source.upload}`;
 }
 
 export function timeOf(seconds) {

@@ -51,11 +51,7 @@ def list_jobs(
     before: Before = None,
 ) -> list[JobSummary]:
     """List one's own jobs, newest first, without their requests; fewer than `limit` if they are long."""
-    last = parse_cursor(before)
-    if before is not None and last is None:
-        row = found(backend.jobs.summary(caller, before))
-        last = (row.created, row.id)
-    return [job_summary(row) for row in backend.jobs.latest(caller, state, limit, last)]
+    return [job_summary(row) for row in backend.jobs.latest(caller, state, limit, parse_cursor(before))]
 
 
 @router.get("/jobs/{id}")

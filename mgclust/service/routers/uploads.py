@@ -34,10 +34,7 @@ def list_uploads(
     before: Before = None,
 ) -> list[dict[str, Any]]:
     """List one's own uploads, newest first."""
-    latest = sources.latest_uploads(backend.engine, caller, limit, parse_cursor(before) or before)
-    if latest is None:
-        raise NotFound("there is no such upload.")
-    return latest
+    return sources.latest_uploads(backend.engine, caller, limit, parse_cursor(before))
 
 
 @router.delete("/{id}")

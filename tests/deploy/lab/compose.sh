@@ -48,7 +48,6 @@ configure() {
         sed -i "s/^MGCLUST_SERVICE_CHECKPOINT_SECONDS=.*/MGCLUST_SERVICE_CHECKPOINT_SECONDS=1/" settings.env
     ' "$project"
     dc config --quiet
-    dc config | grep -A1 MGCLUST_SERVICE_URLS
 }
 
 build() { dc build certs; }

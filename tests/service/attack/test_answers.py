@@ -226,8 +226,10 @@ reader_process.main()
 def read(tmp_path_factory):
     """Ask for what a reader computes; it gives the answer that the test sets."""
     folder = tmp_path_factory.mktemp("read")
-    settings = Settings(data=folder / "data", cpu=True, readers=1)
-    app, engine, id_ = create_app(settings), open_database(settings.database), "e" * 32
+    settings = Settings(data=folder / "data", cpu=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("mgclust.service.reader_pool.READERS", 1)
+        app, engine, id_ = create_app(settings), open_database(settings.database), "e" * 32
     access.add_user(engine, "ann", "user")
     job = {"method": "density-peaks", "request": {"sources": [], "parameters": {}}, "attempt": 1, "created": 1.0}
     with writing(engine) as session:

@@ -111,7 +111,7 @@ def test_what_the_service_does_by_itself(tmp_path):
     """The first administrator's token is made, once, and a job expires."""
     settings = Settings(data=tmp_path, cpu=True, keep_days=1.0)
     create_app(settings)
-    engine, audit = open_database(settings.database), Audit(settings.audit_path, settings.audit_bytes)
+    engine, audit = open_database(settings.database), Audit(settings.audit_path)
     for _ in range(2):
         access.first_token(engine, tmp_path, audit)
     audit.close()
@@ -150,11 +150,12 @@ def test_a_flood_of_refusals_is_a_few_lines(served, tmp_path):
     assert len(lines) < 150
 
 
-def test_files_are_put_aside(tmp_path):
+def test_files_are_put_aside(tmp_path, monkeypatch):
     """By two that write to the same ones, without a line lost or torn until the oldest go."""
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", 10_000)
     path, logs = tmp_path / "audit.log", []
     for number in range(2):
-        logs.append(Audit(path, 10_000))
+        logs.append(Audit(path))
         for line in range(200):
             logs[-1].write(number=number, line=line)
     for log in logs:
@@ -165,7 +166,7 @@ def test_files_are_put_aside(tmp_path):
     assert len(found) == len({(each["number"], each["line"]) for each in found}) == 400
     assert all(file.stat().st_size <= 10_000 for file in files)
     for line in range(4000):
-        logs[0] = logs[0] if line else Audit(path, 10_000)
+        logs[0] = logs[0] if line else Audit(path)
         logs[0].write(number=2, line=line)
     logs[0].close()
     assert len(list(tmp_path.iterdir())) == KEPT_FILES + 1
@@ -175,7 +176,7 @@ def test_lines_of_a_moment_are_written_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "GATHER_SECONDS", 1.0)
     written, write = [], os.write
     monkeypatch.setattr(module.os, "write", lambda file, data: written.append(data) or write(file, data))
-    log = Audit(tmp_path / "audit.log", 1 << 20)
+    log = Audit(tmp_path / "audit.log")
     for line in range(30):
         log.write(line=line)
     log.close()
@@ -185,7 +186,7 @@ def test_lines_of_a_moment_are_written_at_once(tmp_path, monkeypatch):
 
 def test_a_full_disk_breaks_no_request(tmp_path, monkeypatch):
     path, write = tmp_path / "audit.log", os.write
-    log, full = Audit(path, 10_000), threading.Event()
+    log, full = Audit(path), threading.Event()
 
     def fail(file, data):
         if full.is_set():
@@ -211,7 +212,7 @@ def test_a_full_disk_breaks_no_request(tmp_path, monkeypatch):
 def test_a_log_that_stands_still_costs_no_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_QUEUED_LINES", 10)
     os.mkfifo(tmp_path / "audit.log")
-    log = Audit(tmp_path / "audit.log", 10_000)  # nothing reads it: to open it takes for ever
+    log = Audit(tmp_path / "audit.log")  # nothing reads it: to open it takes for ever
     for line in range(100):
         log.write(line=line)
     assert log.lost >= 80
@@ -219,7 +220,7 @@ def test_a_log_that_stands_still_costs_no_memory(tmp_path, monkeypatch):
 
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "audit.log").symlink_to(tmp_path / "other")
-    log = Audit(tmp_path / "audit.log", 10_000)
+    log = Audit(tmp_path / "audit.log")
     log.write(line=1)
     log.close()
     assert log.lost == 1
@@ -232,7 +233,7 @@ def test_a_stopped_process_that_holds_the_lock_delays_lines_alone(tmp_path, monk
     path.touch()
     with path.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        log = Audit(path, 10_000)
+        log = Audit(path)
         log.write(line=1)
         log.close()
     assert [json.loads(line)["line"] for line in path.read_text().splitlines()] == [1]

@@ -20,10 +20,11 @@ PLACES, OF_ONE, REQUESTS, STREAMS = 30, 20, 4, 3
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     given = {
-        "connections": PLACES, "connections_per_address": OF_ONE, "requests_per_user": REQUESTS,
-        "streams_per_user": STREAMS, "header_seconds": 300, "idle_seconds": 300,  # no connection ends for its age
+        "gate.MAX_OPEN": {"requests": REQUESTS, "streams": STREAMS}, "server.MAX_CONNECTIONS": PLACES,
+        "server.MAX_CONNECTIONS_OF_ADDRESS": OF_ONE,
+        "server.HEADER_SECONDS": 300, "server.IDLE_SECONDS": 300,  # no connection ends for its age
     }  # fmt: skip
-    service = Running(tmp_path_factory.mktemp("connections"), ["--no-runner"], settings=given)
+    service = Running(tmp_path_factory.mktemp("connections"), ["--no-runner"], constants=given)
     yield service
     service.stop()
 
@@ -89,7 +90,7 @@ def test_requests_of_a_user_at_once(running, mine, opened):
     shown = dict([mine.split(": ")])
     refused = httpx.get(f"{running.url}/api/v1/jobs", headers=shown)
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2")
-    assert f"requests_per_user={REQUESTS}" in refused.json()["error"]
+    assert f"{REQUESTS} requests open" in refused.json()["error"]
     others = {"Authorization": f"Bearer {running.token_of('ann')[1]}"}
     assert httpx.get(f"{running.url}/api/v1/jobs", headers=others).status_code == 200
     for raw in raws:
@@ -105,7 +106,7 @@ def test_streams_of_a_user_at_once(running, mine, waiting, opened):
         assert raw.first().startswith(b"HTTP/1.1 200 ")
     shown = dict([mine.split(": ")])
     refused = httpx.get(f"{running.url}{waiting}/events", headers=shown)
-    assert (refused.status_code, f"streams_per_user={STREAMS}" in refused.json()["error"]) == (429, True)
+    assert (refused.status_code, f"{STREAMS} streams open" in refused.json()["error"]) == (429, True)
     assert httpx.get(f"{running.url}/api/v1/jobs", headers=shown).status_code == 200  # streams are counted apart
     raws[0].socket.close()
 

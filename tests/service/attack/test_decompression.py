@@ -33,9 +33,16 @@ def running(tmp_path_factory):
     service.stop()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_reader():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("mgclust.service.reader_pool.READERS", 1)
+        yield
+
+
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory):
-    return Readers(Settings(data=tmp_path_factory.mktemp("readers"), readers=1, reader_memory=400 << 20))
+    return Readers(Settings(data=tmp_path_factory.mktemp("readers"), reader_memory=400 << 20))
 
 
 def peak_of(process):
@@ -159,7 +166,7 @@ def test_chunks_are_bounded_before_they_are_decoded(tmp_path, codec, version):
 @pytest.mark.slow
 def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
     """No process waits behind it, and none is left of it."""
-    readers = Readers(Settings(data=tmp_path, readers=1, reader_seconds=60.0))
+    readers = Readers(Settings(data=tmp_path, reader_seconds=60.0))
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(20, 2)))
     order = order_of(tmp_path, tmp_path / "x.npy", (20, 2))
     assert len(readers.serve(order, dict)["index"]) == 20
@@ -177,7 +184,7 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
 @pytest.mark.slow
 def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
     monkeypatch.setattr("mgclust.service.reader_pool.WAIT_SECONDS", 0.1)
-    readers = Readers(Settings(data=tmp_path, readers=1))
+    readers = Readers(Settings(data=tmp_path))
     readers._free.clear()
     with pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)

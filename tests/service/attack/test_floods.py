@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
 from mgclust.errors import InputError
-from mgclust.service import access, callers
+from mgclust.service import access
 from mgclust.service.addresses import Proxies, network
 from mgclust.service.app import create_app
 from mgclust.service.callers import Callers
@@ -52,8 +52,7 @@ def test_pages_have_a_limit_as_well(tmp_path):
         assert http.get("/api/v1/jobs", headers=shown(token)).status_code == 200
 
 
-def test_invented_tokens_cost_few_queries_and_little_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(callers, "MAX_REMEMBERED", 100)
+def test_invented_tokens_cost_few_queries(tmp_path):
     engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
     migrate(engine)
     token = access.first_token(engine, tmp_path).read_text().strip()
@@ -70,12 +69,11 @@ def test_invented_tokens_cost_few_queries_and_little_memory(tmp_path, monkeypatc
         answers = await ask([f"mgc_{i:043d}" for i in range(1000)])
         assert all(isinstance(answer, access.Unauthorized) for answer in answers)
         assert 0 < len([each for each in sent if "FROM tokens" in each]) <= 11
-        assert len(known._unknown) == 100
         sent.clear()
         assert (await known(token)).name == "admin"
-        answers = await ask([f"mgc_{999:043d}"] * 50 + ["mgc_guess", "x" * 10_000, "", "mgc_" + "é" * 43])
+        answers = await ask(["mgc_guess", "x" * 10_000, "", "mgc_" + "é" * 43])
         assert all(isinstance(answer, access.Unauthorized) for answer in answers)
-        assert not sent  # what is known, what was looked up, and what is no token
+        assert not sent  # what is known, and what is no token
 
     asyncio.run(main())
 
@@ -90,14 +88,11 @@ def test_invented_tokens_cost_few_queries_and_little_memory(tmp_path, monkeypatc
         ("10.0.0.1", {"X-Forwarded-For": "6.6.6.6, 1.1.1.1, 10.0.0.2"}, "1.1.1.1"),
         ("10.0.0.1", {"X-Forwarded-For": "10.0.0.2"}, "10.0.0.1"),
         ("10.0.0.1", {"X-Forwarded-For": "1.1.1.1, nonsense"}, "10.0.0.1"),
+        ("10.0.0.1", {"Forwarded": "for=6.6.6.6", "X-Forwarded-For": "1.1.1.1"}, "1.1.1.1"),  # the client's
+        ("10.0.0.1", {"Forwarded": "for=1.1.1.1"}, "10.0.0.1"),
         ("10.0.0.1", {"X-Forwarded-For": "[2001:db8::1]:443"}, "2001:db8::1"),
         ("10.0.0.1", {"X-Forwarded-For": "1.1.1.1:443"}, "1.1.1.1"),
         ("::ffff:10.0.0.1", {"X-Forwarded-For": "1.1.1.1"}, "1.1.1.1"),
-        ("fd00::1", {"Forwarded": 'for=6.6.6.6, for="[2001:db8::1]:1";proto=https'}, "2001:db8::1"),
-        ("10.0.0.1", {"Forwarded": "proto=https;for=1.1.1.1"}, "1.1.1.1"),
-        ("10.0.0.1", {"Forwarded": "for=unknown"}, "10.0.0.1"),
-        ("10.0.0.1", {"Forwarded": "for=1.1.1.1", "X-Forwarded-For": "1.1.1.1"}, "1.1.1.1"),
-        ("10.0.0.1", {"Forwarded": "for=6.6.6.6", "X-Forwarded-For": "1.1.1.1"}, "10.0.0.1"),  # one is the client's
     ],
 )
 def test_only_trusted_proxies_say_where_a_request_is_from(peer, headers, address):

@@ -121,7 +121,7 @@ def test_an_attempt_reaches_its_own_job_and_no_secret(data, code):
     """Schedulers and servers of data it does reach: it may connect."""
     own, root = data / "jobs" / "own", data.parent / "root"
     order = {
-        "folder": str(own / "attempt-1"), "fetch": [], "max_rows": 0, "place": {"cpu": True}, "fetch_seconds": 60.0,
+        "folder": str(own / "attempt-1"), "max_rows": 0, "place": {"cpu": True},
         "hidden": [str(data), str(root), "/etc/shadow"],
         "files": {"0": {"root": str(root), "name": "x.npy", "quotable": True}},
         "request": {"method": "density-peaks", "parameters": {}, "report": False, "sources": [{"path": "x.npy"}]},

@@ -17,13 +17,11 @@ from mgclust.errors import InputError
 from mgclust.service import attempt
 from mgclust.service.attempt_process import AttemptProcess
 from mgclust.service.forkserver import ForkServer
-from mgclust.service.inputs import descriptors
 from mgclust.service.log import JobLog
 from mgclust.service.models import Job, migrate, open_database
 from mgclust.service.reader_pool import _Reader
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
-from mgclust.service.sources import files_of
 from support.confinement import needs_landlock
 from support.waiting import wait_for
 
@@ -57,7 +55,7 @@ def job_of(id_, attempt, **more):
 
 
 @needs_landlock
-@pytest.mark.parametrize("what", ["checkpoint", "checkpoint/1", "checkpoint/2", "sources", "attempt-2/tmp"])
+@pytest.mark.parametrize("what", ["checkpoint", "checkpoint/1", "checkpoint/2", "attempt-2/tmp"])
 def test_a_link_leads_no_attempt_to_another_job(settings, what):
     own, target = settings.job_folder(A), settings.checkpoint_folder(B)
     target = target if what == "checkpoint" else target / "1"
@@ -71,7 +69,7 @@ def test_a_link_leads_no_attempt_to_another_job(settings, what):
     assert os.listdir(settings.checkpoint_folder(B)) == ["1"]
     order = {
         "folder": str(settings.attempt_folder(A, 2)), "checkpoint": str(settings.checkpoint_folder(A) / "2"),
-        "hidden": settings.concealed, "fetch": ["a file"],
+        "hidden": settings.concealed,
     }  # fmt: skip
     file = settings.checkpoint_folder(B) / "1" / "labels.npy"
     ran = subprocess.run(
@@ -103,19 +101,6 @@ def test_an_empty_folder_of_checkpoints_is_removed(settings):
     process = SimpleNamespace(ended=lambda: True, close=lambda: None, drain=lambda: None, violation="no", answer=None)
     runner._check(SimpleNamespace(job=job, process=process, cancelled=False, end_reason=None))
     assert not settings.checkpoint_folder(A).exists()
-
-
-def test_a_fetched_file_is_opened_through_no_link(settings):
-    url = "https://data.example/public/token"
-    settings = Settings(data=settings.data, urls='["https://data.example/public/"]')
-    (settings.data / "token").write_text("secret")
-    (settings.job_folder(A) / "sources").mkdir()
-    (settings.job_folder(A) / "sources" / "0").symlink_to(settings.data)
-    job = job_of(A, 1, request={"sources": [{"url": url}]})
-    files = files_of(open_database(settings.database), settings, job)
-    with pytest.raises(InputError, match="links are not followed"):
-        files["0"].open()
-    assert descriptors(files) == []
 
 
 @pytest.mark.parametrize("what", ["link", "fifo"])
@@ -201,7 +186,7 @@ def test_a_descriptor_is_held_until_the_rules_are_made(monkeypatch, settings):
     monkeypatch.setattr(attempt, "_start_threads", lambda answers: 1 / 0)
     order = {
         "folder": str(settings.attempt_folder(A, 1)), "checkpoint": str(settings.checkpoint_folder(B) / "1"),
-        "hidden": [], "fetch": [], "files": {}, "request": {"method": "canopy"}, "answers": 0,
+        "hidden": [], "files": {}, "request": {"method": "canopy"}, "answers": 0,
         "place": {},
     }  # fmt: skip
     monkeypatch.setattr("tempfile.tempdir", None)  # all of these come back
@@ -229,7 +214,7 @@ def test_only_an_attempt_that_starts_workers_on_gpus_may_write_to_proc(place, se
         monkeypatch.setenv(name, "")
     order = {
         "folder": str(settings.attempt_folder(A, 1)), "checkpoint": str(settings.checkpoint_folder(B) / "1"),
-        "hidden": [], "fetch": [], "files": {}, "request": {"method": "canopy"}, "place": place, "devices": None,
+        "hidden": [], "files": {}, "request": {"method": "canopy"}, "place": place, "devices": None,
     }  # fmt: skip
     with pytest.raises(Confined, match=str(several)):
         attempt._compute(order, settings.attempt_folder(A, 1), None)

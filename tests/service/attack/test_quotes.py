@@ -1,4 +1,4 @@
-"""Sentences about files that are named by a path or a URL quote nothing of them; about an upload they may."""
+"""Sentences about files that are named by a path quote nothing of them; about an upload they may."""
 
 from __future__ import annotations
 
@@ -135,10 +135,10 @@ def test_sentences_do_quote_an_own_file(tmp_path):
 def test_neither_the_answer_nor_the_log_of_an_attempt(tmp_path, method, name, content, quotable):
     (tmp_path / name).write_bytes(content)
     order = {
-        "folder": str(tmp_path / "job" / "attempt-1"), "fetch": [], "hidden": [], "max_rows": 0,
+        "folder": str(tmp_path / "job" / "attempt-1"), "hidden": [], "max_rows": 0,
         "files": {"0": {"root": str(tmp_path), "name": name, "quotable": quotable}},
         "request": {"method": method, "parameters": {}, "report": False, "sources": [{"path": name}]},
-        "place": {"cpu": True}, "fetch_seconds": 60.0,
+        "place": {"cpu": True},
         "checkpoint": str(tmp_path / "job" / "checkpoint"), "checkpoint_seconds": 60.0,
     }  # fmt: skip
     answer = answer_to(order)

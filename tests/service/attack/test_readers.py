@@ -56,9 +56,16 @@ def order(tmp_path):
     }  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_reader():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("mgclust.service.reader_pool.READERS", 1)
+        yield
+
+
 @contextlib.contextmanager
 def opened(folder):
-    pool = Readers(Settings(data=folder / "data", readers=1, reader_seconds=SECONDS))
+    pool = Readers(Settings(data=folder / "data", reader_seconds=SECONDS))
     yield pool
     pool.close()
 
@@ -234,7 +241,7 @@ def test_a_service_that_ends_does_not_wait_for_one(readers, order, length):
 
 @pytest.mark.slow
 def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
-    running = Running(tmp_path, settings={"reader_seconds": 600, "readers": 1})
+    running = Running(tmp_path, settings={"reader_seconds": 600}, constants={"reader_pool.READERS": 1})
     try:
         np.save(running.root / "x.npy", np.random.default_rng(0).normal(size=(60, 2)))
         job = running.client().submit("density-peaks", running.root / "x.npy", remote=True, report=False).wait()

@@ -19,14 +19,15 @@ LONG = 255  # characters of a source's name
 
 
 @pytest.fixture
-def served(tmp_path):
+def served(tmp_path, monkeypatch):
     root = tmp_path / "root"
     root.mkdir()
     (root / "x.npy").write_bytes(b"x")
     settings = Settings(
         data=tmp_path / "data", cpu=True, roots=str(root), rate_per_token=1e6, rate_per_address=1e6,
-        disk_per_user=16 << 20, uploads_per_user=20,
+        disk_per_user=16 << 20,
     )  # fmt: skip
+    monkeypatch.setattr("mgclust.service.sources.MAX_UPLOADS_KEPT", 20)
     app = create_app(settings)
     engine = open_database(settings.database)
     access.add_user(engine, "ann", "user")
@@ -80,7 +81,7 @@ def test_a_request_that_is_too_long_for_the_queue(served):
 def test_many_empty_uploads(served):
     answers = [served.put("/api/v1/uploads/x.npy", content=b"") for _ in range(22)]
     assert [answer.status_code for answer in answers] == [201] * 20 + [507] * 2
-    assert "ann keeps uploads_per_user=20 uploads; delete some" in answers[-1].json()["error"]
+    assert "ann keeps 20 uploads, the most of a user; delete some" in answers[-1].json()["error"]
     served.delete(f"/api/v1/uploads/{answers[0].json()['id']}")
     assert served.put("/api/v1/uploads/x.npy", content=b"").status_code == 201
 

@@ -27,9 +27,9 @@ LARGE = 256 << 20
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    names = ("header_seconds", "body_seconds", "idle_seconds", "write_seconds")
-    given = dict.fromkeys(names, SECONDS) | {"upload_rate": 100}
-    service = Running(tmp_path_factory.mktemp("slow"), ["--no-runner"], settings=given)
+    names = ("HEADER_SECONDS", "BODY_SECONDS", "IDLE_SECONDS", "WRITE_SECONDS")
+    given = {f"server.{name}": SECONDS for name in names} | {"server.UPLOAD_BYTES_PER_SECOND": 100}
+    service = Running(tmp_path_factory.mktemp("slow"), ["--no-runner"], constants=given)
     yield service
     service.stop()
 

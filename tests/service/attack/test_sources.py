@@ -8,7 +8,6 @@ import os
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.errors import InputError
 from mgclust.service import access, sources
 from mgclust.service.app import create_app
 from mgclust.service.folders import remove
@@ -84,37 +83,6 @@ def test_a_name_that_begins_with_a_dot(service):
         (root / name).write_text(name)
         assert _beneath_root(str(root / name), [root]).name == name
     assert _beneath_root(str(root), [root]).name == ""
-
-
-def test_all_folders_of_a_job_are_looked_through_once_and_within_one_limit(service, monkeypatch):
-    """Not those of each source; and by the request alone, not by its runner."""
-    http, settings, root = service
-    (root / "z.zarr").mkdir()
-    for number in range(300):
-        (root / "z.zarr" / str(number)).touch()
-    looked, entries = [], sources._entries
-    monkeypatch.setattr(sources, "MAX_ENTRIES_CHECKED", 1000)
-    monkeypatch.setattr(sources, "_entries", lambda path: (looked.append(each) or each for each in entries(path)))
-    body = {"method": "density-peaks", "sources": [{"path": str(root / "z.zarr")}] * 100}
-    job = http.post("/api/v1/jobs", json=body)
-    assert job.status_code == 201 and len(looked) == 1000
-    looked.clear()
-    assert sources.files_of(None, settings, Job(id=job.json()["id"], owner="admin", request=job.json()["request"]))
-    assert not looked
-    monkeypatch.setattr(sources, "CHECK_SECONDS", -1.0)
-    late = http.post("/api/v1/jobs", json=body)
-    assert late.status_code == 400 and "take more than -1 s to find; name fewer" in late.json()["error"]
-    (root / "z.zarr" / "link").symlink_to(settings.data)
-    monkeypatch.setattr(sources, "CHECK_SECONDS", 60.0)
-    assert "holds a link that leads out of it: link" in submit(http, root / "z.zarr").json()["error"]
-
-
-def test_urls_are_checked_wherever_the_data_folder_is():
-    """A container's is /data."""
-    settings = Settings(data="/data", cpu=True, urls='["https://data.example/public/"]')
-    sources.check_sources(settings, [{"url": "https://data.example/public/x.npy"}])
-    with pytest.raises(InputError, match="url="):
-        sources.check_sources(settings, [{"url": "https://data.example/x.npy"}])
 
 
 def test_requests_that_fail_are_in_the_audit_log(service, monkeypatch):

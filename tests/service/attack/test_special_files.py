@@ -122,8 +122,8 @@ def test_an_attempt_refuses_it(tmp_path, name):
         request |= {"mask": {"path": name}}
         files = {"0": {"root": str(tmp_path), "name": "bold.nii"}, "mask": files["0"]}
     order = {
-        "folder": str(tmp_path / "job" / "attempt-1"), "files": files, "fetch": [], "request": request,
-        "hidden": [], "max_rows": 0, "place": {"cpu": True}, "fetch_seconds": 60.0,
+        "folder": str(tmp_path / "job" / "attempt-1"), "files": files, "request": request,
+        "hidden": [], "max_rows": 0, "place": {"cpu": True},
         "checkpoint": str(tmp_path / "job" / "checkpoint"), "checkpoint_seconds": 60.0,
     }  # fmt: skip
     answer = answer_to(order)
