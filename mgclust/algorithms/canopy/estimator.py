@@ -12,20 +12,9 @@ import numpy as np
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.agglomeration import Agglomeration
 from mgclust.algorithms.canopy.centers import threshold_of
-from mgclust.algorithms.canopy.means import CanopyMeans
 from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
-from mgclust.algorithms.canopy.ranks import (
-    CanopyOutput,
-    LinkageOutput,
-    MeansOutput,
-    Thresholds,
-    canopy,
-    estimate,
-    linkage,
-    means,
-    suggest,
-)
+from mgclust.algorithms.canopy.ranks import CanopyOutput, LinkageOutput, Thresholds, canopy, estimate, linkage, suggest
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.scikit_learn import check_is_fitted
 from mgclust.data import open_dataset
@@ -49,12 +38,6 @@ NUMBERS_A_SECOND = {"cpu": 4e6, "cuda": 3e7}  # of a rank, in these measurements
 LINKAGE: dict[str, Constraint] = {
     "n_clusters": Integer(at_least=1, optional=True),
     "distance_threshold": Real(at_least=0, optional=True),
-}
-MEANS: dict[str, Constraint] = {
-    "n_clusters": Integer(at_least=1),
-    "m": Real(above=1),
-    "max_iter": Integer(at_least=1),
-    "tol": Real(at_least=0),
 }
 
 
@@ -237,70 +220,6 @@ class Canopy(CanopyOptions, Clusterer):
         labels, count = tree.clusters(n, n_clusters, kept)
         merges = np.stack([tree.low, tree.high], axis=1)
         return Agglomeration(labels, count, merges, distances, found.n_canopies, found.n_pairs, *found.thresholds)
-
-    def k_means(self, X: Any, n_clusters: int, *, max_iter: int = 100) -> CanopyMeans:
-        """Find canopies and cluster by k-means, a row being compared only with prototypes that share a canopy with it.
-
-        A prototype is in the canopies whose centres are within t1 of it. A row that shares none with any is compared
-        with all. No prototype within t1 - t2 of a row is missed.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features), path, URL or Dataset
-        n_clusters : int
-            At most the number of canopies, whose centres the first prototypes are drawn from.
-        max_iter : int, default=100
-            Iterations at most; they end when no row changes its cluster.
-
-        Returns
-        -------
-        CanopyMeans
-            A named tuple: `labels`, `memberships` (None), `cluster_centers`, `inertia`, `n_iter`, `n_compared` (rows
-            with prototypes, in all iterations), `n_canopies`, `t1` and `t2`. Computed in float64.
-        """
-        return self._means(X, {"n_clusters": n_clusters, "max_iter": max_iter})
-
-    def fuzzy_c_means(
-        self, X: Any, n_clusters: int, *, m: float = 2.0, max_iter: int = 100, tol: float = 1e-4
-    ) -> CanopyMeans:
-        """Find canopies and cluster by fuzzy c-means, confined as `k_means` is.
-
-        A row has no membership in a prototype that it is not compared with.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features), path, URL or Dataset
-        n_clusters : int
-            At most the number of canopies, whose centres the first prototypes are drawn from.
-        m : float, default=2.0
-            Fuzzifier, above 1.
-        max_iter : int, default=100
-            Iterations at most.
-        tol : float, default=1e-4
-            They end when no prototype moves by more than this share of t2.
-
-        Returns
-        -------
-        CanopyMeans
-            As of `k_means`; `memberships` is a sparse array of shape (n_samples, n_clusters), whose rows sum to 1.
-        """
-        return self._means(X, {"n_clusters": n_clusters, "m": m, "max_iter": max_iter, "tol": tol})
-
-    def _means(self, X: Any, given: dict[str, Any]) -> CanopyMeans:
-        """Do what `k_means` says, and with a fuzzifier `fuzzy_c_means`."""
-        parameters, dataset = self._checked(), open_dataset(X)
-        self._check_shape(dataset)
-        if parameters["metric"] != "euclidean":
-            raise InputError(f"metric={self.metric!r} should be 'euclidean': means belong to no other distances.")
-        asked = {"m": None, "tol": 0.0} | check_parameters({name: MEANS[name] for name in given}, given)
-        spec = self._run_spec(parameters, Inputs(dataset, False))
-        arguments = {name: value for name, value in spec.arguments.items() if name != "metric"} | asked
-        spec = replace(spec, function=means, arguments=arguments, dtype="float64")
-        with connect(**self._place()) as cluster:
-            outcome = run(replace(spec, memory_limit=parameters["memory_limit"]), dataset, cluster)
-        found: MeansOutput = outcome.value
-        own = found.means._replace(labels=outcome.arrays["labels"], memberships=outcome.arrays.get("memberships"))
-        return CanopyMeans(*own, found.n_canopies, *found.thresholds)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]
