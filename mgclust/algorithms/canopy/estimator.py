@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -106,13 +105,6 @@ class Canopy(CanopyOptions, Clusterer):
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
         return (WarmUp((3000, 4), seconds=2),)
-
-    @property
-    def center_indices_(self) -> np.ndarray:
-        """Deprecated name of `cluster_centers_indices_`."""
-        indices = self.cluster_centers_indices_
-        warnings.warn("center_indices_ is deprecated: use cluster_centers_indices_.", DeprecationWarning, stacklevel=2)
-        return indices
 
     def suggest_thresholds(self, X: Any) -> Thresholds:
         """Look at the distances in a sample of the rows and suggest t1 and t2; what `fit` does without them.
@@ -257,13 +249,11 @@ class Canopy(CanopyOptions, Clusterer):
             labels=self.labels_,
             arrays={
                 "centers": self.cluster_centers_indices_,
-                "center_indices": self.cluster_centers_indices_,  # deprecated, as n_canopies
                 "cluster_centers": self.cluster_centers_,
                 "memberships": self.memberships_,
             },
             scores={
                 "n_clusters": k,
-                "n_canopies": k,  # deprecated
                 "memberships_per_row": value.total / n,
                 "rows_in_one": alone,
                 "t1": self.t1_,
