@@ -156,7 +156,7 @@ def test_the_certificate_has_to_be_that_of_the_name(tmp_path):
     make_certificates(tmp_path / "tls", ["data.example"])
     mine = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     mine.load_cert_chain(tmp_path / "tls/scheduler/cert.pem", tmp_path / "tls/scheduler/key.pem")
-    trusting = ssl.create_default_context(cafile=tmp_path / "tls/authority/ca.pem")
+    trusting = ssl.create_default_context(cafile=tmp_path / "tls/scheduler/ca.pem")
     with serving(mine) as server:
         get(server, "/x.csv", tmp_path, scheme="https", context=trusting)
         with pytest.raises(RunFailed, match=r"could not be fetched: .*certificate"):
