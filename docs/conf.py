@@ -50,7 +50,6 @@ numpydoc_validation_overrides = {
         r"(?s)\A(?!.*\nParameters\n).*\nAttributes\n",
         r"[Pp]arameters (are|as) (those of|for) `",
         "[Ss]ee `",
-        r"\ADeprecated",
     ]
 }
 numpydoc_class_members_toctree = False

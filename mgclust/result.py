@@ -56,8 +56,6 @@ JSON_FIELDS = (
     "versions",
     "diagnostics",
 )
-# Deprecated names of arrays and scores: results that were saved with them alone get the others when they are loaded.
-RENAMED = {"center_indices": "centers", "n_canopies": "n_clusters"}
 SHORT_ARRAY = 1_000  # arrays among the parameters are written out up to this size
 
 
@@ -226,10 +224,6 @@ def load_result(path: str | os.PathLike[str] | Beneath) -> Result:
     arrays = {name: read_array(directory, entry) for name, entry in content.get("arrays", {}).items()}
     labels = arrays.pop("labels", None)
     fields = {name: content[name] for name in JSON_FIELDS if name in content}
-    for old, new in RENAMED.items():
-        for values in (arrays, fields.get("scores")):
-            if isinstance(values, dict) and old in values:
-                values.setdefault(new, values[old])
     return Result(labels=labels, arrays=arrays, **fields)
 
 

@@ -38,15 +38,9 @@ class ArrayDataset(Dataset):
 
     kind = "array"
 
-    def __init__(self, array: np.ndarray, name: str = "array", labels: np.ndarray | None = None) -> None:
+    def __init__(self, array: np.ndarray, name: str = "array") -> None:
         super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
         self._array = array
-        self._labels = labels
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """The known truth, if it was given."""
-        return self._labels
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)

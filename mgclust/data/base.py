@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,17 +68,6 @@ class Dataset:
     def warnings(self) -> list[str]:
         """Sentences that the user of a result should know of these rows."""
         return []
-
-    def write_labels(self, labels: Any, directory: str | os.PathLike[str], **how: Any) -> list[Path]:
-        """Deprecated: `mgclust.label_output.write_labels` takes the data set first."""
-        from mgclust.label_output import write_labels
-
-        warnings.warn(
-            "write_labels of a data set is deprecated: use mgclust.label_output.write_labels(dataset, ...).",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return write_labels(self, labels, directory, **how)
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
         """The clusters in their place, as `mgclust.plots.label_slices` draws them; None where rows have no place.

@@ -19,7 +19,6 @@ import os
 import secrets
 import shutil
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -428,14 +427,3 @@ def _briefly(value: Any) -> Any:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return f"{value.dtype.name} {list(value.shape)} {digest}"
     return str(value)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Checkpoint":
-        warnings.warn(
-            "mgclust.engine.checkpoint.Checkpoint is now CheckpointConfig; the old name goes with the next version.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return CheckpointConfig
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

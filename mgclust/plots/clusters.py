@@ -64,7 +64,7 @@ def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = No
     ax.scatter(rho[others], delta[others], s=size, color=POINT, alpha=alpha, linewidths=0, rasterized=True)
     _draw_centers(ax, np.column_stack([rho[centers], delta[centers]]))
     _draw_thresholds(ax, result, rho, delta, centers)
-    density = result.parameters.get("kernel") or result.parameters.get("density", "gaussian")
+    density = result.parameters.get("density", "gaussian")
     ax.set_xlabel(f"density $\\rho$ ({DENSITIES.get(str(density), 'Gaussian-weighted neighbours')})")
     ax.set_ylabel("$\\delta$: distance to the nearest denser point (data units)")
     ax.set_title(counted_title(f"Decision graph: {len(centers)} centres", len(rows), len(rho)))

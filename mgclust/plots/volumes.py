@@ -78,7 +78,7 @@ def label_slices(
         ax.annotate(
             text, (left, top), xytext=(0, 1), textcoords="offset points", va="bottom", fontsize=7.5, color=MUTED
         )
-    _name_sides(ax, mosaic.shape[:2], oriented_by_affine)
+    _name_sides(ax, oriented_by_affine)
     n_clusters, labelled = int(turned.max(initial=0)), int((volume > 0).sum())
     filled = int((turned > 0).any(axis=(0, 1)).sum())
     slices = f"{len(shown)}{f' of {filled}' * (filled > len(shown))} axial slice{'s' * (len(shown) != 1)}"
@@ -179,7 +179,7 @@ def _slice(labels: np.ndarray, grey: np.ndarray | None, colors: np.ndarray, scal
     return image
 
 
-def _name_sides(ax: Axes, size: tuple[int, int], known: bool) -> None:
+def _name_sides(ax: Axes, known: bool) -> None:
     if not known:
         ax.set_xlabel("The file does not say which side is left.", color=MUTED, fontsize=9)
         return

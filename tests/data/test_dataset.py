@@ -5,7 +5,6 @@ import hashlib
 import io
 import os
 import pickle
-import re
 import shutil
 import subprocess
 import sys
@@ -846,17 +845,6 @@ def test_an_unknown_sample():
         samples.load("r16")
     with pytest.raises(InputError, match="name='lesmis' has no mask"):
         samples.mask_path("lesmis")
-
-
-@pytest.mark.parametrize("name", ["r15", "d31", "birch1"])
-def test_a_sample_of_earlier_versions_names_what_replaced_it(name):
-    from mgclust import datasets
-
-    for call in (samples.path, samples.load):
-        with pytest.raises(InputError, match=f"name='{name}' is no longer a sample") as refused:
-            call(name)
-        (maker,) = re.findall(r"mgclust\.datasets\.(\w+)\(\)", str(refused.value))
-        assert len(np.unique(getattr(datasets, maker)().labels)) == {"r15": 15, "d31": 31, "birch1": 100}[name]
 
 
 def test_nothing_heavy_is_imported_for_arrays_and_npy(tmp_path):

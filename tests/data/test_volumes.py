@@ -377,10 +377,7 @@ def test_labels_go_back_to_their_voxels(tmp_path, series, mask, kind):
     said = json.loads(paths[2].read_text())
     assert said["Parameters"] == {"dc": 0.5} and said["Method"] == "density-peaks"
     assert said["WithoutCluster"] == (labels < 0).sum() and said["Sources"] == [str(path)]
-    before = paths[0].read_bytes()
-    with pytest.warns(DeprecationWarning, match="mgclust.label_output.write_labels"):
-        assert dataset.write_labels(labels, tmp_path, method="density-peaks") == paths
-    assert paths[0].read_bytes() == before
+    write_labels(dataset, labels, tmp_path, method="density-peaks")
     assert "exemplar" not in paths[1].read_text()
 
 

@@ -1,11 +1,10 @@
-"""`mgclust certs`: a scheduler and workers that trust each other, and no others."""
+"""`mgclust certs`: a scheduler and workers that trust each other, and nobody else."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
 import os
-import shutil
 import ssl
 import stat
 import subprocess
@@ -16,11 +15,9 @@ import distributed
 import numpy as np
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from mgclust import DensityPeaks
 from mgclust.cli import run_command
-from mgclust.engine import certificates
 from mgclust.engine.certificates import make_certificates
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask.cluster import connect
@@ -131,21 +128,11 @@ def test_a_worker_of_another_authority_is_refused(scheduler, trusted, tmp_path):
         assert len(workers_of(found.client)) == 2
 
 
-@pytest.mark.slow
-def test_more_certificates_of_one_authority(scheduler, certs, tmp_path, monkeypatch):
-    assert run_command(["certs", str(tmp_path / "more"), "--authority", str(certs / "authority"), "--days", "30"]) == 0
-    assert sorted(path.name for path in (tmp_path / "more").iterdir()) == ["client", "scheduler", "worker"]
-    trust(monkeypatch, tmp_path / "more")
-    with connect(scheduler, "cpu", n_workers=2) as found:
-        assert found.size == 2
-
-
 def test_files(certs):
     files = sorted(path for path in certs.rglob("*") if path.is_file())
     assert [str(path.relative_to(certs)) for path in files] == [
-        "authority/ca.key", "authority/ca.pem",
-        *(f"{role}/{name}" for role in ("client", "scheduler", "worker") for name in ("ca.pem", "cert.pem", "key.pem")),
-    ]  # fmt: skip
+        f"{role}/{name}" for role in ("client", "scheduler", "worker") for name in ("ca.pem", "cert.pem", "key.pem")
+    ]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     names = x509.SubjectAlternativeName
     for role in ("client", "scheduler", "worker"):
@@ -217,75 +204,17 @@ def test_roles_and_days(certs):
         assert abs(certificate.not_valid_after_utc - until) < datetime.timedelta(hours=1)
 
 
-def test_until_when(certs, tmp_path, capsys):
-    assert run_command(["certs", str(certs), "--check"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 7
-    assert all("cert.pem  good until" in line and line.endswith("89 days left") for line in lines[:3])
-    assert run_command(["certs", str(certs / "worker"), "--check", "--days", "91"]) == 1
-    out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 2
-    assert "cert.pem is good for less than days=91; make new ones with mgclust certs --authority" in err
-    make_certificates(tmp_path / "others")
-    another = (tmp_path / "others" / "worker" / "ca.pem").read_bytes()
-    for name, content, message in (
-        ("key.pem", (certs / "client" / "key.pem").read_bytes(), "does not belong to cert.pem"),
-        ("key.pem", None, "key.pem cannot be read"),
-        ("key.pem", b"no key", "should be a key in PEM"),
-        ("cert.pem", b"nothing", "should be a certificate in PEM"),
-        ("ca.pem", another, "was not made by"),
-    ):
-        folder = tmp_path / "changed"
-        shutil.copytree(certs / "worker", folder)
-        (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-        assert run_command(["certs", str(folder), "--check"]) == 2
-        assert message in capsys.readouterr().err
-        shutil.rmtree(folder)
-    assert run_command(["certs", str(tmp_path), "--check"]) == 2
-    assert "holds no certificates" in capsys.readouterr().err
-    assert run_command(["certs", str(certs), "--check", "--host", "a"]) == 2
-
-
-def test_those_that_have_expired(tmp_path, capsys):
-    key = ec.generate_private_key(ec.SECP256R1())
-    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
-    names, earlier = certificates._names(("localhost",)), datetime.timedelta(days=9)
-    worker = certificates._of_roles(certificates._authority(key), key, names, yesterday, earlier)["worker"]
-    for name, text in (("ca.pem", worker.ca), ("cert.pem", worker.cert), ("key.pem", worker.key)):
-        (tmp_path / name).write_text(text)
-    assert run_command(["certs", str(tmp_path), "--check", "--days", "1"]) == 1
-    assert "expired" in capsys.readouterr().out.splitlines()[0]
-
-
-def test_what_is_thrown_away():
-    """Valid for years before and after, whatever the clock says, and shown nowhere."""
-    made = certificates.throwaway()
-    ca = x509.load_pem_x509_certificate(made["worker"].ca.encode())
-    now, year = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=365)
-    for role, credentials in made.items():
-        certificate = x509.load_pem_x509_certificate(credentials.cert.encode())
-        certificate.verify_directly_issued_by(ca)
-        assert certificate.not_valid_before_utc < now - 9 * year < now + 9 * year < certificate.not_valid_after_utc
-        assert "BEGIN" not in repr(credentials), role
-    assert certificates.throwaway()["worker"].ca != made["worker"].ca
-
-
 def test_what_cannot_be(certs, tmp_path, capsys):
     before = {path: path.read_bytes() for path in certs.rglob("*") if path.is_file()}
     assert run_command(["certs", str(certs)]) == 2
     assert "is not empty; keys are never overwritten" in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in certs.rglob("*") if path.is_file()}
-    other = tmp_path / "other"
-    make_certificates(other)
-    (other / "authority" / "ca.pem").write_bytes((certs / "authority" / "ca.pem").read_bytes())
     (tmp_path / "file").touch()
     for arguments, message in (
         ({"hosts": ["a/b"]}, "host='a/b' should be a name"),
         ({"hosts": [""]}, "host='' should be a name"),
         ({"hosts": ["a\nb"]}, r"host='a\\nb' should be a name"),
         ({"days": 9999}, "days=9999 should be from 1 to 3650"),
-        ({"authority": tmp_path / "nowhere"}, "should hold ca.pem and ca.key"),
-        ({"authority": other / "authority"}, "ca.key does not belong to ca.pem"),
         ({"folder": tmp_path / "file"}, "should be a folder"),
     ):
         with pytest.raises(InputError, match=message):

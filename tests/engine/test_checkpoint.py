@@ -460,15 +460,6 @@ def test_whatever_keeps_a_checkpoint_from_being_written_is_a_warning(problem, ba
     assert run(loading)[0] == 2
 
 
-def test_the_name_of_before():
-    from mgclust.engine import checkpoint
-
-    with pytest.warns(DeprecationWarning, match="CheckpointConfig"):
-        assert checkpoint.Checkpoint is CheckpointConfig
-    with pytest.raises(AttributeError, match="nothing"):
-        checkpoint.nothing  # noqa: B018
-
-
 def test_a_path_in_the_place_of_a_checkpoint_is_refused(tmp_path):
     """It ended in an AttributeError."""
     dataset = open_dataset(np.random.default_rng(0).normal(size=(60, 2)))

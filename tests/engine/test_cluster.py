@@ -24,7 +24,6 @@ from sklearn.model_selection import GridSearchCV
 from mgclust import DensityPeaks, FuzzyCMeans
 from mgclust.data import open_dataset
 from mgclust.engine import devices, spmd
-from mgclust.engine.certificates import throwaway
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import local_cluster, scheduler
 from mgclust.engine.dask.cluster import connect
@@ -357,9 +356,10 @@ def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
 
 def test_a_local_cluster_needs_its_credentials(tmp_path, monkeypatch):
     """Neither without certificates, nor with those of another cluster."""
-    others = throwaway()["client"]
-    for part in ("ca", "cert", "key"):
-        (tmp_path / part).write_text(getattr(others, part))
+    others = distributed.Security.temporary()
+    (tmp_path / "ca").write_text(others.tls_ca_file)
+    (tmp_path / "cert").write_text(others.tls_client_cert)
+    (tmp_path / "key").write_text(others.tls_client_key)
     with connect("local", "cpu", n_workers=1) as started:
         monkeypatch.setattr(cluster_module, "CONNECT_TIMEOUT", 2.0)
         address = started.client.scheduler.address

@@ -11,31 +11,21 @@ import socket
 import ssl
 import threading
 
+import distributed
 import pytest
 
 from mgclust.engine import tls
-from mgclust.engine.certificates import throwaway
 
 pytestmark = pytest.mark.timeout(60)
 SYSTEM = 2  # OpenSSL's number of errors of system calls
 
 
 @pytest.fixture
-def contexts(tmp_path, monkeypatch):
+def contexts(monkeypatch):
     """Of the end that calls and of the one that accepts; whatever guards sockets is undone afterwards."""
     monkeypatch.setattr(ssl.SSLContext, "sslsocket_class", ssl.SSLSocket)
-    made = throwaway()
-    found = []
-    for role, protocol in (("client", ssl.PROTOCOL_TLS_CLIENT), ("scheduler", ssl.PROTOCOL_TLS_SERVER)):
-        context = ssl.SSLContext(protocol)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_REQUIRED
-        context.load_verify_locations(cadata=made[role].ca)
-        files = tmp_path / f"{role}-cert.pem", tmp_path / f"{role}-key.pem"
-        for file, text in zip(files, (made[role].cert, made[role].key), strict=True):
-            file.write_text(text)
-        context.load_cert_chain(*files)
-        found.append(context)
-    return found
+    made = distributed.Security.temporary()
+    return made.get_connection_args("client")["ssl_context"], made.get_listen_args("scheduler")["ssl_context"]
 
 
 @contextlib.contextmanager

@@ -166,16 +166,3 @@ def test_agglomeration_in_canopies_is_that_of_the_cpu():
     here, there = (Canopy(device=device, **options).agglomerate(X, n_clusters=4000) for device in ("cpu", "cuda"))
     for one, other in zip(here, there, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_means_in_canopies_are_those_of_the_cpu():
-    X = load_points("pendigits")[0].astype("float64") * 0.1
-    options = {"t1": 9.0, "t2": 6.0, "random_state": 1, "client": None}
-    here, there = (Canopy(device=device, **options).k_means(X, 20) for device in ("cpu", "cuda"))
-    np.testing.assert_array_equal(here.labels, there.labels)
-    np.testing.assert_allclose(here.cluster_centers, there.cluster_centers, rtol=1e-12)
-    assert here.n_compared == there.n_compared and here.inertia == pytest.approx(there.inertia, rel=1e-9)
-    soft = [Canopy(device=device, **options).fuzzy_c_means(X, 20, max_iter=5) for device in ("cpu", "cuda")]
-    np.testing.assert_array_equal(soft[0].memberships.indices, soft[1].memberships.indices)
-    np.testing.assert_allclose(soft[0].memberships.data, soft[1].memberships.data, atol=1e-9)
-    np.testing.assert_allclose(soft[0].cluster_centers, soft[1].cluster_centers, rtol=1e-9)

@@ -93,9 +93,10 @@ def test_decision_graph_draws_what_separated_the_centres():
 
 def test_decision_graph_says_which_density_it_shows():
     for parameters, words in (
-        ({}, "Gaussian"), ({"density": "cutoff", "kernel": None}, "within"), ({"kernel": "cutoff"}, "within"),
-        ({"density": "knn", "kernel": None}, "nearest rows"),
-    ):  # fmt: skip
+        ({}, "Gaussian"),
+        ({"density": "cutoff"}, "within"),
+        ({"density": "knn"}, "nearest rows"),
+    ):
         assert words in plots.decision_graph(peaks(**parameters)).get_xlabel()
     tested = replace(peaks(density="knn"), arrays={**peaks().arrays, "significance": np.ones(3)})
     assert not plots.decision_graph(tested, log=False).lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -12,20 +11,9 @@ import numpy as np
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.canopy.agglomeration import Agglomeration
 from mgclust.algorithms.canopy.centers import threshold_of
-from mgclust.algorithms.canopy.means import CanopyMeans
 from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
-from mgclust.algorithms.canopy.ranks import (
-    CanopyOutput,
-    LinkageOutput,
-    MeansOutput,
-    Thresholds,
-    canopy,
-    estimate,
-    linkage,
-    means,
-    suggest,
-)
+from mgclust.algorithms.canopy.ranks import CanopyOutput, LinkageOutput, Thresholds, canopy, estimate, linkage, suggest
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.scikit_learn import check_is_fitted
 from mgclust.data import open_dataset
@@ -49,12 +37,6 @@ NUMBERS_A_SECOND = {"cpu": 4e6, "cuda": 3e7}  # of a rank, in these measurements
 LINKAGE: dict[str, Constraint] = {
     "n_clusters": Integer(at_least=1, optional=True),
     "distance_threshold": Real(at_least=0, optional=True),
-}
-MEANS: dict[str, Constraint] = {
-    "n_clusters": Integer(at_least=1),
-    "m": Real(above=1),
-    "max_iter": Integer(at_least=1),
-    "tol": Real(at_least=0),
 }
 
 
@@ -123,13 +105,6 @@ class Canopy(CanopyOptions, Clusterer):
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
         return (WarmUp((3000, 4), seconds=2),)
-
-    @property
-    def center_indices_(self) -> np.ndarray:
-        """Deprecated name of `cluster_centers_indices_`."""
-        indices = self.cluster_centers_indices_
-        warnings.warn("center_indices_ is deprecated: use cluster_centers_indices_.", DeprecationWarning, stacklevel=2)
-        return indices
 
     def suggest_thresholds(self, X: Any) -> Thresholds:
         """Look at the distances in a sample of the rows and suggest t1 and t2; what `fit` does without them.
@@ -238,70 +213,6 @@ class Canopy(CanopyOptions, Clusterer):
         merges = np.stack([tree.low, tree.high], axis=1)
         return Agglomeration(labels, count, merges, distances, found.n_canopies, found.n_pairs, *found.thresholds)
 
-    def k_means(self, X: Any, n_clusters: int, *, max_iter: int = 100) -> CanopyMeans:
-        """Find canopies and cluster by k-means, a row being compared only with prototypes that share a canopy with it.
-
-        A prototype is in the canopies whose centres are within t1 of it. A row that shares none with any is compared
-        with all. No prototype within t1 - t2 of a row is missed.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features), path, URL or Dataset
-        n_clusters : int
-            At most the number of canopies, whose centres the first prototypes are drawn from.
-        max_iter : int, default=100
-            Iterations at most; they end when no row changes its cluster.
-
-        Returns
-        -------
-        CanopyMeans
-            A named tuple: `labels`, `memberships` (None), `cluster_centers`, `inertia`, `n_iter`, `n_compared` (rows
-            with prototypes, in all iterations), `n_canopies`, `t1` and `t2`. Computed in float64.
-        """
-        return self._means(X, {"n_clusters": n_clusters, "max_iter": max_iter})
-
-    def fuzzy_c_means(
-        self, X: Any, n_clusters: int, *, m: float = 2.0, max_iter: int = 100, tol: float = 1e-4
-    ) -> CanopyMeans:
-        """Find canopies and cluster by fuzzy c-means, confined as `k_means` is.
-
-        A row has no membership in a prototype that it is not compared with.
-
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_features), path, URL or Dataset
-        n_clusters : int
-            At most the number of canopies, whose centres the first prototypes are drawn from.
-        m : float, default=2.0
-            Fuzzifier, above 1.
-        max_iter : int, default=100
-            Iterations at most.
-        tol : float, default=1e-4
-            They end when no prototype moves by more than this share of t2.
-
-        Returns
-        -------
-        CanopyMeans
-            As of `k_means`; `memberships` is a sparse array of shape (n_samples, n_clusters), whose rows sum to 1.
-        """
-        return self._means(X, {"n_clusters": n_clusters, "m": m, "max_iter": max_iter, "tol": tol})
-
-    def _means(self, X: Any, given: dict[str, Any]) -> CanopyMeans:
-        """Do what `k_means` says, and with a fuzzifier `fuzzy_c_means`."""
-        parameters, dataset = self._checked(), open_dataset(X)
-        self._check_shape(dataset)
-        if parameters["metric"] != "euclidean":
-            raise InputError(f"metric={self.metric!r} should be 'euclidean': means belong to no other distances.")
-        asked = {"m": None, "tol": 0.0} | check_parameters({name: MEANS[name] for name in given}, given)
-        spec = self._run_spec(parameters, Inputs(dataset, False))
-        arguments = {name: value for name, value in spec.arguments.items() if name != "metric"} | asked
-        spec = replace(spec, function=means, arguments=arguments, dtype="float64")
-        with connect(**self._place()) as cluster:
-            outcome = run(replace(spec, memory_limit=parameters["memory_limit"]), dataset, cluster)
-        found: MeansOutput = outcome.value
-        own = found.means._replace(labels=outcome.arrays["labels"], memberships=outcome.arrays.get("memberships"))
-        return CanopyMeans(*own, found.n_canopies, *found.thresholds)
-
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         t1, t2 = parameters["t1"], parameters["t2"]
         if (t1 is None) != (t2 is None):
@@ -338,13 +249,11 @@ class Canopy(CanopyOptions, Clusterer):
             labels=self.labels_,
             arrays={
                 "centers": self.cluster_centers_indices_,
-                "center_indices": self.cluster_centers_indices_,  # deprecated, as n_canopies
                 "cluster_centers": self.cluster_centers_,
                 "memberships": self.memberships_,
             },
             scores={
                 "n_clusters": k,
-                "n_canopies": k,  # deprecated
                 "memberships_per_row": value.total / n,
                 "rows_in_one": alone,
                 "t1": self.t1_,

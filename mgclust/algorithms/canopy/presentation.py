@@ -20,7 +20,6 @@ class CanopyPresentation(Presentation):
     title = "Canopies"
     scores = {
         "n_clusters": Score("canopies"),
-        "n_canopies": Score("canopies"),  # deprecated
         "memberships_per_row": Score("canopies of a row, on average"),
         "rows_in_one": Score("share of the rows in one canopy alone", ".3f"),
         "t1": Score("loose distance t1"),

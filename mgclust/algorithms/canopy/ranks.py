@@ -11,8 +11,6 @@ What runs where. Every rank owns consecutive row blocks; rows never move but for
     centers      4096 candidates at a time, `mgclust.algorithms.canopy.centers`
     memberships  all rows with all centres, `mgclust.algorithms.canopy.members`
     trees        of `Canopy.agglomerate` alone: pairs within canopies, `mgclust.algorithms.canopy.agglomeration`
-    iterations   of `Canopy.k_means` and `Canopy.fuzzy_c_means` alone: rows and prototypes that share one,
-                 `mgclust.algorithms.canopy.means`
 
 Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; few features and many
 centres take far fewer (`mgclust.kernels.pairs.column_boxes`). Memory per rank: its rows up to three times,
@@ -23,13 +21,12 @@ n / 4096 steps and usually a handful.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mgclust.algorithms.canopy.agglomeration import Tree, tree_of_canopies
 from mgclust.algorithms.canopy.centers import STEP, Candidates, Picked, pick_centers, threshold_of
-from mgclust.algorithms.canopy.means import Means, means_in_canopies
 from mgclust.algorithms.canopy.members import (
     Members,
     candidate_bytes,
@@ -45,9 +42,7 @@ from mgclust.engine.spmd import Context
 from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 
-__all__ = [
-    "CanopyOutput", "LinkageOutput", "MeansOutput", "Thresholds", "canopy", "estimate", "linkage", "means", "suggest",
-]  # fmt: skip
+__all__ = ["CanopyOutput", "LinkageOutput", "Thresholds", "canopy", "estimate", "linkage", "suggest"]
 
 SAMPLE_ROWS = 2048
 LOOSE_SHARE, TIGHT_SHARE = 0.30, 0.15
@@ -83,15 +78,6 @@ class LinkageOutput:
     thresholds: Thresholds
 
 
-@dataclass(frozen=True)
-class MeansOutput:
-    """Rank 0's findings of `means`."""
-
-    means: Means
-    n_canopies: int
-    thresholds: Thresholds
-
-
 class Cover(NamedTuple):
     """Canopies as every rank knows them."""
 
@@ -119,34 +105,6 @@ def linkage(
     with context.stage("trees"):
         tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
     return LinkageOutput(tree, len(picked.rows), n_pairs, thresholds) if context.rank == 0 else None
-
-
-def means(
-    context: Context,
-    *,
-    t1: float | None,
-    t2: float | None,
-    order: str,
-    seed: int,
-    n_clusters: int,
-    m: float | None,
-    max_iter: int,
-    tol: float,
-) -> MeansOutput | None:
-    """Find canopies and means confined to them; rank 0 returns what `Canopy.k_means` reports, beside "labels"."""
-    picked, members, thresholds = cover(context, metric="euclidean", t1=t1, t2=t2, order=order, seed=seed)
-    if n_clusters > len(picked.rows):
-        raise InputError(
-            f"n_clusters={n_clusters} should be <= {len(picked.rows)}, the number of canopies, whose centres are the "
-            "first prototypes; lower t2."
-        )
-    with context.stage("iterations"):
-        loose = threshold_of(METRICS["euclidean"], thresholds.t1, context.dtype)
-        limits: dict[str, Any] = {"max_iter": max_iter, "shift": tol * thresholds.t2}
-        found = means_in_canopies(context, picked.x, members, loose, n_clusters=n_clusters, m=m, seed=seed, **limits)
-    context.deliver(labels=found.labels, **({} if found.memberships is None else {"memberships": found.memberships}))
-    told = found._replace(labels=found.labels[:0], memberships=None)
-    return MeansOutput(told, len(picked.rows), thresholds) if context.rank == 0 else None
 
 
 def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int) -> Cover:

@@ -155,8 +155,6 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Seed of the draws of `stability`, and of the samples of rows or pairs that choose `dc_fraction` and bracket dc;
         the last decide dc only with ``dc_method="sample"``.
     verbose : bool, default=False
-    kernel : {"gaussian", "cutoff"}, optional
-        Deprecated: `density`.
 
     Attributes
     ----------
@@ -360,7 +358,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             )
         dataset, parameters = self._open_more(X), self._checked()
         refuse_lost(self.rho_)
-        density, rows = self._density(parameters), dataset.shape[0]
+        density, rows = parameters["density"], dataset.shape[0]
         adaptive = parameters["k"] == "adaptive"
         k = self._list_length(parameters, len(self.rho_)) * (density == "knn")
         arguments = {"metric": parameters["metric"], "density": density, "k": k, "dc": self.dc_ or 1.0}
@@ -405,7 +403,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         n, dc = inputs.dataset.shape[0], parameters["dc"]
-        density, k, weights = self._density(parameters), parameters["k"], _unequal(inputs.weights)
+        density, k, weights = parameters["density"], parameters["k"], _unequal(inputs.weights)
         refuse(parameters, density, n, weights)
         own = ("metric", "dc", "dc_method", "sample_size", "halo", "algorithm")
         arguments = {name: parameters[name] for name in own} | {"density": density}
@@ -458,17 +456,6 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         tags.input_tags.pairwise = tags.input_tags.positive_only = self.metric == "precomputed"
         tags.input_tags.sparse = not tags.input_tags.pairwise
         return tags
-
-    def _density(self, parameters: dict[str, Any]) -> str:
-        """Kind of density, by the parameter or its deprecated name."""
-        density, kernel = parameters["density"], parameters["kernel"]
-        self._categories = {}
-        if kernel is None:
-            return str(density)
-        if density not in ("gaussian", kernel):
-            raise InputError(f"kernel={kernel!r} contradicts density={density!r}; leave kernel out.")
-        self._categories = {f"kernel={kernel!r} is deprecated: use density={kernel!r}.": DeprecationWarning}
-        return str(kernel)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: DensityPeaksOutput = outcome.value

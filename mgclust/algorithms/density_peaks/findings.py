@@ -63,7 +63,7 @@ def findings(model: DensityPeaks, drop: float, chosen_by: dict[str, Any], halo: 
         "arrays": arrays,
         "scores": {"n_clusters": model.n_clusters_, **cut, "gamma_drop": drop},
         "diagnostics": {"exactness": model.exactness_, **choice},
-        "warnings": [*model._categories, *warnings_of(model, drop, chosen_by)],
+        "warnings": warnings_of(model, drop, chosen_by),
     }
 
 

@@ -56,7 +56,6 @@ class DensityPeaksOptions(Declaration):
         ),
         "halo": Boolean(help="Find the halo of each cluster as well."),
         "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
-        "kernel": Choice("gaussian", "cutoff", optional=True, help="Deprecated: density."),
     }  # fmt: skip
     center_parameters: ClassVar[dict[str, Constraint]] = {
         "n_clusters": constraints["n_clusters"],
@@ -103,7 +102,6 @@ class DensityPeaksOptions(Declaration):
         memory_limit: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
-        kernel: str | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.dc = dc
@@ -126,4 +124,3 @@ class DensityPeaksOptions(Declaration):
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
-        self.kernel = kernel

@@ -13,8 +13,6 @@ __all__ = ["NAMES", "load", "mask_path", "path"]
 
 _FILES = {"pendigits": "pendigits.npz", "localizer": "localizer_bold.nii.gz", "lesmis": "lesmis.npz"}
 NAMES = tuple(_FILES)
-# Samples of earlier versions, whose terms allow research only, and the generator of such points.
-_REPLACED = {"r15": "make_gaussian_rings", "d31": "make_gaussian_clusters", "birch1": "make_gaussian_grid"}
 
 
 def path(name: str) -> Path:
@@ -28,11 +26,6 @@ def path(name: str) -> Path:
     -------
     pathlib.Path
     """
-    if name in _REPLACED:
-        raise InputError(
-            f"name={name!r} is no longer a sample, because its terms allow research only; use "
-            f"mgclust.datasets.{_REPLACED[name]}(), which generates such points, or one of {', '.join(NAMES)}."
-        )
     if name not in NAMES:
         raise InputError(f"name={name!r} should be one of the samples: {', '.join(NAMES)}.")
     return Path(__file__).with_name(_FILES[name])

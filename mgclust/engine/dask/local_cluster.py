@@ -20,7 +20,6 @@ from distributed import LocalCluster, Nanny, Scheduler, Security, SpecCluster, W
 from distributed.core import Status
 
 from mgclust.engine import tls
-from mgclust.engine.certificates import throwaway
 from mgclust.errors import RunFailed
 
 __all__ = ["IN_A_SCRIPT", "start"]
@@ -108,7 +107,7 @@ def start(device: str, n_workers: int | None, folder: str) -> SpecCluster:
         "threads_per_worker": 1,
         "host": "127.0.0.1",
         "protocol": "tls://",
-        "security": _security(),
+        "security": Security.temporary(),
         "worker_class": _Nanny,
         "local_directory": folder,
         "scheduler_kwargs": {"local_directory": folder},
@@ -145,9 +144,3 @@ def _started(kind: type[_SpecCluster], options: dict[str, Any], device: str) -> 
         ) from error
     cluster.late = None
     return cluster
-
-
-def _security() -> Security:
-    made = throwaway()
-    files = {f"tls_{role}_{part}": getattr(made[role], part) for role in made for part in ("cert", "key")}
-    return Security(require_encryption=True, tls_ca_file=made["client"].ca, **files)

@@ -303,13 +303,6 @@ def test_settings_of_no_use_are_said(device, rng):
     assert fit(X, 1.0, 0.5, device).result_.warnings == []
 
 
-def test_the_old_name_of_the_centres_is_deprecated():
-    model = Canopy(2.0, 1.0, client=None, device="cpu").fit(np.arange(10.0)[:, None])
-    with pytest.warns(DeprecationWarning, match="cluster_centers_indices_"):
-        assert model.center_indices_ is model.cluster_centers_indices_
-    assert not hasattr(Canopy(), "center_indices_")
-
-
 def test_a_number_of_canopies_that_says_nothing_is_said_to(device, rng):
     """Suggested thresholds cover noise by some canopies, too; given ones mean what they mean."""
     X = rng.uniform(size=(500, 2))

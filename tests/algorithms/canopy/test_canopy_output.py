@@ -2,14 +2,12 @@
 
 import json
 import os
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, issparse
 
 from mgclust import Canopy, cli, load_result, plots
-from mgclust.algorithms import presentation_of
 from mgclust.data import open_dataset
 from mgclust.errors import InputError
 from mgclust.report import draw_pictures, sample_rows, write_report
@@ -101,29 +99,6 @@ def test_the_report_tells_of_canopies(d, tmp_path):
     ):
         assert words in text, words
     assert text.count("swatch") == k + text.count(".swatch")
-    assert text.count("<dt>canopies</dt>") == 1  # the deprecated name of the score is no second figure
-
-
-def test_results_of_before_have_the_new_names(tmp_path):
-    """A directory as it was written while canopies had names of their own; new ones have both for a version."""
-    X = rows(60, 2)
-    result = Canopy(1.5, 1.0, client=None, device="cpu").fit(X).result_
-    result.save(tmp_path / "new")
-    new = load_result(tmp_path / "new")
-    assert (new.arrays["center_indices"] == new.arrays["centers"]).all()
-    assert new.scores["n_canopies"] == new.scores["n_clusters"] == len(new.arrays["centers"])
-    arrays = {name: array for name, array in result.arrays.items() if name != "centers"}
-    scores = {name: score for name, score in result.scores.items() if name != "n_clusters"}
-    replace(result, arrays=arrays, scores=scores).save(tmp_path / "old")
-    assert not (tmp_path / "old" / "centers.npy").exists()
-    old = load_result(tmp_path / "old")
-    assert (old.arrays["centers"] == new.arrays["centers"]).all()
-    assert old.scores["n_clusters"] == new.scores["n_clusters"]
-    assert sorted(draw_pictures(old, sample_rows(open_dataset(X), old))) == ["canopies"]
-    shown = [write_report(each, tmp_path / f"{each is old}.html", {}).read_text("utf-8") for each in (old, new)]
-    assert shown[0].count("<dt>canopies</dt>") == shown[1].count("<dt>canopies</dt>") == 1
-    summaries = [presentation_of("canopy").summary(each) for each in (old, new)]
-    assert summaries[0] == summaries[1]
 
 
 def test_the_report_lists_the_largest_of_very_many_canopies(tmp_path):
@@ -140,7 +115,7 @@ def test_the_command_line_writes_all_of_it(tmp_path, monkeypatch, capsys):
     assert cli.run_command(["run", "canopy", "x.npy", "-o", "out", *arguments]) == 0
     out = capsys.readouterr().out
     assert sorted(os.listdir("out")) == [
-        "canopies.png", "center_indices.npy", "centers.npy", "cluster_centers.npy", "labels.csv", "labels.npy",
+        "canopies.png", "centers.npy", "cluster_centers.npy", "labels.csv", "labels.npy",
         "memberships.npz", "report.html", "result.json",
     ]  # fmt: skip
     result = load_result("out")

@@ -87,7 +87,6 @@ def test_saved_and_opened_again(tmp_path):
         (np.eye(5), {"k": 5}, "k=5 should be < n_samples=5: .*; ask for fewer"),
         (np.eye(5), {"k": 0}, "k=0 should be an integer >= 1"),
         (np.eye(5), {"k": 2, "density": "kNN"}, "did you mean 'knn'"),
-        (np.eye(5), {"k": 2, "kernel": "cutoff"}, "kernel='cutoff' contradicts density='knn'; leave kernel out"),
     ],
 )
 def test_what_is_refused(X, parameters, message):
@@ -98,16 +97,6 @@ def test_what_is_refused(X, parameters, message):
 def test_lists_count_as_memory():
     with pytest.raises(InsufficientMemoryError, match="nearest rows"):
         fit(np.random.default_rng(0).normal(size=(5000, 4)), k=2000, memory_limit="100 MB")
-
-
-def test_kernel_is_the_deprecated_name():
-    X = load_points("blobs")[0]
-    with pytest.warns(DeprecationWarning, match="kernel='cutoff' is deprecated: use density='cutoff'"):
-        old = DensityPeaks(kernel="cutoff", client=None, device="cpu").fit(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)
-        new = DensityPeaks(density="cutoff", client=None, device="cpu").fit(X)
-    np.testing.assert_array_equal(old.rho_, new.rho_)
 
 
 @pytest.mark.parametrize(("density", "given"), [("knn", {"k": 5}), ("cutoff", {"dc": 3e-3})])
