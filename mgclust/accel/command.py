@@ -86,7 +86,3 @@ def _report(process: int, quiet: bool, json_path: str | None) -> None:
 def _fail(message: str) -> NoReturn:
     click.echo(f"error: {printable(' '.join(message.split()))}", err=True)
     sys.exit(WRONG_USE)
-
-
-if __name__ == "__main__":
-    main()
