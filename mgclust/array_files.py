@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
@@ -28,6 +29,7 @@ from mgclust.quoting import shortened
 __all__ = [
     "Deferred",
     "computed",
+    "empty_chunk",
     "file_name",
     "in_event_loop",
     "is_dask",
@@ -66,7 +68,7 @@ def file_name(name: str, array: Any) -> str:
     """Return the name of the file that holds an array."""
     if isinstance(array, Deferred) or _comes_from("zarr", array):
         return f"{name}.zarr"
-    return f"{name}.npz" if _comes_from("scipy", getattr(array, "_meta", array)) else f"{name}.npy"
+    return f"{name}.npz" if _comes_from("scipy", empty_chunk(array)) else f"{name}.npy"
 
 
 def write_array(path: Path, array: Any) -> None:
@@ -191,6 +193,12 @@ def write_csv(path: Path, labels: Any, halo: Any) -> None:
 def is_dask(array: Any) -> bool:
     """Return whether an array is one of Dask, which is not imported here."""
     return hasattr(array, "__dask_graph__")
+
+
+def empty_chunk(array: Any) -> Any:
+    """Make an empty array of the type that the chunks of a Dask array have; any other array is returned as it is."""
+    # Dask is imported where a Dask array is.
+    return sys.modules["dask.array"].utils.meta_from_array(array) if is_dask(array) else array
 
 
 def computed(array: Any) -> Any:

@@ -18,8 +18,10 @@ warnings of a result, which `fit` makes Python warnings of, `ClusteringWarning`.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import traceback
 import warnings
 
 __all__ = [
@@ -96,10 +98,12 @@ def warn_caller(text: str, category: type[Warning] = ClusteringWarning) -> None:
     category : type
         Of the warning.
     """
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, category, stacklevel=level + 1)
+    # Python 3.12 does this by `skip_file_prefixes`.
+    files = [str(sys.modules[name].__file__) for name in BETWEEN if name in sys.modules]
+    between = tuple(os.path.dirname(file) + os.sep for file in files)
+    callers = [each.filename for each in reversed(traceback.extract_stack()[:-1])]
+    outside = (level for level, file in enumerate(callers, 2) if not file.startswith(between))
+    warnings.warn(text, category, stacklevel=next(outside, len(callers) + 1))
 
 
 def printable(text: str, keep: str = "") -> str:

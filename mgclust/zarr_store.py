@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
-from zarr.core.buffer import default_buffer_prototype
 
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
@@ -70,10 +69,10 @@ class BeneathStore(Store):  # type: ignore[misc]
         """The same store: it is for reading anyway."""
         return self
 
-    async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         """Bytes of a file, or of a part of it; None where there is none."""
         part = await asyncio.to_thread(self._read, key, byte_range)
-        return None if part is None else (prototype or default_buffer_prototype()).buffer.from_bytes(part)
+        return None if part is None else prototype.buffer.from_bytes(part)
 
     async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]) -> list[Any]:
         """Parts of several files."""

@@ -3,7 +3,7 @@
 ``python -m mgclust.accel script.py`` runs a script so, ``%load_ext mgclust.accel`` a notebook; `install` does it from
 Python. A call that mgclust cannot compute as its project does runs there, and `summary` tells why::
 
-    __main__      the command: its options, and the summary at the end
+    command       the command: its options, and the summary at the end
     script        a script or a module, run as Python runs it
     installation  which calls are replaced, where, and in modules that are imported later
     calls         one call: on mgclust, or else on the original; the counts

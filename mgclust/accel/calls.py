@@ -60,7 +60,7 @@ class Call:
     Attributes
     ----------
     home : str
-        The module that defines it.
+        A public module that has it, and is imported by whoever uses it.
     path : str
         Its name there: ``function`` or ``Class.method``.
     shown : str

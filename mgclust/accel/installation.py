@@ -1,4 +1,4 @@
-"""Replacement of calls: in the modules that define them, now or when they are imported."""
+"""Replacement of calls: in the modules that have them, now or when they are imported."""
 
 from __future__ import annotations
 

@@ -127,14 +127,19 @@ def _begin_path_with(folder: str) -> None:
 
 
 def _new_main() -> ModuleType:
-    main = ModuleType("__main__")
-    main.__dict__["__builtins__"] = builtins
-    main.__dict__.setdefault("__annotations__", {})
+    """Empty the module ``__main__``, which is this program's, for the script; names of mgclust.accel are elsewhere."""
+    main = sys.modules["__main__"]
+    main.__dict__.clear()
+    main.__dict__.update(
+        {
+            "__name__": "__main__", "__doc__": None, "__package__": None, "__loader__": None, "__spec__": None,
+            "__annotations__": {}, "__builtins__": builtins,
+        }
+    )  # fmt: skip
     return main
 
 
 def _execute(main: ModuleType, source: bytes | CodeType) -> None:
-    sys.modules["__main__"] = main
     try:
         code = (
             source if isinstance(source, CodeType) else compile(source, str(main.__file__), "exec", dont_inherit=True)

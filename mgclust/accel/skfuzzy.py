@@ -113,6 +113,6 @@ def _is_real(value: Any) -> bool:
 
 
 CALLS = (
-    Call(home="skfuzzy.cluster._cmeans", path="cmeans", shown="skfuzzy.cmeans", ours=cmeans),
-    Call(home="skfuzzy.cluster._cmeans", path="cmeans_predict", shown="skfuzzy.cmeans_predict", ours=cmeans_predict),
+    Call(home="skfuzzy.cluster", path="cmeans", shown="skfuzzy.cmeans", ours=cmeans),
+    Call(home="skfuzzy.cluster", path="cmeans_predict", shown="skfuzzy.cmeans_predict", ours=cmeans_predict),
 )

@@ -1,10 +1,11 @@
 """Calls of scikit-learn: affinity propagation and silhouettes.
 
-Their arguments are checked by scikit-learn's own functions, and a call that these refuse runs there, for its error.
+A call whose arguments scikit-learn or mgclust refuses runs there, for its error.
 """
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,16 @@ def fit_affinity_propagation(settings: Settings, self: Any, X: Any, y: Any = Non
     from mgclust.data import open_dataset
 
     _refuse_array_api()
-    self._validate_params()
+    # Parameters that scikit-learn refuses and mgclust's estimator would take, or does not have.
+    for name, good in (
+        ("affinity", self.affinity in ("euclidean", "precomputed")),
+        ("max_iter", isinstance(self.max_iter, Integral)),
+        ("convergence_iter", isinstance(self.convergence_iter, Integral)),
+        ("copy", isinstance(self.copy, (bool, np.bool_))),
+        ("verbose", isinstance(self.verbose, Integral) and self.verbose >= 0),
+    ):
+        if not good:
+            raise Unsupported(f"{name}={getattr(self, name)!r}")
     given = self.affinity == "precomputed"
     if self.convergence_iter < 2:
         raise Unsupported(f"convergence_iter={self.convergence_iter} ends runs that have not settled")
@@ -44,6 +54,7 @@ def fit_affinity_propagation(settings: Settings, self: Any, X: Any, y: Any = Non
     else:
         X = validate_data(self, X, accept_sparse="csr")
     seed = self.random_state
+    generator = check_random_state(seed)
     model = AffinityPropagation(
         damping=self.damping,
         max_iter=self.max_iter,
@@ -61,7 +72,7 @@ def fit_affinity_propagation(settings: Settings, self: Any, X: Any, y: Any = Non
         raise Unsupported(result.warnings[0])
     n = len(model.labels_)
     if not isinstance(seed, (int, np.integer)) and n <= MOST_ROWS_TO_DRAW:
-        check_random_state(seed).standard_normal((n, n))
+        generator.standard_normal((n, n))
     if self.verbose:
         print(f"Converged after {model.n_iter_ - 1} iterations.")
     for name in ("affinity_matrix_", "cluster_centers_", ROWS):
@@ -143,7 +154,7 @@ def _refuse_array_api() -> None:
 
 CALLS = (
     Call(
-        home="sklearn.cluster._affinity_propagation",
+        home="sklearn.cluster",
         path="AffinityPropagation.fit",
         shown="sklearn.cluster.AffinityPropagation.fit",
         ours=fit_affinity_propagation,
@@ -151,7 +162,7 @@ CALLS = (
         beside={"affinity_matrix_": property(_affinity_matrix, _keep_affinity_matrix), "__getstate__": _state},
     ),
     Call(
-        home="sklearn.metrics.cluster._unsupervised",
+        home="sklearn.metrics",
         path="silhouette_samples",
         shown="sklearn.metrics.silhouette_samples",
         ours=silhouette_samples,

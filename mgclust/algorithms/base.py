@@ -16,11 +16,13 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import validate_data
 
 from mgclust import __version__
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
-from mgclust.algorithms.scikit_learn import BaseEstimator, ClusterMixin, ConvergenceWarning, validate_data
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect

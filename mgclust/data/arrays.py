@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import computed, refuse_lost
+from mgclust.array_files import computed, empty_chunk, refuse_lost
 from mgclust.by_value import by_value
 from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
@@ -72,7 +72,8 @@ class DaskDataset(Dataset):
             raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
         refuse_lost(array)
         super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
-        if isinstance(array._meta, np.ma.MaskedArray) or _is_sparse_block(array._meta):
+        chunk = empty_chunk(array)
+        if isinstance(chunk, np.ma.MaskedArray) or _is_sparse_block(chunk):
             meta = np.empty((0, 0), self.dtype)
             array = array.map_blocks(by_value(plain_rows), self.dtype, dtype=self.dtype, meta=meta)
         if array.numblocks[1] > 1:
@@ -106,7 +107,7 @@ class DaskDataset(Dataset):
             by_value(_picked),
             wanted=wanted,
             chunks=(tuple(map(len, wanted)), self._array.chunks[1]),
-            meta=self._array._meta,
+            meta=empty_chunk(self._array),
         )
         rows = plain_rows(computed(few), self.dtype)
         return np.asarray(rows.get() if hasattr(rows, "get") else rows, self.dtype)[places.reshape(-1)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 import os
 import struct
 import warnings
@@ -188,8 +189,13 @@ def open_memmap(array: np.memmap) -> Dataset | None:
     if not (array.flags.c_contiguous or array.flags.f_contiguous) or not os.path.isfile(array.filename):
         return None
     # A slice inherits its parent's `offset`; only the addresses tell where it begins.
-    base = np.frombuffer(array._mmap, dtype=np.uint8)  # type: ignore[attr-defined]
-    begin = array.offset - array.offset % _map_granularity()
+    mapped: object = array
+    while isinstance(mapped, np.ndarray):  # a slice is based on its parent, which is based on the map
+        mapped = mapped.base
+    if not isinstance(mapped, mmap.mmap):
+        return None
+    base = np.frombuffer(mapped, dtype=np.uint8)
+    begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     offset = begin + array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     location = Location.of(array.filename)
     layout = Layout(array.shape, array.dtype, not array.flags.c_contiguous, offset)
@@ -199,12 +205,6 @@ def open_memmap(array: np.memmap) -> Dataset | None:
     ends = ((0, 1), (array.shape[0] - 1, array.shape[0]))
     same = all(dataset.read(i, j).tobytes() == array[i:j].astype(dataset.dtype).tobytes() for i, j in ends)
     return dataset if same else None  # else another file has taken the path since it was mapped
-
-
-def _map_granularity() -> int:
-    import mmap
-
-    return mmap.ALLOCATIONGRANULARITY
 
 
 def data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:

@@ -17,8 +17,6 @@ runner has gone: the attempt ends. Its output goes to ``log.txt`` in the attempt
 
 from __future__ import annotations
 
-import _thread
-import atexit
 import contextlib
 import errno
 import json
@@ -99,7 +97,7 @@ def _start_threads(answers: Any) -> None:
 def _end_with_runner() -> None:
     for _ in sys.stdin:
         pass
-    _thread.interrupt_main()
+    signal.raise_signal(signal.SIGINT)  # Python handles it in the main thread
     time.sleep(STOP_GRACE_SECONDS)
     os._exit(1)
 
@@ -302,7 +300,12 @@ def message_of(error: BaseException) -> str:
 if __name__ == "__main__":
     if sys.argv[1:] == [OPTION]:
         serve()  # returns in each fork
-    main()
-    # Finalizing all modules would write to each page that is shared with the fork server: 0.1 s a job.
-    atexit._run_exitfuncs()
-    os._exit(0)
+    status = 1
+    try:
+        main()
+        status = 0
+    except BaseException as error:
+        print(traceback_of(error), end="", file=sys.stderr)
+    finally:
+        # Without exit handlers, which are those of the fork server, too, and would remove its temporary folders.
+        os._exit(status)

@@ -14,19 +14,15 @@ OpenBLAS ends its threads before a fork and starts them again on demand. CuPy is
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import gc
 import importlib
-import logging
-import multiprocessing.util
 import os
 import select
 import socket
 import subprocess
 import sys
 import time
-import weakref
 
 import psutil
 
@@ -198,18 +194,12 @@ def _fork() -> int | None:
 
 
 def _reset_inherited() -> None:
-    """Reset state that children must not share: NumPy's random numbers, and exit handlers of the fork server.
+    """Reset state that children must not share: NumPy's random numbers; `random` resets itself.
 
-    `random` resets itself. Python's own exit handlers stay.
+    Exit handlers of the fork server stay, so a child has to end without any.
     """
     import numpy as np
 
     np.random.seed()
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # temporary folders, for example
-        finalizer.atexit = False
-    multiprocessing.util._finalizer_registry.clear()  # type: ignore[attr-defined]  # as in children of multiprocessing
-    atexit._clear()
-    for each in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):  # type: ignore[attr-defined]
-        atexit.register(each)
     for name in ONE_THREAD_ENVIRONMENT:
         os.environ.pop(name, None)

@@ -39,7 +39,7 @@ import numpy as np
 import pytest
 
 import mgclust
-from mgclust.accel.__main__ import command as accel
+from mgclust.accel.command import command as accel
 from mgclust.algorithms import METHODS, DensityPeaks
 from mgclust.cli import commands, run_command
 from mgclust.datasets import make_gaussian_rings

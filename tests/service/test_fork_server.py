@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -130,28 +129,6 @@ def test_a_copy_leaves_what_the_fork_server_needs(tmp_path, monkeypatch):
         assert set(tmp_path.glob("tmp/matplotlib-*")) == made
     finally:
         server.close()
-
-
-def test_a_copy_does_at_its_end_what_it_has_registered_itself():
-    code = """
-import atexit, multiprocessing.util, weakref
-from mgclust.service import forkserver
-
-class Thing: pass
-
-def register(whose):
-    atexit.register(print, "function", whose)
-    weakref.finalize(thing, print, "finalizer", whose)
-    multiprocessing.util.Finalize(None, print, ("process", whose), exitpriority=1)
-
-thing = Thing()
-register("inherited")
-forkserver._reset_inherited()
-register("own")
-atexit._run_exitfuncs()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.splitlines()) == ["finalizer own", "function own", "process own"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])

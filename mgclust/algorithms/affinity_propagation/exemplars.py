@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.ranks import FIRST_CALLS
 from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
@@ -15,7 +17,6 @@ from mgclust.algorithms.affinity_propagation.sparse_pairs import estimate_of_pai
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.pair_matrix import check_square
-from mgclust.algorithms.scikit_learn import ConvergenceWarning, check_is_fitted
 from mgclust.data import Dataset
 from mgclust.data.arrays import ArrayDataset
 from mgclust.data.sparse import SparseDataset, is_sparse

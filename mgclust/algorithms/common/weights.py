@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
-from mgclust.array_files import computed, is_dask, read_npy_parameter
+from mgclust.array_files import computed, empty_chunk, is_dask, read_npy_parameter
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.errors import InputError
@@ -163,7 +163,7 @@ def _collection(weights: Any) -> Any:
         weights = weights.to_dask_array(lengths=True)
     if any(size != size for size in weights.shape):
         weights = weights.copy().compute_chunk_sizes()
-    if isinstance(weights._meta, np.ma.MaskedArray):
+    if isinstance(empty_chunk(weights), np.ma.MaskedArray):
         weights = weights.astype(np.float64).map_blocks(np.ma.filled, np.nan, meta=np.empty(0))
     return weights
 

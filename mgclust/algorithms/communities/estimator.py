@@ -35,6 +35,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
@@ -44,7 +45,6 @@ from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
-from mgclust.algorithms.scikit_learn import check_is_fitted
 from mgclust.array_files import refuse_lost
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect

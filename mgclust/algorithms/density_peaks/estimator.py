@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
@@ -38,7 +40,6 @@ from mgclust.algorithms.density_peaks.ranks import (
 from mgclust.algorithms.density_peaks.refusals import is_automatic, refuse
 from mgclust.algorithms.density_peaks.significance import Peaks
 from mgclust.algorithms.density_peaks.stability import with_stability
-from mgclust.algorithms.scikit_learn import available_if, check_is_fitted
 from mgclust.array_files import is_dask, refuse_lost
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
@@ -22,7 +24,6 @@ from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentatio
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, first_calls, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.validity import Candidate, silhouettes_in_float64
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
-from mgclust.algorithms.scikit_learn import ClassNamePrefixFeaturesOutMixin, TransformerMixin, check_is_fitted
 from mgclust.data import Dataset
 from mgclust.engine.spmd import Outcome, RunSpec, Work
 from mgclust.errors import InputError

@@ -7,6 +7,7 @@ has imported its library.
 from __future__ import annotations
 
 import numbers
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -149,14 +150,15 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
     for label in chosen[:2]:
         column = frame[label]
         # Of each partition by itself: the few that are in several cost less than sorting all.
-        distinct = computed(column.map_partitions(by_value(_distinct), meta=column._meta)).to_numpy()
+        meta = sys.modules["dask.dataframe"].utils.make_meta(column)
+        distinct = computed(column.map_partitions(by_value(_distinct), meta=meta)).to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
     names = ids.names()
     if not text and without_gaps(names):
         return DaskGraph(_dask_rows(frame), len(names), name)
     _refuse_empty(len(names), name)
-    meta = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
-    numbered = frame.map_partitions(by_value(partial(_number_partition, names=NodeNames(names), text=text)), meta=meta)
+    types = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
+    numbered = frame.map_partitions(by_value(partial(_number_partition, names=NodeNames(names), text=text)), meta=types)
     return DaskGraph(_dask_rows(numbered), len(names), name, names)
 
 

@@ -1,7 +1,8 @@
 """Clients that mgclust opens itself: each begins within a limit, and is known as not the caller's.
 
 Dask's own limit is one of the connection alone: for the first words of a scheduler it waits for ever, so that a port
-where something else listens, or a process that is stopped, would hold a fit.
+where something else listens, or a process that is stopped, would hold a fit. So a scheduler has to answer a question
+before a client connects.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import asyncio
 import contextlib
 import contextvars
 import threading
+from collections.abc import Callable
 from typing import Any
 
+import dask
 import distributed
 from distributed.comm.addressing import get_address_host_port
 
@@ -20,9 +23,6 @@ __all__ = ["Client", "client_of", "opened", "why_no_address"]
 
 class Client(distributed.Client):  # type: ignore[misc]
     """One of mgclust's own: users can neither close it nor connect another in its place."""
-
-    async def _start(self, **given: Any) -> Any:
-        return await asyncio.wait_for(super()._start(**given), self._timeout)
 
 
 def why_no_address(address: str) -> str:
@@ -58,6 +58,8 @@ def opened(address: str, seconds: float, security: Any) -> Client:
     Exception
         Whatever Dask raises; TimeoutError where nothing answers in time.
     """
+    if not address.startswith("inproc://") and not dask.config.get("distributed.client.security-loader", None):
+        _in_thread(lambda: asyncio.run(_identity(address, seconds, security)), seconds + 1)
     # In two steps, so that a client that could not connect can be closed here: left to the garbage collector,
     # it may be closed in the middle of the next client's start, where both wait for one lock for ever.
     client: Client = Client.__new__(Client)
@@ -87,18 +89,33 @@ def client_of(cluster: Any, seconds: float) -> Any:
     Exception
         Whatever ``get_client()`` raises.
     """
+    return _in_thread(cluster.get_client, seconds)
+
+
+async def _identity(address: str, seconds: float, security: Any) -> None:
+    """Ask a scheduler who it is."""
+    arguments = (security or distributed.Security()).get_connection_args("client")
+    scheduler = distributed.rpc(address, timeout=seconds, connection_args=arguments)
+    try:
+        await asyncio.wait_for(scheduler.identity(), seconds)
+    finally:
+        await scheduler.close_rpc()
+
+
+def _in_thread(call: Callable[[], Any], seconds: float) -> Any:
+    """Call a function that may not return; TimeoutError where it has not after so many seconds."""
     found: list[Any] = []
     failed: list[BaseException] = []
 
-    def ask() -> None:
+    def keep() -> None:
         try:
-            found.append(cluster.get_client())
+            found.append(call())
         except BaseException as error:
             failed.append(error)
 
     # With the caller's context, which has the client of ``Client.as_current()``.
     context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(ask,), name="mgclust-get-client", daemon=True)
+    thread = threading.Thread(target=context.run, args=(keep,), name="mgclust-connect", daemon=True)
     thread.start()
     thread.join(seconds)
     if failed:

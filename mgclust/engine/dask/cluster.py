@@ -67,12 +67,12 @@ def connect(
     Parameters
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask, str or Cluster
-        "auto": the active Dask client, where there is one, else this process; in a task of Dask, which has a worker's
-        thread, this process. None: this process, without Dask. "local": a new cluster of this machine, one worker a
-        GPU (or a core, with ``device="cpu"``), closed on leaving. A Client: its cluster. A cluster object, such as a
-        ``LocalCluster``: itself. A scheduler's address: that cluster; for ``tls://`` the certificates come from
-        MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier
-        `connect` found, as it is.
+        "auto": the active Dask client, where there is one, else this process; in a task of Dask, this process. None:
+        this process, without Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with
+        ``device="cpu"``), closed on leaving. A Client: its cluster. A cluster object, such as a ``LocalCluster``:
+        itself. A scheduler's address: that cluster; for ``tls://`` the certificates come from MGCLUST_TLS_CA,
+        MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier `connect`
+        found, as it is.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if every rank has one, else CPUs.
     n_workers : int, optional
@@ -107,7 +107,7 @@ def connect(
         yield client if n_workers is None else replace(client, size=n_workers, exact=True)
         return
     if isinstance(client, str) and client == "auto":
-        client = None if _holds_a_thread() else _active_client()
+        client = _active_client() if _worker() is None else None
     if client is None:
         if n_workers not in (None, 1):
             raise InputError(f"n_workers={n_workers} needs a cluster; pass client='local' to start one here.")
@@ -116,8 +116,7 @@ def connect(
     tls.guard()
     given, exact = client, n_workers is not None
     with contextlib.ExitStack() as stack:
-        if _holds_a_thread():
-            stack.enter_context(_without_its_thread())
+        stack.enter_context(_without_its_thread())
         if isinstance(client, str):
             if client == "local":
                 stack.enter_context(safe_path())  # to its end: nannies may start workers again
@@ -146,16 +145,28 @@ def _refuse_others(client: Any) -> None:
         raise in_event_loop(client)
 
 
-def _in_a_task() -> bool:
-    """Return whether this is the thread of a task of a Dask worker."""
-    worker = sys.modules.get("distributed.worker")
-    return worker is not None and hasattr(worker.thread_state, "start_time")
+def _worker() -> Any:
+    """Worker of Dask that runs this code, or None; a thread that `mgclust.submit` starts belongs to it, too."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return distributed and distributed.get_worker()
+    except ValueError:
+        return None
 
 
-def _holds_a_thread() -> bool:
-    """Return whether this is a task that keeps a thread of its worker from the ranks' tasks."""
-    pool = sys.modules.get("distributed.threadpoolexecutor")
-    return _in_a_task() and getattr(getattr(pool, "thread_state", None), "proceed", False)
+def _left_pool() -> bool:
+    """Give the thread of a task to other tasks; False where there is none to give, or it has been given before."""
+    worker = _worker()
+    if worker is None:
+        return False
+    from distributed import secede
+
+    try:
+        worker.get_current_task()
+        secede()
+    except (KeyError, AttributeError):  # no task's thread, one that has left, or one of a pool that none can leave
+        return False
+    return True
 
 
 def leave_pool(client: Any) -> None:
@@ -166,22 +177,21 @@ def leave_pool(client: Any) -> None:
     client : "auto", None, "local", distributed.Client, cluster object of Dask or str
         Where that run is, as of `connect`.
     """
-    if client is not None and client != "auto" and _holds_a_thread():
-        from distributed import secede
-
-        secede()
+    if client is not None and client != "auto":
+        _left_pool()
 
 
 @contextlib.contextmanager
 def _without_its_thread() -> Iterator[None]:
     """Give the thread of a task to other tasks for as long as the block: ranks may be placed on the same worker."""
-    from distributed import rejoin, secede
-
-    secede()
+    left = _left_pool()
     try:
         yield
     finally:
-        rejoin()
+        if left:
+            from distributed import rejoin
+
+            rejoin()
 
 
 def _active_client() -> Any:
@@ -194,8 +204,7 @@ def _active_client() -> Any:
     except ValueError:
         return None
     # A task of this worker has made it, which may wait for this thread.
-    of_worker = any(worker._client is client for worker in distributed.Worker._instances)
-    return None if of_worker and client.id.startswith("Client-worker-") and not _in_a_task() else client
+    return None if client.id.startswith("Client-worker-") else client
 
 
 def _local_device(device: str) -> str:

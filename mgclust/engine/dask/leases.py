@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -40,8 +39,6 @@ LONGEST_STEP_SECONDS = 2.0  # seconds between two looks that count: the process 
 PATIENCE_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
 ADAPTIVE_SECONDS = 60.0  # seconds after which a cluster that does not ask how many workers are wanted is not adaptive
 RETRY_SECONDS = 1.0  # seconds between two tries to reach a worker
-# Pages that show how many workers are wanted; they start none.
-MONITORS = ("distributed.http.scheduler.prometheus", "distributed.http.scheduler.json")
 REMEMBERED_RUNS = 10_000  # that are over; a question of theirs may come late
 SHOWN_RUNS = 20  # that are over
 TOPIC = "mgclust-progress"  # of the events of ranks, as in `mgclust.engine.dask.tasks`
@@ -106,10 +103,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._scheduler = scheduler
         self._changed = asyncio.Event()
         self._target = scheduler.adaptive_target
-        scheduler.adaptive_target = self.adaptive_target
+        scheduler.adaptive_target = self.adaptive_target  # for what asks in this process, as Dask Gateway does
         scheduler.handlers.update(
             {
-                "adaptive_target": self.adaptive_target,
+                "adaptive_target": self.scale_target,
                 "mgclust_2_ask": self.ask,
                 "mgclust_2_give_back": self.give_back,
                 "mgclust_2_keep": self.keep,
@@ -175,11 +172,18 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return True
 
     def adaptive_target(self, target_duration: Any = None) -> int:
-        """Number of workers that the cluster should have: what Dask says, or what runs have and wait for."""
-        asks = sys._getframe(1).f_globals.get("__name__", "")
-        if not asks.startswith(MONITORS):
+        """Number of workers that the cluster should have: what Dask says, or what runs have and wait for.
+
+        Pages that show this number and start no worker give no duration. They do not make a cluster adaptive.
+        """
+        if target_duration is not None:
             self._adaptive = self._monotonic()
         return max(int(self._target(target_duration)), self._wanted())
+
+    def scale_target(self, target_duration: Any = None) -> int:
+        """`adaptive_target` for another process, which starts workers: no page asks from there."""
+        self._adaptive = self._monotonic()
+        return self.adaptive_target(target_duration)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Note how far a run is; Dask tells of all events."""

@@ -14,10 +14,10 @@ import logging
 import os
 import signal
 import time
+import weakref
 from typing import Any
 
-from distributed import LocalCluster, Nanny, Scheduler, Security, SpecCluster, Worker
-from distributed.core import Status
+from distributed import LocalCluster, Nanny, Scheduler, Security, SpecCluster, Status, Worker
 
 from mgclust.engine import tls
 from mgclust.errors import RunFailed
@@ -48,15 +48,22 @@ class _Worker(_WithoutHttp, Worker):  # type: ignore[misc]
         super().__init__(*arguments, **options)
 
 
-class _Nanny(Nanny):  # type: ignore[misc]
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options, worker_class=_Worker)
+def _nannies(made: weakref.WeakSet[Any]) -> type[Nanny]:
+    """Make the class of a cluster's nannies, which are added to `made`; options of nannies may be copied instead."""
+
+    class OwnNanny(Nanny):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options, worker_class=_Worker)
+            made.add(self)
+
+    return OwnNanny
 
 
 class _SpecCluster(SpecCluster):  # type: ignore[misc]
     """The last base in the order of inheritance, so that it sees which scheduler Dask's own cluster asks for."""
 
     late: float | None = None  # by when it has to be there, while it starts
+    nannies: weakref.WeakSet[Any]  # all that were made, also those that have not started
 
     def __init__(self, *arguments: Any, scheduler: dict[str, Any], **options: Any) -> None:
         self.late = time.monotonic() + LONGEST_START
@@ -74,14 +81,14 @@ class _SpecCluster(SpecCluster):  # type: ignore[misc]
 
     def end(self) -> None:
         """End what was started, in whatever state it is."""
-        for nanny in list(self._created):
+        for nanny in list(self.nannies):
             if number := nanny.pid:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
         with contextlib.suppress(Exception):
             super().sync(self.close, callback_timeout=END)
-        self._loop_runner.stop()
         self.status = Status.closed
+        self.close()  # ends the thread of its event loop
 
 
 def start(device: str, n_workers: int | None, folder: str) -> SpecCluster:
@@ -108,7 +115,6 @@ def start(device: str, n_workers: int | None, folder: str) -> SpecCluster:
         "host": "127.0.0.1",
         "protocol": "tls://",
         "security": Security.temporary(),
-        "worker_class": _Nanny,
         "local_directory": folder,
         "scheduler_kwargs": {"local_directory": folder},
         "dashboard_address": None,
@@ -130,8 +136,9 @@ def start(device: str, n_workers: int | None, folder: str) -> SpecCluster:
 
 def _started(kind: type[_SpecCluster], options: dict[str, Any], device: str) -> SpecCluster:
     cluster: Any = kind.__new__(kind)  # in two steps: what could not be started has to be ended
+    cluster.nannies = weakref.WeakSet()
     try:
-        cluster.__init__(**options)
+        cluster.__init__(**options, worker_class=_nannies(cluster.nannies))
     except Exception as error:
         if cluster.late is not None:
             cluster.end()
