@@ -220,7 +220,8 @@ def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
         By name, in the order in which the figures are written; others follow by their names.
     """
     figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
-    formats = {**formats, "compiling": "compiling kernels (once): {:,} so far", "warning": "warning: {}"}
+    compiling = "compiling kernels (once; `mgclust warmup` does it beforehand): {:,} so far"
+    formats = {**formats, "compiling": compiling, "warning": "warning: {}"}
     names = [name for name in formats if name in figures]
     names += [name for name in figures if name not in formats]
     return _cut(" ".join(_detail(name, figures[name], formats) for name in names), LONGEST_DETAILS)

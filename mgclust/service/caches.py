@@ -1,8 +1,8 @@
 """Cache folders of libraries, for the processes that compute and read.
 
 Numba, CuPy, CUDA and matplotlib keep caches in the home folder, or beside the code, and execute what they find there.
-Jobs only read these. What a job compiles is kept in a folder of its user, which the processes of other users' jobs can
-neither read nor write. The home of a service account may be read-only or hidden from the processes of jobs; then
+Jobs write none of these. Jobs keep compiled kernels in a folder of their user, which the processes of other users' jobs
+can neither read nor write. The home of a service account may be read-only or hidden from the processes of jobs; then
 folders in the data folder take its place.
 """
 
