@@ -1,8 +1,8 @@
 """Cache folders of libraries, for the processes that compute and read.
 
 Numba, CuPy, CUDA and matplotlib keep caches in the home folder, or beside the code, and execute what they find there.
-Jobs only read these. What a job compiles is kept in a folder of its user, which the processes of other users' jobs can
-neither read nor write. The home of a service account may be read-only or hidden from the processes of jobs; then
+Jobs write none of these. Jobs keep compiled kernels in a folder of their user, which the processes of other users' jobs
+can neither read nor write. The home of a service account may be read-only or hidden from the processes of jobs; then
 folders in the data folder take its place.
 """
 
@@ -54,11 +54,12 @@ def cache_folders(hidden: Iterable[str]) -> list[str]:
 
 def use_private_caches(folder: str) -> None:
     """Have this process and those that it starts keep in a folder what they compile."""
-    from mgclust.kernels.toolkit.cpu_compiler import OWN_CACHE
+    import numba
 
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    variables = {OWN_CACHE: "numba", "CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda"}
-    os.environ |= {variable: os.path.join(folder, name) for variable, name in variables.items()}
+    variables = ("NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH")
+    os.environ |= {variable: os.path.join(folder, VARIABLES[variable]) for variable in variables}
+    numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"]  # Numba read the variable when the fork server imported it
 
 
 def _home() -> list[str]:

@@ -8,11 +8,10 @@ import sys
 
 import pytest
 
-from mgclust.kernels.toolkit.cpu_compiler import OWN_CACHE, is_known
-
 pytestmark = pytest.mark.slow
 
 KERNELS = """
+import numpy as np
 from mgclust.kernels.toolkit.cpu_compiler import allocating, compiled, inlined
 
 @inlined
@@ -25,19 +24,38 @@ def scaled(x, factor):
 
 @compiled
 def twice(x):
-    return scaled(half(x), 3) + scaled(half(x), 1)
+    return scaled(half(x), np.int64(3)) + scaled(half(x), np.int64(1))
 
 @allocating
 def same(x):
     return x
 """
-# The cache is there when the module is loaded, and not when there is something to be kept.
+# The cache is there when Numba is told of it, and not when there is something to be kept.
 SPOIL = """
 import os, pathlib
-cache = pathlib.Path(os.environ.get("NUMBA_CACHE_DIR", "none"))
-for folder in cache.glob("*"):
-    folder.rmdir()
-    folder.write_text("no folder")
+from numba.core import event
+class Spoiler(event.Listener):
+    def on_start(self, _):
+        for folder in pathlib.Path(os.environ["NUMBA_CACHE_DIR"]).glob("*"):
+            if folder.is_dir():
+                folder.rmdir()
+                folder.write_text("no folder")
+    def on_end(self, _):
+        pass
+event.register("numba:compile", Spoiler())
+"""
+# Prints the functions that were compiled, at the end.
+COMPILED = """
+import atexit
+from numba.core import event
+compiled = []
+class Noting(event.Listener):
+    def on_start(self, begun):
+        compiled.append(begun.data["dispatcher"].py_func.__name__)
+    def on_end(self, _):
+        pass
+event.register("numba:compile", Noting())
+atexit.register(lambda: print(*compiled))
 """
 
 
@@ -77,108 +95,60 @@ def test_a_folder_that_is_gone_when_it_is_needed(ran, tmp_path):
 
 
 def test_a_folder_is_used(ran, tmp_path):
-    """The second process loads what the first one has compiled."""
-    hits = "import atexit; atexit.register(lambda: print(sum(kernels.twice.stats.cache_hits.values())))"
-    for found in (0, 1):
-        done = ran(hits, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-        assert (done.stdout, done.stderr) == (f"3.0 2\n{found}\n", "")
+    """The second process loads what the first one has compiled, and needs no parts."""
+    for names in ("twice half scaled same", ""):
+        done = ran(COMPILED, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+        assert (done.stdout, done.stderr) == (f"3.0 2\n{names}\n", "")
+    assert {each.name.split("-")[0] for each in tmp_path.glob("cache/*/*.nbi")} == {"kernels.twice", "kernels.same"}
 
 
 def test_a_folder_that_can_only_be_read(ran, tmp_path):
-    """What is there is loaded; what is compiled is kept in the process's own folder, and loaded by the next one."""
-    usual, own = tmp_path / "usual", tmp_path / "own"
+    """Kernels are compiled all the same, and the folder stays as it is."""
+    usual = tmp_path / "usual"
     read_only = """
 import tempfile
-real = tempfile.TemporaryFile
 def refuse(dir):
-    if "usual" in dir:
-        raise PermissionError
-    return real(dir=dir)
+    raise PermissionError
 tempfile.TemporaryFile = refuse
 """
-    more = (
-        "kernels.twice(2)\nimport atexit; atexit.register(lambda: print(sum(kernels.twice.stats.cache_hits.values())))"
-    )
     assert ran(NUMBA_CACHE_DIR=str(usual)).stdout == "3.0 2\n"
     before = sorted(usual.glob("*/*"))
-    kept = {OWN_CACHE: str(own)}
-    for found in (1, 2):
-        done = ran(more, read_only, NUMBA_CACHE_DIR=str(usual), **kept)
-        assert (done.stdout, done.stderr) == (f"3.0 2\n{found}\n", "")
-    assert sorted(usual.glob("*/*")) == before and list(own.glob("*/*.nbc"))
+    done = ran(first=read_only, NUMBA_CACHE_DIR=str(usual))
+    assert done.stdout == "3.0 2\n", done.stderr
+    assert done.stderr.count("compiled kernels cannot be kept on disk") == 1
+    assert sorted(usual.glob("*/*")) == before
 
 
-def test_a_function_is_not_compiled_for_each_constant(ran, tmp_path):
-    count = "import atexit; atexit.register(lambda: print(len(kernels.scaled.signatures)))"
-    done = ran(count, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert (done.stdout, done.stderr) == ("3.0 2\n1\n", "")
-
-
-PARTS = """
-import gc
-import numpy as np
-from mgclust.kernels.toolkit.cpu_compiler import allocating, called, compiled, inlined
-
-@called
-def deepest(x):
-    return x * 2 if x > 0 else -x
-
-@called
-def deep(x):
-    return deepest(x) + 1
-
-@compiled
-def first(x):
-    return deepest(x) + deep(x)
-
-@compiled
-def second(x):
-    return deep(x) + deepest(x) + first(x)
-
-@allocating
-def third(n):
-    values = np.zeros(n)
-    for i in range(n):
-        values[i] = deep(i)
-    return values.sum()
-
-def index(name):
-    return sum(f".{name}-" in each.name for each in cache.glob("*/*.nbi"))
+@pytest.mark.parametrize("module", ["kernels", "numba"])
+def test_a_folder_of_its_own_that_a_process_sets_late(ran, tmp_path, module):
+    """As jobs of the service do, whose modules are there before they know their user."""
+    own = f"""
+import {module}
+from mgclust.service.caches import use_private_caches
+use_private_caches({str(tmp_path / "own")!r})
 """
+    for names in ("twice half scaled same", ""):
+        done = ran(COMPILED, own, NUMBA_CACHE_DIR=str(tmp_path / "usual"))
+        assert (done.stdout, done.stderr) == (f"3.0 2\n{names}\n", "")
+    assert list(tmp_path.glob("own/numba/*/*.nbc")) and not list(tmp_path.glob("usual/*"))
 
 
-def test_what_only_kernels_call_is_a_part_of_each(tmp_path):
-    """Parts of parts, shared ones, in whatever order; none is kept for itself."""
-    (tmp_path / "kernels.py").write_text(PARTS)
-    code = f"""
-import gc, pathlib, sys
-sys.path.insert(0, {str(tmp_path)!r})
-import kernels
-kernels.cache = pathlib.Path({str(tmp_path / "cache")!r})
-results = kernels.second(3), kernels.first(-2), kernels.third(4)
-names = [kernels.index(each) for each in ("deepest", "deep", "first", "second", "third")]
-print(*results, *names, bool(kernels.deepest.signatures), gc.isenabled())
+def test_threads_compile_a_kernel_once(ran, tmp_path):
+    threads = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool:
+    assert set(pool.map(kernels.twice, [1.5] * 4)) == {3.0}
 """
-    own = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    for compiled in (True, False):  # loaded kernels do not need the parts
-        done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
-        assert (done.stdout, done.stderr) == (f"26 5 16.0 0 0 1 1 1 {compiled} True\n", "")
+    done = ran(COMPILED + threads, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (done.stdout, done.stderr) == ("3.0 2\ntwice half scaled same\n", "")
 
 
-def test_the_installed_numba_is_known():
-    """Else kernels compile the long way round: run all tests with `KNOWN_NUMBA` raised, then keep it."""
-    assert is_known()
-
-
-def test_kernels_compile_with_a_numba_that_is_not_known(tmp_path):
-    (tmp_path / "kernels.py").write_text(PARTS)
-    code = f"""
-import numba, sys
-numba.__version__ = "0.99.0"
-sys.path.insert(0, {str(tmp_path)!r})
-import kernels
-print(kernels.second(3), kernels.first(-2), kernels.third(4))
+def test_a_listener_is_told_of_each_function_that_is_compiled(ran, tmp_path):
+    tell = """
+from mgclust.kernels.toolkit.cpu_compiler import told_of_compiling
+with told_of_compiling(lambda: print("one")):
+    kernels.twice(1.5)
+    kernels.twice(2.5)
 """
-    own = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("26 5 16.0\n", "")
+    assert ran(tell, NUMBA_CACHE_DIR=str(tmp_path / "cache")).stdout == "one\none\none\n3.0 2\n"
+    assert ran(tell, NUMBA_CACHE_DIR=str(tmp_path / "cache")).stdout == "3.0 2\n"

@@ -181,16 +181,16 @@ def pair_similarities(
             lanes = min(WIDTH, columns - p * WIDTH)
             k = first_column + p * WIDTH
             s0, s1, s2, s3 = pair_distances(x, i, stop - 1, d, panels, p, manhattan)
-            v = with_noise(multiply(s0, scale), k, numbers[i], 0, seed, factor, tiny)
+            v = with_noise(multiply(s0, scale), k, numbers[i], np.int64(0), seed, factor, tiny)
             _store_part(out, i * width + k, v, lanes)
             if i + 1 < stop:
-                v = with_noise(multiply(s1, scale), k, numbers[i + 1], 0, seed, factor, tiny)
+                v = with_noise(multiply(s1, scale), k, numbers[i + 1], np.int64(0), seed, factor, tiny)
                 _store_part(out, (i + 1) * width + k, v, lanes)
             if i + 2 < stop:
-                v = with_noise(multiply(s2, scale), k, numbers[i + 2], 0, seed, factor, tiny)
+                v = with_noise(multiply(s2, scale), k, numbers[i + 2], np.int64(0), seed, factor, tiny)
                 _store_part(out, (i + 2) * width + k, v, lanes)
             if i + 3 < stop:
-                v = with_noise(multiply(s3, scale), k, numbers[i + 3], 0, seed, factor, tiny)
+                v = with_noise(multiply(s3, scale), k, numbers[i + 3], np.int64(0), seed, factor, tiny)
                 _store_part(out, (i + 3) * width + k, v, lanes)
     for i in range(start, stop):
         if 0 <= numbers[i] - first_column < columns:

@@ -144,11 +144,11 @@ def weigh_run(
         weight = load(panels, weights + p * WIDTH)
         least = _distances(centers, c, d, base, panels, p * d * WIDTH, constants[4], g, at)
         if plain:
-            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], True, True, g, at)
-            _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, True, g, at, lanes, to)
+            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], np.bool_(True), np.bool_(True), g, at)
+            _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, np.bool_(True), g, at, lanes, to)
         else:
-            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], False, True, g, at)
-            _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, False, g, at, lanes, to)
+            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], np.bool_(False), np.bool_(True), g, at)
+            _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, np.bool_(False), g, at, lanes, to)
 
 
 @called
@@ -302,14 +302,15 @@ def write_memberships(
     out: Any,
 ) -> None:  # fmt: skip
     """`memberships` of rows start..stop-1."""
+    origin = np.int64(0)
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)
-        pack_rows(x, d, row, end, 1, panels, 0)
-        least = _distances(centers, c, d, 0, panels, 0, constants[4], g, 0)
+        pack_rows(x, d, row, end, np.int64(1), panels, 0)
+        least = _distances(centers, c, d, origin, panels, origin, constants[4], g, origin)
         if plain:
-            sum_p, _, _ = _powers(least, c, constants[0], True, False, g, 0)
+            sum_p, _, _ = _powers(least, c, constants[0], np.bool_(True), np.bool_(False), g, origin)
         else:
-            sum_p, _, _ = _powers(least, c, constants[0], False, False, g, 0)
+            sum_p, _, _ = _powers(least, c, constants[0], np.bool_(False), np.bool_(False), g, origin)
         for j in range(c):
             store(g, j * WIDTH, divide(load(g, j * WIDTH), sum_p))
         for i in range(row, end):
@@ -323,6 +324,7 @@ def weigh_tile(
     lanes: Any, scores: Any,
 ) -> None:  # fmt: skip
     """`tile_memberships` of rows start..stop-1; the lanes are those of `_weigh`, of one panel."""
+    origin = np.int64(0)
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)
         for i in range(WIDTH):
@@ -332,20 +334,24 @@ def weigh_tile(
         for j in range(c):
             least = lesser(least, load(g, j * WIDTH))
         if plain:
-            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], True, not only_u, g, 0)
+            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], np.bool_(True), not only_u, g, origin)
         else:
-            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], False, not only_u, g, 0)
+            sum_p, sum_squares, sum_logs = _powers(least, c, constants[0], np.bool_(False), not only_u, g, origin)
         if only_u:
             for j in range(c):
                 store(g, j * WIDTH, divide(load(g, j * WIDTH), sum_p))
         else:
-            _take_weights(weights, row, end, 1, lanes, 0)
+            _take_weights(weights, row, end, np.int64(1), lanes, origin)
             weight = load(lanes, 0)
             lanes[:] = 0
             if plain:
-                _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, True, g, 0, lanes, 0)
+                _weigh(
+                    weight, least, sum_p, sum_squares, sum_logs, c, constants, np.bool_(True), g, origin, lanes, origin
+                )
             else:
-                _weigh(weight, least, sum_p, sum_squares, sum_logs, c, constants, False, g, 0, lanes, 0)
+                _weigh(
+                    weight, least, sum_p, sum_squares, sum_logs, c, constants, np.bool_(False), g, origin, lanes, origin
+                )
             for i in range(row, end):
                 at = c * WIDTH + i - row
                 scores[i, 0], scores[i, 1] = lanes[at], lanes[at + WIDTH]

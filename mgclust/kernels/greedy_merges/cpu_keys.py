@@ -29,7 +29,7 @@ __all__ = [
 Array = Any
 
 FAN = 3  # the tree has 2^FAN children a node
-LAST = 2**63 - 1  # a tie that loses against all others: no pair
+LAST = np.int64(2**63 - 1)  # a tie that loses against all others: no pair
 SLOTS = np.dtype(
     [
         ("begin", np.int64),

@@ -56,6 +56,7 @@ from mgclust.kernels.toolkit.simd_steps import add_bins, lesser
 
 __all__ = [
     "MOST_EXPECTED",
+    "NO_COLUMN",
     "ROWS",
     "SUM_TILE",
     "border",
@@ -72,6 +73,7 @@ __all__ = [
 SUM_TILE = 512
 ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64 * 32 reals
 FULL = (1 << WIDTH) - 1
+NO_COLUMN = np.int64(-1)  # is left out; an int64, because a literal would be compiled for apart
 CHEAP = 16  # features of which distances are looked at twice
 MOST_EXPECTED, LEAST_EXPECTED = 23, 4  # neighbours, of WIDTH lanes; panels
 
@@ -235,7 +237,7 @@ def gaussian(
     tile = SUM_TILE // WIDTH
     for begin in range(start, stop, step):
         end = min(begin + step, stop)
-        mark_own(own, numbers, begin, end, number, True)
+        mark_own(own, numbers, begin, end, number, np.bool_(True))
         for first in range(0, count, tile):
             sums[:] = 0
             for p in range(first, min(first + tile, count)):
@@ -245,13 +247,13 @@ def gaussian(
                     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
                     if keep:
                         j = number + p * WIDTH
-                        keep_nearer(s0, i, valid, j, -1, near, near_index)
+                        keep_nearer(s0, i, valid, j, NO_COLUMN, near, near_index)
                         if i + 1 < end:
-                            keep_nearer(s1, i + 1, valid, j, -1, near, near_index)
+                            keep_nearer(s1, i + 1, valid, j, NO_COLUMN, near, near_index)
                         if i + 2 < end:
-                            keep_nearer(s2, i + 2, valid, j, -1, near, near_index)
+                            keep_nearer(s2, i + 2, valid, j, NO_COLUMN, near, near_index)
                         if i + 3 < end:
-                            keep_nearer(s3, i + 3, valid, j, -1, near, near_index)
+                            keep_nearer(s3, i + 3, valid, j, NO_COLUMN, near, near_index)
                     for f in range(len(factors)):
                         r, coefficient = i - begin + f * step, broadcast(factors, f)
                         if meets_itself:
@@ -265,7 +267,7 @@ def gaussian(
             for f in range(len(factors)):
                 for i in range(begin, end):
                     out[f, i] += np.float64(total(load(sums, (i - begin + f * step) * WIDTH)))
-        mark_own(own, numbers, begin, end, number, False)
+        mark_own(own, numbers, begin, end, number, np.bool_(False))
 
 
 @compiled

@@ -8,6 +8,7 @@ import numpy as np
 
 from mgclust.kernels.pairs.cpu_loops import (
     FULL,
+    NO_COLUMN,
     ROWS,
     SUM_TILE,
     four_distances,
@@ -223,7 +224,7 @@ def gaussian(
     tile = SUM_TILE // WIDTH
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
-        mark_own(own, numbers, begin, end, number, True)
+        mark_own(own, numbers, begin, end, number, np.bool_(True))
         if wanted:
             _begin_lists(begin, end, share, near, rough, rough_index)
         for first in range(0, count, tile):
@@ -236,16 +237,16 @@ def gaussian(
                         dot, r = load(dots, (row - i) * WIDTH), row - begin
                         if wanted:
                             s = _lower_bound(dot, p, row, row_bounds, column_bounds)
-                            keep_nearer(s, r, valid, j, -1, rough, rough_index)
+                            keep_nearer(s, r, valid, j, NO_COLUMN, rough, rough_index)
                         lengths = add(load(column_numbers, p * WIDTH), broadcast(row_numbers, row))
                         if own[p]:
-                            swap_own(sums, saved, r, 1, numbers, row, j)
+                            swap_own(sums, saved, r, np.int64(1), numbers, row, j)
                         store(sums, r * WIDTH, add(load(sums, r * WIDTH), exp2_of(fma(dot, coefficient, lengths))))
                         if own[p]:
-                            swap_own(sums, saved, r, 1, numbers, row, j)
+                            swap_own(sums, saved, r, np.int64(1), numbers, row, j)
             for i in range(begin, end):
                 out[i] += np.float64(total(load(sums, (i - begin) * WIDTH)))
-        mark_own(own, numbers, begin, end, number, False)
+        mark_own(own, numbers, begin, end, number, np.bool_(False))
         if wanted:
             _settle(
                 x, d, begin, end, y, number, share, rough, rough_index, near, near_index, doubtful, merged, merged_index
@@ -319,7 +320,7 @@ def _compare(
 def _open_distances(x: Any, d: int, panels: Any, p: int, rows: Any, q: int, found: int) -> Any:
     last = found - 1
     second, third, fourth = rows[min(q + 1, last)], rows[min(q + 2, last)], rows[min(q + 3, last)]
-    return four_distances(x, rows[q], second, third, fourth, d, panels, p, False)
+    return four_distances(x, rows[q], second, third, fourth, d, panels, p, np.bool_(False))
 
 
 @compiled
@@ -333,7 +334,7 @@ def count(
         end = min(begin + ROWS, stop)
         opened, met = 0, 0
         for p in range((columns + WIDTH - 1) // WIDTH):
-            valid, found = valid_lanes(p, columns), 0
+            valid, found = valid_lanes(p, columns), np.int64(0)
             for i in range(begin, end, GROUP):
                 found = _compare(x, i, end - 1, d, panels, p, valid, end, limits, dots, out, rows, lanes, found)
             for q in range(0, found, 4):
@@ -379,7 +380,7 @@ def histogram(
         end = min(begin + ROWS, stop)
         opened, met = 0, 1
         for p in range(max(0, begin - skip + 1) // WIDTH, (columns + WIDTH - 1) // WIDTH):
-            valid, found = valid_lanes(p, columns), 0
+            valid, found = valid_lanes(p, columns), np.int64(0)
             skipped = skip - 1 + p * WIDTH  # the row whose first column is the panel's first lane
             for i in range(begin, min(end, skipped + WIDTH), GROUP):
                 found = _compare(x, i, end - 1, d, panels, p, valid, skipped, limits, dots, below, rows, lanes, found)

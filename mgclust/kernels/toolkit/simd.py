@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 __all__ = [
@@ -42,6 +41,7 @@ __all__ = [
     "first_lane",
     "lanes_of",
     "load",
+    "lowest_bit",
     "multiply",
     "ordered_below",
     "pointer_to",
@@ -135,10 +135,16 @@ def pointer_to(context: Any, builder: Any, array_type: Any, array: Any, index: A
     return builder.bitcast(pointer, ir.PointerType(kind)) if kind is not None else pointer
 
 
-def call_intrinsic(builder: Any, name: str, arguments: list[Any]) -> Any:
-    """Call an LLVM function whose arguments and result are of one type."""
-    kind = ir.FunctionType(arguments[0].type, [a.type for a in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+def call_intrinsic(builder: Any, name: str, arguments: list[Any], result: Any = None) -> Any:
+    """Call an LLVM function by its name; its result is of its first argument's type if not given."""
+    kind = ir.FunctionType(result or arguments[0].type, [a.type for a in arguments])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, arguments)
+
+
+def lowest_bit(builder: Any, mask: Any) -> Any:
+    """Position of the lowest set bit of an LLVM integer of 64 bits that is not 0."""
+    return call_intrinsic(builder, "llvm.cttz.i64", [mask, ir.IntType(1)(1)])
 
 
 def as_mask(builder: Any, lanes: Any) -> Any:
@@ -338,9 +344,7 @@ def first_lane(_: Any, mask: Any) -> Any:
     """Position of the lowest set bit of a mask that is not 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(INT64, [INT64, ir.IntType(1)])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.cttz.i64")
-        return builder.call(function, [arguments[0], ir.IntType(1)(1)])
+        return lowest_bit(builder, arguments[0])
 
     return types.int64(types.int64), generate
 

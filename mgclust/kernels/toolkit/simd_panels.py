@@ -16,11 +16,10 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mgclust.kernels.toolkit.cpu_compiler import inlined
-from mgclust.kernels.toolkit.simd import INT64, WIDTH, pointer_to
+from mgclust.kernels.toolkit.simd import INT64, WIDTH, call_intrinsic, pointer_to
 
 __all__ = ["fetch", "pack_rows"]
 
@@ -32,9 +31,7 @@ def fetch(_: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
         flag = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, flag(0), flag(2), flag(1)])
+        call_intrinsic(builder, "llvm.prefetch.p0", [pointer, flag(0), flag(2), flag(1)], ir.VoidType())
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate

@@ -16,10 +16,19 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mgclust.kernels.toolkit.simd import INT64, WIDTH, Format, Vector, as_mask, call_intrinsic, pointer_to, spread_lanes
+from mgclust.kernels.toolkit.simd import (
+    INT64,
+    WIDTH,
+    Format,
+    Vector,
+    as_mask,
+    call_intrinsic,
+    lowest_bit,
+    pointer_to,
+    spread_lanes,
+)
 
 __all__ = [
     "add_bins",
@@ -108,7 +117,7 @@ def add_bins(_: Any, counts: Any, shared: Any, vector: Any, lanes: Any, low: Any
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         form = Format(vector.scalar)
         array, atomic, values, mask, least, by = arguments
-        room = cgutils.alloca_once(builder, form.integers)
+        room = _on_stack(builder, form.integers)
         builder.store(builder.bitcast(values, form.integers), room)
         elements = builder.bitcast(room, form.integer.as_pointer())
         with _each_lane(builder, mask) as lane:
@@ -126,10 +135,17 @@ def add_bins(_: Any, counts: Any, shared: Any, vector: Any, lanes: Any, low: Any
     return types.void(counts, types.boolean, vector, types.int64, types.int64, types.int64), generate
 
 
+def _on_stack(builder: Any, kind: Any) -> Any:
+    """Room for a value, taken once for each call of the function that the builder is in."""
+    with builder.goto_entry_block():
+        return builder.alloca(kind)
+
+
 @contextlib.contextmanager
 def _each_lane(builder: Any, mask: Any) -> Iterator[Any]:
     """A loop over the set bits of a mask, whose body the caller builds."""
-    left = cgutils.alloca_once_value(builder, mask)
+    left = _on_stack(builder, INT64)
+    builder.store(mask, left)
     test, body, after = (builder.append_basic_block(name) for name in ("lanes.test", "lanes.body", "lanes.after"))
     builder.branch(test)
     builder.position_at_end(test)
@@ -137,9 +153,7 @@ def _each_lane(builder: Any, mask: Any) -> Iterator[Any]:
     builder.cbranch(builder.icmp_unsigned("!=", lanes, INT64(0)), body, after)
     builder.position_at_end(body)
     builder.store(builder.and_(lanes, builder.sub(lanes, INT64(1))), left)
-    kind = ir.FunctionType(INT64, [INT64, ir.IntType(1)])
-    lowest = cgutils.get_or_insert_function(builder.module, kind, "llvm.cttz.i64")
-    yield builder.call(lowest, [lanes, ir.IntType(1)(1)])
+    yield lowest_bit(builder, lanes)
     builder.branch(test)
     builder.position_at_end(after)
 
@@ -401,9 +415,8 @@ def prefetch(_: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
-        kind = ir.FunctionType(ir.VoidType(), [byte.type, INT32, INT32, INT32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(function, [byte, INT32(0), INT32(3), INT32(1)])  # to read, to be kept in all caches, data
+        flags = [INT32(0), INT32(3), INT32(1)]  # to read, to be kept in all caches, data
+        call_intrinsic(builder, "llvm.prefetch.p0i8", [byte, *flags], ir.VoidType())
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
