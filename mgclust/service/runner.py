@@ -24,7 +24,6 @@ from sqlalchemy import delete, update
 from mgclust.engine.devices import gpus, why_no_gpu
 from mgclust.errors import InputError, MgclustError
 from mgclust.json_text import parse_json
-from mgclust.service.attempt import HEARTBEAT_SECONDS as SIGN_SECONDS
 from mgclust.service.attempt import TEMPORARY_FOLDER, fault_of, message_of
 from mgclust.service.attempts import Attempts
 from mgclust.service.child_process import kill_tree
@@ -44,6 +43,7 @@ __all__ = ["Runner", "main"]
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 2.0
+SIGN_SECONDS = 1.0  # between two heartbeats to the supervisor
 
 
 class Runner:
@@ -55,7 +55,7 @@ class Runner:
     name : str, optional
         Its name in the database.
     sign : callable, optional
-        Called at every step: a sign of life.
+        Called at every step: a heartbeat.
     """
 
     def __init__(self, settings: Settings, name: str = "", sign: Callable[[], None] = lambda: None) -> None:
@@ -323,7 +323,7 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
     hung : sequence of str
         Earlier runners that were killed because they hung.
     sign : callable
-        Called regularly: a sign of life.
+        Called regularly: a heartbeat.
     """
     settings.data.mkdir(parents=True, exist_ok=True)
     with runner_lock(settings, sign):
@@ -349,9 +349,9 @@ def _stop_with_supervisor() -> None:
 
 
 def _sign_writer() -> Callable[[], None]:
-    """A function that sends the supervisor a sign of life, at most one a second."""
+    """A function that sends the supervisor a heartbeat, at most one per second."""
     pipe = os.dup(1)
-    os.dup2(2, 1)  # output of libraries is not a sign of life
+    os.dup2(2, 1)  # output of libraries is not a heartbeat
     os.set_blocking(pipe, False)
     next_sign = 0.0
 

@@ -393,7 +393,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     sweep(engine, settings)
     assert names(settings) == [id_]
     begun = []
-    monkeypatch.setattr(Runner, "_new_process", lambda self: begun.append(names(settings)) or exit())
+    monkeypatch.setattr("mgclust.service.fork_server.ForkServer.start", lambda self: begun.append(names(settings)) or exit())
     with pytest.raises(SystemExit):
         Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).step()
     assert len(begun) == 1 and all(name.endswith(".deleted") for name in begun[0])  # which is on its way out

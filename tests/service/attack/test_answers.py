@@ -168,7 +168,7 @@ def test_of_the_progress_only_plain_figures_are_kept():
 @pytest.mark.parametrize("line", [b"{}\n", b'{"progress": {"x": [' + b"0," * 30_000 + b"0]}}\n"])
 def test_what_is_written_without_end_is_read_as_the_runner_can(served, line):
     """A pipe at each step: the process waits, and the runner sees that the job is cancelled."""
-    job = served.submit(ENDLESS.format(line * (60_000 // len(line))))
+    job = served.submit(ENDLESS.format(line * max(1, 60_000 // len(line))))
     served.wait(lambda: served.runner._running and served.runner._running[0].heartbeats > 20)
     before, steps = time.process_time(), 0
     end = time.monotonic() + 2
