@@ -10,14 +10,14 @@ import time
 from collections.abc import Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Awake", "Silence"]
+__all__ = ["HeartbeatMonitor", "RunningTimeClock"]
 
-LONGEST_STEP_SECONDS = 2.0  # seconds between two readings of `Awake` that count as time during which this process ran
+LONGEST_STEP_SECONDS = 2.0  # between two readings of the clock that count as time during which this process ran
 
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Awake:
+class RunningTimeClock:
     """A clock that stands still while this process is stopped; to be read every second or so."""
 
     def __init__(self) -> None:
@@ -31,16 +31,16 @@ class Awake:
         return self._ran
 
 
-class Silence(Generic[Key]):
+class HeartbeatMonitor(Generic[Key]):
     """Time for which marks have not changed.
 
     Parameters
     ----------
     clock : callable
-        Seconds, see `Awake`.
+        Seconds, see `RunningTimeClock`.
     """
 
-    def __init__(self, clock: Awake) -> None:
+    def __init__(self, clock: RunningTimeClock) -> None:
         self._clock = clock
         self._seen: dict[Key, tuple[Any, float]] = {}
 

@@ -12,7 +12,7 @@
           dependencies.py, views.py, requests.py    what endpoints need, answer, and accept
         pages.py, streams.py, health.py, metrics.py, audit.py    pages, events, health, metrics, audit log
         decision.py     other centres of a job, computed by
-          reader_pool.py, reader_process.py    confined processes that read data and results for pictures
+          reader_pool.py, reader_process.py    confined children that read data and results for pictures
         sources.py      uploads, files below roots
         jobs.py         the queue for users: each change is one transaction of the database
           models.py       the tables; states.py; migrations/; identity.py    checks of the database's files
@@ -23,10 +23,12 @@
     supervisor.py   keeps a runner running
       devices.py      the GPUs that each attempt has
       runner.py       claims jobs and runs attempts (attempts.py, fair_share.py), one runner at a time (runner_lock.py)
-        attempt_process.py, attempt_limits.py    an attempt as the runner sees it: child_messages.py, liveness.py
-        attempt.py      its process, a fork of forkserver.py: confined (confine.py, system_calls.py), it reads
-                        (inputs.py), fits and leaves one result; starts and ends the job's Dask cluster:
-                        file_run.placed, engine.dask.cluster.connect
+        running_attempt.py    an attempt as the runner sees it, and its limits
+        attempt.py      its process, a confined child: reads (inputs.py), fits and leaves one result; starts and ends
+                        the job's Dask cluster: file_run.placed, engine.dask.cluster.connect
+    fork_server.py  starts all confined children (confine.py, system_calls.py): attempts and readers
+      child_process.py    a child as its parent sees it, and whether a process hangs
+      child_messages.py   what children write, read as messages of hostile processes
 
 The database is the record. A web process, a runner or an attempt may die, hang or be suspended at any time: a running
 job whose heartbeat does not change is queued again, and an attempt that was lost by mistake cannot end a job that has

@@ -6,11 +6,11 @@
            "files": {name: file beneath a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}, "warnings": [sentence, ...]} or
-          {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a sign of life;
+          {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a heartbeat;
           see `mgclust.service.child_messages`
 
 Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confine`). This cannot be
-undone, so each attempt has a new process, a fork of `mgclust.service.forkserver`. The end of its input means that the
+undone, so each attempt has a new process, a fork of `mgclust.service.fork_server`. The end of its input means that the
 runner has gone: the attempt ends. Its output goes to ``log.txt`` in the attempt's folder; the result appears there as
 ``result``, complete or not at all.
 """
@@ -35,7 +35,7 @@ from mgclust.quoting import quoting
 from mgclust.service.caches import cache_folders, use_private_caches
 from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, first_warnings
 from mgclust.service.confine import become_subreaper, confine
-from mgclust.service.forkserver import OPTION, serve
+from mgclust.service.fork_server import run_child
 from mgclust.service.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ CLUSTER_WAIT_SECONDS = 300.0  # for a cluster that is unavailable
 FULL_DISK_WAIT_SECONDS = 20.0  # before the next attempt
 TEMPORARY_FOLDER = "tmp"  # in the attempt's folder; the runner removes it
 LONGEST_TEMPORARY_FOLDER = 100  # bytes of its path; with 127 and more NVIDIA's compiler keeps no headers for CuPy
-SIGN_SECONDS = 1.0  # between two signs of life
+HEARTBEAT_SECONDS = 1.0  # between two heartbeats
 NICE = 5  # the web process and other programs have priority on shared cores
 
 _WRITE_LOCK = threading.Lock()
@@ -66,12 +66,12 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     loading = threading.Event()
-    signs = threading.Thread(target=_send_signs, args=(answers, loading), daemon=True)
-    signs.start()
+    heartbeats = threading.Thread(target=_send_heartbeats, args=(answers, loading), daemon=True)
+    heartbeats.start()
     _warm_up()
     line = sys.stdin.readline()
     loading.set()
-    signs.join()
+    heartbeats.join()
     if line:
         order = parse_json(line) | {"answers": answers}
         with contextlib.suppress(OSError):  # `_measured` reports the peak memory since then
@@ -89,9 +89,9 @@ def _warm_up() -> None:
 
 
 def _start_threads(answers: Any) -> None:
-    """Watch the runner and send signs of life; once confined, because a thread is bounded as its maker is."""
+    """Watch the runner and send heartbeats; once confined, because a thread is bounded as its maker is."""
     threading.Thread(target=_end_with_runner, daemon=True).start()
-    threading.Thread(target=_send_signs, args=(answers, threading.Event()), daemon=True).start()
+    threading.Thread(target=_send_heartbeats, args=(answers, threading.Event()), daemon=True).start()
 
 
 def _end_with_runner() -> None:
@@ -102,8 +102,8 @@ def _end_with_runner() -> None:
     os._exit(1)
 
 
-def _send_signs(answers: Any, end: threading.Event) -> None:
-    while not end.wait(SIGN_SECONDS):
+def _send_heartbeats(answers: Any, end: threading.Event) -> None:
+    while not end.wait(HEARTBEAT_SECONDS):
         _send(answers, {})
 
 
@@ -298,14 +298,4 @@ def message_of(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == [OPTION]:
-        serve()  # returns in each fork
-    status = 1
-    try:
-        main()
-        status = 0
-    except BaseException as error:
-        print(traceback_of(error), end="", file=sys.stderr)
-    finally:
-        # Without exit handlers, which are those of the fork server, too, and would remove its temporary folders.
-        os._exit(status)
+    run_child(main)

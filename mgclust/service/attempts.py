@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from mgclust.engine.silence import Awake, Silence
+from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.fair_share import charge, next_job
 from mgclust.service.jobs import Jobs, finish, queue
 from mgclust.service.metrics import observe
@@ -43,8 +43,8 @@ class Attempts(Jobs):
 
     def __init__(self, engine: Engine, settings: Settings, runner: str | None = None) -> None:
         super().__init__(engine, settings)
-        self._runner, self.clock = runner, Awake()
-        self._silence: Silence[str] = Silence(self.clock)
+        self._runner, self.clock = runner, RunningTimeClock()
+        self._silence: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
         self.blocked: str | None = None  # the next job, which `claim` found unable to start
         self._turn: str | None = None  # the job that is next by fair share, but was blocked; urgent ones come before it
 

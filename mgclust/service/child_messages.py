@@ -9,16 +9,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import time
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mgclust.errors import InputError, printable
 from mgclust.json_text import parse_json
 
 __all__ = [
-    "MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "MAX_READING_BYTES",
-    "Findings", "check_findings", "first_warnings", "parse_object", "read_answers",
+    "MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "MAX_READING_BYTES", "TOO_LARGE",
+    "AttemptMessages", "Findings", "check_findings", "first_warnings", "parse_object",
 ]  # fmt: skip
 
 MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thousand
@@ -26,53 +25,55 @@ MAX_READING_BYTES = 1 << 20  # the answer of a reader; the previews of a hundred
 MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
 MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # of a result, together like an error; a genuine one has a few
 MAX_DEPTH = 16  # nested dicts and lists
-LINES_PER_SECOND = 1000.0  # a genuine attempt writes a few
-# Signs of life that fill a pipe, as a runner finds them after it was stopped for hours.
-BURST_LINES = (64 << 10) / len("{}\n")
-BYTES_PER_SECOND = 256 << 10  # nested values cost the runner far more to parse than to receive
-BURST_BYTES = 1 << 20
+MAX_MESSAGES = 1000  # in a pipe, without heartbeats; a genuine attempt writes a few per second
 MAX_PROGRESS_NAMES = 40  # in a progress event
 MAX_TEXT_CHARACTERS = 200  # of a name or a value in it
+TOO_LARGE = "the file is too large to be read here: reading it {}."
+HEARTBEAT = b"{}"
 FAULTS = ("input", "memory", "cluster", "mgclust")
 _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 
 
-def read_answers(pipe: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """Read the messages of an attempt, as `mgclust.service.attempt` writes them, until the end of the pipe.
+class AttemptMessages:
+    """Reads the messages of an attempt, as `mgclust.service.attempt` writes them.
 
-    An incomplete last line, of a process that was killed, is discarded.
-
-    Yields
-    ------
-    dict
-        ``{}``, ``{"progress": dict}``, ``{"scores": dict, "warnings": list, "facts": dict}`` or
-        ``{"error": str, "fault": str, "facts": dict}``; one of the last two at most once.
-
-    Raises
-    ------
-    InputError
-        A message violates the protocol.
+    The runner gives it what one read of the pipe returned, at most once per step: so much work and no more a process
+    that writes without end makes for the runner.
     """
-    lines, size, before, answered = BURST_LINES, float(BURST_BYTES), time.monotonic(), False
-    while (line := pipe.readline(MAX_LINE_BYTES + 1)).endswith(b"\n") or len(line) > MAX_LINE_BYTES:
-        now = time.monotonic()
-        lines = min(BURST_LINES, lines + LINES_PER_SECOND * (now - before)) - 1
-        size = min(BURST_BYTES, size + BYTES_PER_SECOND * (now - before)) - len(line)
-        before = now
-        if len(line) > MAX_LINE_BYTES:
+
+    def __init__(self) -> None:
+        self._rest = b""  # the beginning of a line; what a killed process leaves of one is discarded
+        self._answered = False
+
+    def parse(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Parse what was read.
+
+        Yields
+        ------
+        dict
+            ``{}``, a heartbeat; ``{"progress": dict}``; ``{"scores": dict, "warnings": list, "facts": dict}`` or
+            ``{"error": str, "fault": str, "facts": dict}``, one of these two at most once.
+
+        Raises
+        ------
+        InputError
+            A message violates the protocol.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if max(map(len, (*lines, self._rest))) >= MAX_LINE_BYTES:
             raise _violation(f"a line of more than {MAX_LINE_BYTES} bytes")
-        if lines < 0:
-            raise _violation(f"more than {LINES_PER_SECOND:g} lines a second")
-        if size < 0:
-            raise _violation(f"more than {BYTES_PER_SECOND >> 10} KiB a second")
-        try:
-            value = _check(parse_object(line))
-        except (ValueError, KeyError):
-            raise _violation("an invalid line") from None
-        if answered and value and "progress" not in value:
-            raise _violation("two answers")
-        answered = answered or bool(value and "progress" not in value)
-        yield value
+        if len(lines) - lines.count(HEARTBEAT) > MAX_MESSAGES:
+            raise _violation(f"more than {MAX_MESSAGES} messages at once")
+        for line in lines:
+            try:
+                value = {} if line == HEARTBEAT else _check(parse_object(line))
+            except (ValueError, KeyError):
+                raise _violation("an invalid line") from None
+            if value and "progress" not in value:
+                if self._answered:
+                    raise _violation("two answers")
+                self._answered = True
+            yield value
 
 
 def parse_object(text: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from starlette.concurrency import run_in_threadpool
 
 from mgclust import __version__
-from mgclust.engine.silence import Awake, Silence
+from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.batches import Batched
 from mgclust.service.models import OUTAGES, RunnerSign, reading
 
@@ -31,7 +31,7 @@ class Health:
 
     def __init__(self, engine: Engine, after: float) -> None:
         self._engine, self._after = engine, after
-        self._silence: Silence[str] = Silence(Awake())
+        self._silence: HeartbeatMonitor[str] = HeartbeatMonitor(RunningTimeClock())
         self._age: float | None = None
         # Any number of requests costs one query at a time, in a thread that other requests cannot keep busy.
         self._batched = Batched[None, dict[str, Any]](lambda requests: [self._report()] * len(requests))

@@ -1,28 +1,23 @@
-"""The process that reads results and data for pictures and other centres, in place of the web process.
+"""The process that reads results and data for pictures and other centres, instead of the web process.
 
-It reads orders on its standard input, one line of JSON each, and answers each with one line::
+It reads an order on its standard input, one line of JSON, and answers with one line::
 
     in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
     out   {"answer": ...} or {"error": sentence, "kind": "input" or "limit"} or {"error": traceback, "kind": "mgclust"}
 
-The process itself reads no data of users: it imports all libraries, and forks a child for every order. The child gives
-up what the order does not need (`mgclust.service.confine`) and the network, and has limits of memory, time, and written
-bytes. Whatever happens to it, the next order starts from a clean process.
+It gives up what the order does not need (`mgclust.service.confine`) and the network, and has limits of memory, time,
+and written bytes. Each order has a new process, a fork of `mgclust.service.fork_server`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import math
 import os
 import resource
-import select
-import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,8 +35,9 @@ from mgclust.params import check_parameters
 from mgclust.report import sample_index, sample_rows
 from mgclust.result import Result, load_result
 from mgclust.service.caches import cache_folders
-from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, Findings
+from mgclust.service.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, TOO_LARGE, Findings
 from mgclust.service.confine import confine, exit_with_parent
+from mgclust.service.fork_server import run_child
 from mgclust.service.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
 
 __all__ = ["main"]
@@ -116,75 +112,23 @@ TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def main() -> None:
-    """Carry out orders until the input ends."""
-    import pyarrow.csv
-    import pyarrow.parquet  # noqa: F401
-    import zarr  # noqa: F401
-
+    """Carry out an order."""
+    exit_with_parent(os.getppid())
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     answers = os.dup(1)
     os.dup2(2, 1)  # output of libraries is not an answer
-    _write(answers, b"ready\n")
-    for line in sys.stdin.buffer:
-        _write(answers, _run_forked(parse_json(line)) + b"\n")
-
-
-def _run_forked(order: dict[str, Any]) -> bytes:
-    """Carry out an order in a child; return its answer, which may be anything but more than a line."""
-    answer_end, child_end = os.pipe()
-    parent = os.getpid()
-    copy = os.fork()
-    if not copy:
-        _run_child(order, child_end, parent)
-    os.close(child_end)
-    try:
-        data, late = _read_answer(answer_end, time.monotonic() + order["seconds"])
-    finally:
-        os.close(answer_end)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(copy, signal.SIGKILL)  # if it still runs
-        _, status = os.waitpid(copy, 0)
-    if late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
-        what = f"took more than the {order['seconds']:g} s that a request has"
-    elif data and b"\n" not in data:
-        return data
-    else:
-        what = f"ended without an answer; it may need more than reader_memory={order['memory']} bytes"
-    return json.dumps(_limit(what)).encode()
+    if line := sys.stdin.buffer.readline():
+        answer = json.dumps(_run_confined(parse_json(line))).encode()
+        if len(answer) >= MAX_READING_BYTES:
+            answer = json.dumps(_limit(f"gives more than {MAX_READING_BYTES} bytes; ask for fewer clusters")).encode()
+        with open(answers, "wb") as pipe:
+            pipe.write(answer + b"\n")
 
 
 def _limit(what: str) -> dict[str, Any]:
-    return {"error": f"the file is too large to be read here: reading it {what}.", "kind": "limit"}
-
-
-def _read_answer(number: int, end: float) -> tuple[bytes, bool]:
-    """Read the answer of a child; also whether its time is over."""
-    poll, found = select.poll(), bytearray()
-    poll.register(number, select.POLLIN)
-    while (left := end - time.monotonic()) > 0 and len(found) <= MAX_READING_BYTES:
-        if poll.poll(1000 * left):
-            part = os.read(number, 1 << 16)
-            if not part:
-                return bytes(found), False
-            found += part
-    return bytes(found), left <= 0
-
-
-def _run_child(order: dict[str, Any], answers: int, parent: int) -> None:
-    """Carry out an order in the child, and exit."""
-    try:
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, 0)
-        exit_with_parent(parent)
-        answer = json.dumps(_run_confined(order)).encode()
-        if len(answer) > MAX_READING_BYTES:
-            answer = json.dumps(_limit(f"gives more than {MAX_READING_BYTES} bytes; ask for fewer clusters")).encode()
-        _write(answers, answer)
-    except BaseException:
-        os._exit(1)
-    os._exit(0)
+    return {"error": TOO_LARGE.format(what), "kind": "limit"}
 
 
 def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +154,7 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return {"error": os.strerror(errno.ENOSPC), "kind": "space"}
-        # For the log of the web process: this one may write to no file, and its own log may be one.
+        # For the log of the web process: this one has none.
         return {"error": traceback_of(error)[-MAX_ERROR_CHARACTERS:], "kind": "mgclust"}
 
 
@@ -261,10 +205,5 @@ def _message(error: BaseException, order: dict[str, Any]) -> str:
     return restore_names(" ".join(str(error).split()), order.get("request", {}), order.get("files", {}))
 
 
-def _write(number: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(number, data) :]
-
-
 if __name__ == "__main__":
-    main()
+    run_child(main)

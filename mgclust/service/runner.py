@@ -2,7 +2,7 @@
 
 It owns no job. It writes a heartbeat of each running attempt to the database every few seconds. If the runner dies, its
 attempts end with it, their heartbeats stop, and another runner queues the jobs again. One runner at a time holds the
-lock of a data folder. `mgclust.service.supervisor` starts it, reads its signs of life, and replaces it if it hangs.
+lock of a data folder. `mgclust.service.supervisor` starts it, reads its heartbeats, and replaces it if it hangs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from sqlalchemy import delete, update
 from mgclust.engine.devices import gpus, why_no_gpu
 from mgclust.errors import InputError, MgclustError
 from mgclust.json_text import parse_json
-from mgclust.service.attempt import SIGN_SECONDS, TEMPORARY_FOLDER, fault_of, message_of
-from mgclust.service.attempt_limits import RunningAttempt
-from mgclust.service.attempt_process import AttemptProcess
+from mgclust.service.attempt import TEMPORARY_FOLDER, fault_of, message_of
 from mgclust.service.attempts import Attempts
+from mgclust.service.child_process import kill_tree
 from mgclust.service.confine import describe
 from mgclust.service.devices import Devices
 from mgclust.service.folders import remove, set_aside
-from mgclust.service.forkserver import ForkServer
-from mgclust.service.liveness import kill_tree
+from mgclust.service.fork_server import ForkServer
 from mgclust.service.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
 from mgclust.service.results import read_findings
 from mgclust.service.runner_lock import runner_lock
+from mgclust.service.running_attempt import RunningAttempt
 from mgclust.service.settings import Settings
 from mgclust.service.sources import files_of
 
@@ -43,6 +42,7 @@ __all__ = ["Runner", "main"]
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 2.0
+SIGN_SECONDS = 1.0  # between two heartbeats to the supervisor
 
 
 class Runner:
@@ -54,7 +54,7 @@ class Runner:
     name : str, optional
         Its name in the database.
     sign : callable, optional
-        Called at every step: a sign of life.
+        Called at every step: a heartbeat.
     """
 
     def __init__(self, settings: Settings, name: str = "", sign: Callable[[], None] = lambda: None) -> None:
@@ -66,7 +66,7 @@ class Runner:
         self._jobs = Attempts(self._engine, settings, self._name)
         self._claimed: list[Job] = []  # but not started yet
         self._running: list[RunningAttempt] = []
-        self._server: ForkServer | None = None
+        self._server = ForkServer("mgclust.service.attempt", adopt=True)
         self._next_check = self._next_sign = self._next_claim = 0.0
         self._signs = 0
         self._started = psutil.Process().create_time()
@@ -82,8 +82,7 @@ class Runner:
     def run(self) -> None:
         """Run until `stopping`; then end the attempts and queue their jobs again."""
         last_message = ""
-        if sys.platform.startswith("linux"):
-            self._server = ForkServer()
+        self._server.begin()
         try:
             while not self.stopping:
                 self._sign()
@@ -106,14 +105,15 @@ class Runner:
                 attempt.process.close()
                 with contextlib.suppress(*OUTAGES):  # its heartbeat stops, with the same effect
                     self._jobs.requeue(attempt.job.id, attempt.job.attempt)
-            if self._server is not None:
-                self._server.close()
+            self._server.close()
             with contextlib.suppress(*OUTAGES), writing(self._engine) as session:
                 session.execute(delete(RunnerSign).where(RunnerSign.runner == self._name))
 
     def step(self) -> bool:
         """Check all attempts, heartbeats and lost jobs once, and claim jobs; whether anything happened."""
         happened = False
+        for attempt in self._running:  # also while the database does not answer: a full pipe would stop an attempt
+            attempt.receive()
         self._jobs.clock()
         for attempt in list(self._running):
             if self._check(attempt):
@@ -131,12 +131,8 @@ class Runner:
         if time.monotonic() > self._next_check:
             self._jobs.requeue_lost(self._settings.lost_after)
             self._kill_descendants()
-            if self._server is not None and self._server.has_failed():
-                # Before the next job would have to load for itself.
-                self._server.close()
-                self._server = ForkServer()
             self._next_check = time.monotonic() + HEARTBEAT_SECONDS
-        while self._claimed or (not (self._server and self._server.is_loading()) and self._claim()):
+        while self._claimed or (not self._server.is_loading() and self._claim()):
             job = self._claimed[0]  # it stays in the list if the database fails meanwhile
             try:
                 self._start(job)
@@ -207,18 +203,11 @@ class Runner:
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
-        process = self._new_process()
+        process = self._server.start()
         with contextlib.suppress(OSError):  # without it there are no checkpoints, as the log of the attempt says
             self._inherit_checkpoint(job)
         process.send(order)
         self._running.append(RunningAttempt(job, process, self._settings, devices))
-
-    def _new_process(self) -> AttemptProcess:
-        """A fork of the fork server, or a process that loads for itself: no job waits for a fork server that hangs."""
-        process = AttemptProcess(self._server)
-        if self._server is not None and self._server.closed:
-            self._server = ForkServer()
-        return process
 
     def _kill_descendants(self) -> None:
         """Kill and reap processes that attempts have left and this process has adopted.
@@ -226,7 +215,7 @@ class Runner:
         A child in a session of its own that is not one of the runner's was started by an attempt, which has ended or
         has hidden its orphans.
         """
-        if self._server is None:
+        if self._server.pid is None:
             return
         known = {attempt.process.pid for attempt in self._running} | {self._server.pid}
         for child in psutil.Process().children():
@@ -279,13 +268,13 @@ class Runner:
         job, process = attempt.job, attempt.process
         # Only when its process has ended, the job's files may be deleted and the GPU is free.
         if not process.ended():
-            if process.answer is not None and not process.violation:
+            if attempt.answer is not None and not attempt.violation:
                 process.enforce_exit()
             elif attempt.end_reason is None and (end_reason := attempt.reason_to_kill()):
                 attempt.end_reason = end_reason
                 process.kill()
             if time.monotonic() > attempt.next_heartbeat:
-                cancelled = self._jobs.heartbeat(job.id, job.attempt, process.progress)
+                cancelled = self._jobs.heartbeat(job.id, job.attempt, attempt.progress)
                 attempt.next_heartbeat = time.monotonic() + min(HEARTBEAT_SECONDS, self._settings.lost_after / 4)
                 if cancelled is None:
                     process.close(at_once=True)  # the job runs elsewhere
@@ -295,9 +284,9 @@ class Runner:
             return False
         process.close()
         self._kill_descendants()  # what it has started holds the pipe and writes files
-        process.drain()
-        violation = process.violation
-        answer = None if violation else process.answer
+        attempt.receive()  # the rest
+        violation = attempt.violation
+        answer = None if violation else attempt.answer
         kept = self._settings.checkpoint_folder(job.id)
         if attempt.cancelled or (answer is not None and "scores" in answer):
             self._discard(kept)
@@ -328,7 +317,7 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
     hung : sequence of str
         Earlier runners that were killed because they hung.
     sign : callable
-        Called regularly: a sign of life.
+        Called regularly: a heartbeat.
     """
     settings.data.mkdir(parents=True, exist_ok=True)
     with runner_lock(settings, sign):
@@ -354,9 +343,9 @@ def _stop_with_supervisor() -> None:
 
 
 def _sign_writer() -> Callable[[], None]:
-    """A function that sends the supervisor a sign of life, at most one a second."""
+    """A function that sends the supervisor a heartbeat, at most one per second."""
     pipe = os.dup(1)
-    os.dup2(2, 1)  # output of libraries is not a sign of life
+    os.dup2(2, 1)  # output of libraries is not a heartbeat
     os.set_blocking(pipe, False)
     next_sign = 0.0
 

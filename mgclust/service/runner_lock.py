@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from mgclust.json_text import parse_json
-from mgclust.service.liveness import Watch, kill_tree
+from mgclust.service.child_process import HangWatch, kill_tree
 from mgclust.service.settings import Settings
 
 __all__ = ["runner_lock"]
@@ -36,7 +36,7 @@ def runner_lock(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
         Called while it waits.
     """
     with open(settings.data / "runner.lock", "a+") as lock:
-        watch: tuple[int, Watch] | None = None
+        watch: tuple[int, HangWatch] | None = None
         while True:
             sign()
             try:
@@ -47,7 +47,7 @@ def runner_lock(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
                 if pid is None:
                     watch = None
                 else:
-                    watch = watch if watch and watch[0] == pid else (pid, Watch(pid, settings.hung_after))
+                    watch = watch if watch and watch[0] == pid else (pid, HangWatch(pid, settings.hung_after))
                     if watch[1].hangs(0) and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
                         kill_tree(pid)
                 time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""The supervisor: starts a runner, reads its signs of life, and replaces it if it ends or hangs."""
+"""The supervisor: starts a runner, reads its heartbeats, and replaces it if it ends or hangs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-from mgclust.service.liveness import Watch, kill_tree
+from mgclust.service.child_process import HangWatch, kill_tree
 from mgclust.service.settings import PREFIX, Settings
 
 __all__ = ["supervise_runner"]
@@ -58,11 +58,11 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
                 json.dumps({"settings": settings.to_json(), "name": name, "hung": hung}).encode() + b"\n"
             )
             runner.stdin.flush()
-        watch, signs, problem = Watch(runner.pid, settings.hung_after), 0, None
+        watch, heartbeats, problem = HangWatch(runner.pid, settings.hung_after), 0, None
         os.set_blocking(runner.stdout.fileno(), False)
         while runner.poll() is None and problem is None and not stopping.wait(POLL_SECONDS):
-            signs += _read_signs(runner.stdout)
-            problem = watch.hangs(signs)
+            heartbeats += _read_heartbeats(runner.stdout)
+            problem = watch.hangs(heartbeats)
         if problem is not None:
             report(f"the runner {problem}; it is ended, and another one started")
             kill_tree(runner.pid)
@@ -76,7 +76,7 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
         runner.stdout.close()
 
 
-def _read_signs(pipe: IO[bytes]) -> int:
+def _read_heartbeats(pipe: IO[bytes]) -> int:
     with contextlib.suppress(BlockingIOError):
         return len(os.read(pipe.fileno(), 1 << 16))
     return 0

@@ -91,8 +91,7 @@ def test_name_of_a_visible_device(name, expected):
 class Process:
     """In place of an attempt's process."""
 
-    pid, signs, stopping = -1, 0, False
-    answer = progress = violation = None
+    pid = -1
 
     def __init__(self, server):
         self.left = False
@@ -103,11 +102,8 @@ class Process:
     def ended(self):
         return self.left
 
-    def exit_message(self):
-        return "it ended."
-
-    def drain(self):
-        pass
+    def exchange(self):
+        return b""
 
     def close(self, at_once=False):
         pass
@@ -152,7 +148,7 @@ class Served:
 
 @pytest.fixture
 def pretended(monkeypatch):
-    monkeypatch.setattr(runner, "AttemptProcess", Process)
+    monkeypatch.setattr(runner.ForkServer, "start", lambda self: Process(self))
     monkeypatch.setattr(runner.Runner, "_check", lambda self, attempt: attempt.process.left)
 
 

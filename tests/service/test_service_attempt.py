@@ -74,7 +74,7 @@ def test_the_log_of_a_job_is_its_own(tmp_path):
         ) as process:
             process.stdin.write(2 * (json.dumps(order) + "\n"))
             process.stdin.flush()
-            answers[name] = [said for line in process.stdout if (said := json.loads(line))]  # but for signs of life
+            answers[name] = [said for line in process.stdout if (said := json.loads(line))]  # but for heartbeats
             assert process.wait(60) == 0  # before its input ends, which would interrupt it
     (done,), (failed,) = answers.values()
     assert done.pop("facts")["peak_bytes"] > 1 << 20 and done == {"scores": {}}

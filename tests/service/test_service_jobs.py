@@ -393,7 +393,8 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     sweep(engine, settings)
     assert names(settings) == [id_]
     begun = []
-    monkeypatch.setattr(Runner, "_new_process", lambda self: begun.append(names(settings)) or exit())
+    start = "mgclust.service.fork_server.ForkServer.start"
+    monkeypatch.setattr(start, lambda self: begun.append(names(settings)) or exit())
     with pytest.raises(SystemExit):
         Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).step()
     assert len(begun) == 1 and all(name.endswith(".deleted") for name in begun[0])  # which is on its way out
@@ -466,7 +467,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     folder.mkdir(parents=True)
     (folder / "of-a-deleted-job").write_bytes(b"123")
     begun = []
-    monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
+    monkeypatch.setattr("mgclust.service.child_process.ChildProcess.send", lambda self, order: begun.append(order))
     runner = Runner(settings)
     runner.step()
     assert [order["checkpoint"] for order in begun] == [str(folder / "1")]
@@ -487,7 +488,7 @@ def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, mo
     jobs = Attempts(engine, settings)
     job = submit(jobs)
     begun = []
-    monkeypatch.setattr("mgclust.service.attempt_process.AttemptProcess.send", lambda self, order: begun.append(order))
+    monkeypatch.setattr("mgclust.service.child_process.ChildProcess.send", lambda self, order: begun.append(order))
     runner = Runner(settings)
     try:
         runner.step()
@@ -582,25 +583,26 @@ def test_tokens(engine, tmp_path):
 class Lingering:
     """In place of a process that computes: it answers at once, for the last time, and takes its time to end."""
 
-    pid, signs = -1, 0
+    pid, answer = -1, b'{"scores": {}}\n'
 
-    def __init__(self, settings):
-        self.answer = self.progress = self.violation = None
-        self.left = self.closed = self.stopping = False
+    def __init__(self, server):
+        self.left = self.closed = False
+        self.unread = b""
         self.jobs = 0
         self.made.append(self)
 
     def send(self, order):
         self.jobs += 1
-        self.answer = {"scores": {}}
+        self.unread = self.answer
+
+    def exchange(self):
+        unread, self.unread = self.unread, b""
+        return unread
 
     def ended(self):
         return self.left
 
     def enforce_exit(self):
-        pass
-
-    def drain(self):
         pass
 
     def close(self, at_once=False):
@@ -609,7 +611,7 @@ class Lingering:
 
 def test_a_process_that_is_about_to_end_gets_no_job_and_delays_no_other(engine, settings, jobs, monkeypatch):
     """Both heartbeats arrive, and no job is handed to a process that will not take it."""
-    monkeypatch.setattr("mgclust.service.runner.AttemptProcess", Lingering)
+    monkeypatch.setattr("mgclust.service.fork_server.ForkServer.start", lambda self: Lingering(self))
     monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second, third = jobs.submit([order(), order(), order()])
@@ -635,11 +637,11 @@ class Answering(Lingering):
         self.jobs += 1
 
     def interrupt(self):
-        self.stopping, self.answer = True, {"scores": {}}
+        self.unread, self.answer = self.answer, b""
 
 
 def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs, monkeypatch):
-    monkeypatch.setattr("mgclust.service.runner.AttemptProcess", Answering)
+    monkeypatch.setattr("mgclust.service.fork_server.ForkServer.start", lambda self: Answering(self))
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second = jobs.submit([order(), order()])
     runner = Runner(replace(settings, slots=1, database=engine.url.render_as_string(hide_password=False)))

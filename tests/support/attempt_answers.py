@@ -9,7 +9,7 @@ from typing import Any
 
 
 def answer_to(order: dict[str, Any]) -> dict[str, Any]:
-    """The last that an attempt says, but for signs of life: these come every second until the process has ended."""
+    """The last that an attempt says, but for heartbeats: these come every second until the process has ended."""
     with subprocess.Popen(
         [sys.executable, "-m", "mgclust.service.attempt"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

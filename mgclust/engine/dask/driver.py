@@ -39,7 +39,7 @@ from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
 from mgclust.engine.rows import share_of
-from mgclust.engine.silence import Awake, Silence
+from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
 from mgclust.engine.wire import PeerLost, SessionLost, too_late, waited_for
 from mgclust.errors import ClusterUnavailableError, CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.progress import WAITING
@@ -101,7 +101,7 @@ class Driver:
         self._method = first.spec.function.__name__.strip("_").replace("_", "-")
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._clean = True
-        self._silence: Silence[int] = Silence(Awake())
+        self._silence: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
         self._connecting = 0.0  # seconds
         self.begun = False

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -15,17 +13,15 @@ from starlette.testclient import TestClient
 
 from mgclust import DensityPeaks
 from mgclust.errors import InputError
-from mgclust.service import access, child_messages, reader_pool, runner
+from mgclust.service import access, fork_server
 from mgclust.service.app import create_app
 from mgclust.service.child_messages import (
-    BURST_BYTES,
-    BURST_LINES,
-    BYTES_PER_SECOND,
     MAX_ERROR_CHARACTERS,
     MAX_LINE_BYTES,
+    MAX_MESSAGES,
     MAX_PROGRESS_NAMES,
     MAX_READING_BYTES,
-    read_answers,
+    AttemptMessages,
 )
 from mgclust.service.models import Job, open_database, writing
 from mgclust.service.runner import Runner
@@ -43,6 +39,10 @@ def say(what):
 time.sleep(600)
 """
 ENDLESS = "while True: say({!r})"
+
+
+def messages_in(data):
+    return list(AttemptMessages().parse(data))
 
 
 class Served:
@@ -66,7 +66,7 @@ class Served:
         def popen(command, **options):
             return self._popen([sys.executable, "-c", HOSTILE.format(code)], **options)
 
-        self._monkeypatch.setattr(runner.psutil, "Popen", popen)
+        self._monkeypatch.setattr(fork_server.psutil, "Popen", popen)
         answer = self.http.post("/api/v1/jobs", json={"method": "density-peaks", "sources": [self.source]})
         return f"/api/v1/jobs/{answer.json()['id']}"
 
@@ -93,8 +93,7 @@ def served(tmp_path, monkeypatch):
     [
         (ENDLESS.format(b"x" * 4096), "a line of more than 65536 bytes"),
         ("say({'scores': {'x': 'x' * 100_000}})", "a line of more than 65536 bytes"),
-        (ENDLESS.format(b"{}\n" * 1000), "more than 1000 lines a second"),
-        (ENDLESS.format(b'{"progress": {"x": [' + b"0," * 30_000 + b"0]}}\n"), "more than 256 KiB a second"),
+        (ENDLESS.format(b'{"progress": {}}\n' * 1000), "more than 1000 messages at once"),
         ("say(b'hello\\n')", "an invalid line"),
         ("say(b'\\xff\\n')", "an invalid line"),
         ("say(b'[' * 60_000 + b'\\n')", "an invalid line"),
@@ -130,7 +129,7 @@ def test_it_is_ended_and_the_job_fails_with_the_reason(served, code, what):
 )  # fmt: skip
 def test_what_no_attempt_says(line):
     with pytest.raises(InputError, match="an invalid line"):
-        list(read_answers(io.BytesIO(line + b"\n")))
+        messages_in(line + b"\n")
 
 
 def test_what_others_cannot_write_is_left_out(served):
@@ -158,41 +157,43 @@ def test_of_the_progress_only_plain_figures_are_kept():
     """It goes into the database and each list of jobs."""
     odd = {"stage": "s" * 999, "fraction": 0.5, "iteration": "x" * 999, "damping": {}, "rate": [1], "y" * 999: 1}
     odd |= {"a": True, "b": None, "c": 3, "\x1b[2J": "\x1b"} | {f"x{i}": i for i in range(999)}
-    said = next(read_answers(io.BytesIO(json.dumps({"progress": odd}).encode() + b"\n")))["progress"]
+    said = messages_in(json.dumps({"progress": odd}).encode() + b"\n")[0]["progress"]
     assert len(said) == MAX_PROGRESS_NAMES and len(json.dumps(said)) < 2000
     assert {"damping", "rate", "y" * 999, "\x1b[2J"}.isdisjoint(said)
     expected = {"stage": "s" * 200, "fraction": 0.5, "iteration": "x" * 200, "a": True, "b": None, "c": 3}
     assert {name: said[name] for name in expected} == expected and said["\\x1b[2J"] == "\\x1b"
 
 
-def test_bytes_are_bounded_as_lines_are(monkeypatch):
-    """After what fits in at once; a nested line takes the runner far longer than a short one."""
-    clock = [0.0]
-    monkeypatch.setattr(child_messages, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    line = b'{"progress": {"x": "' + b"x" * 60_000 + b'"}}\n'
-    told = read_answers(io.BytesIO(line * 1000))
-    for _ in range(BURST_BYTES // len(line)):
-        next(told)
-    for _ in range(20):
-        clock[0] += len(line) / BYTES_PER_SECOND
-        next(told)
-    with pytest.raises(InputError, match="more than 256 KiB a second"):
-        next(told)
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [b"{}\n", b'{"progress": {"x": [' + b"0," * 30_000 + b"0]}}\n"])
+def test_what_is_written_without_end_is_read_as_the_runner_can(served, line):
+    """A pipe at each step: the process waits, and the runner sees that the job is cancelled."""
+    job = served.submit(ENDLESS.format(line * max(1, 60_000 // len(line))))
+    served.wait(lambda: served.runner._running and served.runner._running[0].heartbeats > 20)
+    before, steps = time.process_time(), 0
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        served.runner.step()
+        time.sleep(0.1)
+        steps += 1
+    assert (time.process_time() - before) / steps < 0.1
+    served.http.post(f"{job}/cancel")
+    served.wait(lambda: not served.runner._running)
+    assert served.http.get(job).json()["state"] == "CANCELLED"
 
 
 def test_warnings_are_few_short_and_printable():
     line = json.dumps({"scores": {}, "warnings": ["\x1b" + "x" * 999] * 50}).encode() + b"\n"
-    said = next(read_answers(io.BytesIO(line)))
+    (said,) = messages_in(line)
     assert said["warnings"] == ["\\x1b" + "x" * 499] * 8
 
 
-def test_what_attempts_say(monkeypatch):
-    """Also after hours in which the runner was stopped; a process that is killed may leave half a line."""
-    clock = [0.0]
-    monkeypatch.setattr(child_messages, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+@pytest.mark.parametrize("part", [1, 1000, 64 << 10])
+def test_what_attempts_say(part):
+    """Also after hours in which the runner was stopped, and in parts; a killed process may leave half a line."""
     said = [
         {"progress": {"stage": "fit", "fraction": 0.5, "elapsed": 3, "stage_rate": None, "n_clusters": 4, "x": 1.5}},
-        *[{}] * int(BURST_LINES - 3),
+        *[{}] * 20_000,
         {
             "scores": {"n_clusters": 4, "x": None, "y": [2.5, True]},
             "warnings": ["n_clusters=4 is a guess; give another."],
@@ -200,25 +201,35 @@ def test_what_attempts_say(monkeypatch):
         },
         {},
     ]
-    lines = b"".join(json.dumps(each).encode() + b"\n" for each in said)
-    assert list(read_answers(io.BytesIO(lines + b'{"progr'))) == said
-    pipe = io.BytesIO(b"{}\n" * 3000 + b"x" * (MAX_LINE_BYTES + 9))
-    clock[0] = 1.0
+    lines = b"".join(json.dumps(each).encode() + b"\n" for each in said) + b'{"progr'
+    messages = AttemptMessages()
+    found = [each for k in range(0, len(lines), part) for each in messages.parse(lines[k : k + part])]
+    assert found == said
+
+
+def test_bounds_of_lines_and_messages():
+    progress = b'{"progress": {}}\n'
+    assert len(messages_in(progress * MAX_MESSAGES)) == MAX_MESSAGES
+    with pytest.raises(InputError, match="more than 1000 messages at once"):
+        messages_in(progress * (MAX_MESSAGES + 1))
+    messages = AttemptMessages()
+    assert list(messages.parse(b"x" * (MAX_LINE_BYTES - 1))) == []
     with pytest.raises(InputError, match="a line of more than 65536 bytes"):
-        list(read_answers(pipe))
-    assert pipe.tell() == 9000 + MAX_LINE_BYTES + 1  # and no more is read
+        list(messages.parse(b"x"))
+    with pytest.raises(InputError, match="a line of more than 65536 bytes"):
+        messages_in(b"x" * MAX_LINE_BYTES + b"\n")
 
 
-# The child of a reader, in place of what it reads: it writes what is in a file.
+# In place of a reader: it answers a line that is in a file.
 HOSTILE_READER = """
-import os, sys
+import sys
 from pathlib import Path
-from mgclust.service import reader_process
-def child(order, answers, parent):
-    reader_process._write(answers, Path(sys.argv[1]).read_bytes())
-    os._exit(0)
-reader_process._run_child = child
-reader_process.main()
+from mgclust.service.fork_server import run_child
+def answer():
+    sys.stdin.readline()
+    with open(1, "wb") as pipe:
+        pipe.write(Path({!r}).read_bytes() + b"\\n")
+run_child(answer)
 """
 
 
@@ -237,10 +248,10 @@ def read(tmp_path_factory):
     rows = np.random.default_rng(0).normal(size=(60, 2))
     settings.attempt_folder(id_, 1).mkdir(parents=True)
     DensityPeaks(2, client=None, device="cpu").fit(rows).result_.save(settings.attempt_folder(id_, 1) / "result")
-    popen, token = reader_pool.subprocess.Popen, access.new_token(engine, "ann")[1]
+    popen, token = psutil.Popen, access.new_token(engine, "ann")[1]
 
     def hostile(command, **options):
-        return popen([sys.executable, "-c", HOSTILE_READER, str(folder / "answer")], **options)
+        return popen([sys.executable, "-c", HOSTILE_READER.format(str(folder / "answer")), *command[4:]], **options)
 
     def ask(answer, path):
         (folder / "answer").write_bytes(answer)
@@ -250,7 +261,7 @@ def read(tmp_path_factory):
         return told
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader_pool.subprocess, "Popen", hostile)
+        patch.setattr(fork_server.psutil, "Popen", hostile)
         shown = {"Authorization": f"Bearer {token}"}
         with TestClient(app, headers=shown, raise_server_exceptions=False) as http:
             yield ask
@@ -283,7 +294,7 @@ def test_answers_of_readers_are_limited(read):
     told = read(rb'{"error": "\u001b\ud800' + b"y" * 9999 + b'", "kind": "input"}', "centers").json()["error"]
     assert told.startswith("\\x1b?yyy") and len(told) < MAX_ERROR_CHARACTERS + 50
     assert read(b'{"answer": "' + b"x" * MAX_READING_BYTES + b'"}', "centers").status_code == 400
-    assert "ended without an answer" in read(b'{"answer": 1}\n{"answer": 2}', "centers").json()["error"]
+    assert "taken it over" in read(b'{"answer": 1}\n{"answer": 2}', "centers").json()["error"]
     answer = {"n_clusters": 1, "centers": [3], "sizes": [60], "labels": None}
     assert read(json.dumps({"answer": answer}).encode(), "centers").json() == answer
     odd = rb'{"answer": {"scores": {"x": NaN, "y": 1e999, "\ud800": 2.5}}}'

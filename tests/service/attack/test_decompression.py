@@ -184,8 +184,9 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
 @pytest.mark.slow
 def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
     monkeypatch.setattr("mgclust.service.reader_pool.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("mgclust.service.reader_pool.READERS", 1)
     readers = Readers(Settings(data=tmp_path))
-    readers._free.clear()
+    readers._turns.acquire()
     with pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)
     monkeypatch.setattr("mgclust.service.reader_pool.MAX_WAITING", 0)

@@ -11,8 +11,9 @@ import pytest
 from test_answers import Served, served  # noqa: F401
 
 from mgclust.service import runner
+from mgclust.service.child_process import process_tree
 from mgclust.service.confine import become_subreaper
-from mgclust.service.liveness import process_tree
+from mgclust.service.fork_server import ForkServer
 from support.service_process import has_ended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
@@ -30,19 +31,13 @@ if not os.fork():
 """
 
 
-class NoForkServer:
+class NoForkServer(ForkServer):
     """In place of a fork server: each attempt loads for itself."""
 
-    pid, closed = -1, False
+    pid = -1
 
-    def is_loading(self):
-        return False
-
-    def has_failed(self):
-        return False
-
-    def fork(self, orders, answers):
-        return None
+    def __init__(self):
+        super().__init__("mgclust.service.attempt", adopt=True)
 
 
 @pytest.mark.slow

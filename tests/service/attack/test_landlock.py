@@ -53,7 +53,7 @@ file_run.fit = fit
 attempt.main()
 """
 )
-# Code in the main thread can have another thread call what it likes: here the one that sends signs of life.
+# Code in the main thread can have another thread call what it likes: here the one that sends heartbeats.
 THREAD = (
     LOOK
     + """
@@ -108,7 +108,7 @@ def asked(code, order, looked_for):
         process.stdin.write(json.dumps(order) + "\n")
         process.stdin.flush()
         for line in process.stdout:
-            if not {"answer", "error"}.isdisjoint(answer := {} if line == "ready\n" else json.loads(line)):
+            if not {"answer", "error"}.isdisjoint(answer := json.loads(line)):
                 process.stdin.close()
                 return answer
     raise AssertionError("no answer")
@@ -116,7 +116,7 @@ def asked(code, order, looked_for):
 
 @needs_landlock
 @pytest.mark.slow
-@pytest.mark.parametrize("code", [ATTEMPT, THREAD], ids=["main thread", "signs of life"])
+@pytest.mark.parametrize("code", [ATTEMPT, THREAD], ids=["main thread", "heartbeats"])
 def test_an_attempt_reaches_its_own_job_and_no_secret(data, code):
     """Schedulers and servers of data it does reach: it may connect."""
     own, root = data / "jobs" / "own", data.parent / "root"

@@ -15,11 +15,10 @@ import pytest
 
 from mgclust.errors import InputError
 from mgclust.service import attempt
-from mgclust.service.attempt_process import AttemptProcess
-from mgclust.service.forkserver import ForkServer
+from mgclust.service.fork_server import ForkServer
 from mgclust.service.log import JobLog
 from mgclust.service.models import Job, migrate, open_database
-from mgclust.service.reader_pool import _Reader
+from mgclust.service.reader_pool import Readers
 from mgclust.service.runner import Runner
 from mgclust.service.settings import Settings
 from support.confinement import needs_landlock
@@ -54,6 +53,14 @@ def job_of(id_, attempt, **more):
     return Job(id=id_, owner="ann", method="m", state="RUNNING", attempt=attempt, created=1.0, **more)
 
 
+def ended_attempt(job, *, cancelled):
+    process = SimpleNamespace(ended=lambda: True, close=lambda: None)
+    return SimpleNamespace(
+        job=job, process=process, receive=lambda: None, violation="it lied.", answer=None, cancelled=cancelled,
+        end_reason=None,
+    )  # fmt: skip
+
+
 @needs_landlock
 @pytest.mark.parametrize("what", ["checkpoint", "checkpoint/1", "checkpoint/2", "attempt-2/tmp"])
 def test_a_link_leads_no_attempt_to_another_job(settings, what):
@@ -85,11 +92,8 @@ def test_the_runner_removes_a_link_and_not_what_it_leads_to(settings, what):
     planted.parent.mkdir(exist_ok=True)
     (settings.checkpoint_folder(B) / "2").mkdir()  # empty, as a checkpoint folder without any
     os.mkfifo(planted) if fifo else planted.symlink_to(settings.checkpoint_folder(B))
-    process = SimpleNamespace(
-        ended=lambda: True, close=lambda: None, drain=lambda: None, violation="it lied.", answer=None
-    )
     runner = Runner(settings)
-    runner._check(SimpleNamespace(job=job_of(A, 2), process=process, cancelled=True, end_reason=None))
+    runner._check(ended_attempt(job_of(A, 2), cancelled=True))
     wait_for(lambda: not list(settings.data.glob("jobs/*.deleted")))
     assert sorted(os.listdir(settings.checkpoint_folder(B))) == ["1", "2"]
     assert not os.path.lexists(planted)
@@ -98,8 +102,7 @@ def test_the_runner_removes_a_link_and_not_what_it_leads_to(settings, what):
 def test_an_empty_folder_of_checkpoints_is_removed(settings):
     runner, job = Runner(settings), job_of(A, 1)
     runner._inherit_checkpoint(job)
-    process = SimpleNamespace(ended=lambda: True, close=lambda: None, drain=lambda: None, violation="no", answer=None)
-    runner._check(SimpleNamespace(job=job, process=process, cancelled=False, end_reason=None))
+    runner._check(ended_attempt(job, cancelled=False))
     assert not settings.checkpoint_folder(A).exists()
 
 
@@ -131,29 +134,29 @@ def test_a_database_elsewhere_is_hidden_from_attempts(tmp_path):
         open_database(f"sqlite:///file:{tmp_path}/jobs.db?uri=true")
 
 
-@pytest.fixture(params=["fork server", "attempt", "reader"])
-def child(request, monkeypatch, tmp_path):
+@pytest.fixture(params=["fork server of attempts", "attempt", "fork server of readers"])
+def child(request, tmp_path):
     """A function that starts a child process, and gives its pid."""
     ends = []
 
     def start():
-        if request.param == "fork server":
-            server = ForkServer()
-            ends.append(server.close)
-            while not server.is_ready():
-                assert server.is_alive()
+        if request.param == "attempt":
+            process = ForkServer("mgclust.service.attempt", adopt=True).start()
+            ends.append(lambda: process.close(at_once=True))
+            while not process.exchange():
+                assert not process.ended()
                 time.sleep(0.02)
-            return server.pid
-        if request.param == "reader":
-            reader = _Reader(threading.Event())  # which waits until it is ready
-            ends.append(reader.kill)
-            return reader._process.pid
-        process = AttemptProcess(None)
-        ends.append(lambda: process.close(at_once=True))
-        while not process.signs:
-            assert not process.ended()
+            return process.pid
+        if request.param == "fork server of attempts":
+            server = ForkServer("mgclust.service.attempt", adopt=True)
+        else:
+            server = Readers(Settings(data=tmp_path))._server
+        server.begin()
+        ends.append(server.close)
+        while not server.is_ready():
+            assert server.is_alive()
             time.sleep(0.02)
-        return process.pid
+        return server.pid
 
     yield start
     for end in ends:

@@ -6,9 +6,7 @@ import contextlib
 import json
 import os
 import resource
-import select
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,24 +20,33 @@ from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.beneath import Beneath
 from mgclust.errors import InputError
 from mgclust.result import load_result
-from mgclust.service import errors, reader_pool
+from mgclust.service import errors, fork_server
 from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running, command_line, has_ended
 from support.waiting import wait_for
 
 SECONDS = 60.0  # within which a request is answered, on a busy machine
-# A reader whose children may not read any source, or meet a mistake of mgclust itself.
+# Readers that may not read any source, or meet a mistake of mgclust itself.
 FAULTY_READER = """
 from mgclust.beneath import Beneath
-from mgclust.service import reader_process
+from mgclust.service import fork_server, reader_process
 real = FAIL
 def fail(given, *others):
     if NAME in str(given):
         raise FAULT
     return real(given, *others)
 FAIL = fail
-reader_process.main()
+fork_server.run_child(reader_process.main)
+"""
+# One that is stopped, before or after it reads its order.
+STOPPED_READER = """
+import os, signal
+from mgclust.service import fork_server, reader_process
+def stop(*given):
+    os.kill(os.getpid(), signal.SIGSTOP)
+reader_process.WHERE = stop
+fork_server.run_child(reader_process.main)
 """
 
 
@@ -84,11 +91,11 @@ def lasting_readers(tmp_path_factory):
 
 
 def start_instead(monkeypatch, code, log=None):
-    popen = subprocess.Popen
+    popen = psutil.Popen
     monkeypatch.setattr(
-        reader_pool.subprocess,
+        fork_server.psutil,
         "Popen",
-        lambda command, **options: popen([sys.executable, "-c", code], stderr=log, **options),
+        lambda command, **options: popen([sys.executable, "-c", code, *command[4:]], **({"stderr": log} | options)),
     )
 
 
@@ -187,9 +194,9 @@ def test_a_job_of_many_files(lasting_readers, order, tmp_path):
 
 @pytest.mark.slow
 def test_a_limit_of_open_files_is_named(readers, order, monkeypatch, tmp_path):
-    popen = subprocess.Popen
+    popen = psutil.Popen
     monkeypatch.setattr(
-        reader_pool.subprocess,
+        fork_server.psutil,
         "Popen",
         lambda *given, **options: popen(
             *given, **options, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -201,42 +208,72 @@ def test_a_limit_of_open_files_is_named(readers, order, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [10, 1 << 20])
-def test_a_reader_that_is_stopped_is_replaced(readers, order, length):
+@pytest.mark.parametrize("where", ["exit_with_parent", "_open_source"])
+def test_a_reader_that_is_stopped_is_ended(readers, order, length, where, monkeypatch):
     """Whether its order fits into a pipe or not."""
+    start_instead(monkeypatch, STOPPED_READER.replace("WHERE", where))
+    children = []
+    monkeypatch.setattr(readers._server, "start", starting(readers._server, children))
+    before = time.monotonic()
+    with pytest.raises(LimitExceeded, match=r"took more than the 0\.5 s that a request has"):
+        readers.serve(order | {"text": "x" * length, "seconds": 0.5}, dict)
+    assert time.monotonic() - before < SECONDS
+    (child,) = children
+    wait_for(lambda: not psutil.pid_exists(child.pid))
+
+
+def starting(server, children):
+    """Its `start`, which also notes what it has started."""
+    real = server.start
+
+    def start():
+        children.append(real())
+        return children[-1]
+
+    return start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_fork_server_that_is_stopped_or_killed_is_replaced(readers, order, number):
     assert len(readers.serve(order, dict)["index"]) == 60
-    (reader,) = readers._free
-    os.kill(reader._process.pid, signal.SIGSTOP)
-    readers._settings.__dict__["reader_seconds"] = -reader_pool.TIMEOUT_MARGIN_SECONDS + 0.5
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(readers.serve, order | {"text": "x" * length}, dict)
-        try:
-            with pytest.raises(Busy, match="does not answer and is replaced; ask again"):
-                asked.result(SECONDS)
-        finally:
-            reader.kill()  # otherwise the thread waits for ever
-    assert reader.exited()
-    readers._settings.__dict__["reader_seconds"] = SECONDS
+    before = readers._server.pid
+    os.kill(before, number)
+    wait_for(lambda: not readers._server.is_alive())
+    assert len(readers.serve(order, dict)["index"]) == 60  # by a reader that loads for itself
+    assert readers._server.pid != before and not psutil.pid_exists(before)
     assert len(readers.serve(order, dict)["index"]) == 60
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [10, 1 << 20])
-def test_a_service_that_ends_does_not_wait_for_one(readers, order, length):
-    assert len(readers.serve(order, dict)["index"]) == 60
-    (reader,) = readers._free
-    os.kill(reader._process.pid, signal.SIGSTOP)
-    readers._settings.__dict__["reader_seconds"] = 1e6
+def test_readers_end_with_their_fork_server(readers, order, monkeypatch):
+    """And it ends with the web process: no reader is left."""
+    start_instead(monkeypatch, STOPPED_READER.replace("WHERE", "_open_source"))
+    children = []
+    monkeypatch.setattr(readers._server, "start", starting(readers._server, children))
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(readers.serve, order | {"text": "x" * length}, dict)
-        try:
-            while readers._free:
-                time.sleep(0.01)
-            readers.close()
-            with pytest.raises(Busy):
-                asked.result(SECONDS)
-        finally:
-            reader.kill()
-    assert reader.exited()
+        asked = pool.submit(readers.serve, order, dict)
+        wait_for(lambda: children and psutil.Process(children[0].pid).status() == psutil.STATUS_STOPPED)
+        os.kill(readers._server.pid, signal.SIGKILL)
+        with pytest.raises(LimitExceeded, match="ended without an answer"):
+            asked.result(SECONDS)
+    assert not psutil.pid_exists(children[0].pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [10, 1 << 20])
+@pytest.mark.parametrize("where", ["exit_with_parent", "_open_source"])
+def test_a_service_that_ends_does_not_wait_for_one(readers, order, length, where, monkeypatch):
+    start_instead(monkeypatch, STOPPED_READER.replace("WHERE", where))
+    children = []
+    monkeypatch.setattr(readers._server, "start", starting(readers._server, children))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(readers.serve, order | {"text": "x" * length, "seconds": 1e6}, dict)
+        wait_for(lambda: children)
+        readers.close()
+        with pytest.raises((Busy, LimitExceeded)):
+            asked.result(SECONDS)
+    wait_for(lambda: not psutil.pid_exists(children[0].pid))
 
 
 @pytest.mark.slow
@@ -248,20 +285,24 @@ def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
         headers = {"Authorization": f"Bearer {(running.data / 'token').read_text().strip()}"}
         url = f"{running.url}/api/v1/jobs/{job.id}/points"
         assert len(httpx.get(url, headers=headers, timeout=60).json()["index"]) == 60
-        (reader,) = (
+        (server,) = (
             each for each in psutil.Process(running.web.pid).children()
             if "mgclust.service.reader_process" in command_line(each)
         )  # fmt: skip
-        reader.suspend()
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(httpx.get, url, headers=headers, timeout=120)
-            with open(f"/proc/{reader.pid}/fd/0", "rb") as orders:
-                sent = select.poll()
-                sent.register(orders, select.POLLIN)
-                assert sent.poll(60_000)
+            reader = None
+            while reader is None:  # each lives for some milliseconds
+                asked = pool.submit(httpx.get, url, headers=headers, timeout=120)
+                while not asked.done() and reader is None:
+                    with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+                        reader = server.children()[0]
+                        reader.suspend()
+                if asked.done():
+                    reader = None
+            wait_for(lambda: reader.status() == psutil.STATUS_STOPPED)
             running.web.send_signal(signal.SIGTERM)
             running.web.wait(90)
-            assert asked.exception() is not None or asked.result().status_code >= 500
-        wait_for(lambda: has_ended(reader))
+            assert asked.exception() is not None or asked.result().status_code >= 400
+        wait_for(lambda: has_ended(reader) and has_ended(server))
     finally:
         running.stop()
