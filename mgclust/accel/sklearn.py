@@ -42,7 +42,7 @@ def fit_affinity_propagation(settings: Settings, self: Any, X: Any, y: Any = Non
         ("max_iter", isinstance(self.max_iter, Integral)),
         ("convergence_iter", isinstance(self.convergence_iter, Integral)),
         ("copy", isinstance(self.copy, (bool, np.bool_))),
-        ("verbose", isinstance(self.verbose, Integral) and self.verbose >= 0),
+        ("verbose", isinstance(self.verbose, Integral) and int(self.verbose) >= 0),
     ):
         if not good:
             raise Unsupported(f"{name}={getattr(self, name)!r}")

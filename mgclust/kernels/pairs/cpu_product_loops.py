@@ -332,7 +332,7 @@ def count(
     limit = x.dtype.type(threshold)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
-        opened, met = 0, 0
+        opened, met = np.int64(0), 0
         for p in range((columns + WIDTH - 1) // WIDTH):
             valid, found = valid_lanes(p, columns), np.int64(0)
             for i in range(begin, end, GROUP):
@@ -378,7 +378,7 @@ def histogram(
     """
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
-        opened, met = 0, 1
+        opened, met = np.int64(0), 1
         for p in range(max(0, begin - skip + 1) // WIDTH, (columns + WIDTH - 1) // WIDTH):
             valid, found = valid_lanes(p, columns), np.int64(0)
             skipped = skip - 1 + p * WIDTH  # the row whose first column is the panel's first lane
