@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgclust import compare_labels, label_agreement
+from mgclust import compare_labels
+from mgclust.base.errors import InputError
 from mgclust.cli import run_command
-from mgclust.errors import InputError
-from mgclust.result import Result
+from mgclust.results import label_agreement
+from mgclust.results.result import Result
 
 LABELS = st.integers(1, 14).flatmap(lambda n: st.tuples(*[st.lists(st.integers(-1, 3), min_size=n, max_size=n)] * 2))
 

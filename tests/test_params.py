@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.params import (
     Anything,
     Boolean,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgclust import AffinityPropagation, DensityPeaks, open_dataset
+from mgclust.base.progress import COMPILING, ProgressLine, details_text, pace_text, paced, progress_text, worded
 from mgclust.cli.output import ShownProgress
-from mgclust.progress import COMPILING, ProgressLine, details_text, pace_text, paced, progress_text, worded
 
 EVENT = {"stage": "scan", "fraction": 0.12, "elapsed": 3.0}
 EVENT |= {"rate": 811.7, "damping": 0.5, "preference": -0.41, "n_clusters": 34}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import zarr
 
-from mgclust.array_files import write_npy
-from mgclust.atomic_directory import check_target
-from mgclust.errors import InputError
-from mgclust.result import Deferred, Result, load_result
-from mgclust.versions import installed_versions
+from mgclust.base.errors import InputError
+from mgclust.results.array_files import write_npy
+from mgclust.results.atomic_directory import check_target
+from mgclust.results.result import Deferred, Result, load_result
+from mgclust.results.versions import installed_versions
 
 
 @pytest.fixture

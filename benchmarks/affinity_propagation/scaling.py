@@ -78,7 +78,7 @@ def measure(out: bench.Record, client: Any, size: int, path: Path, n: int, optio
 def refused(out: bench.Record, path: Path, n: int, options: Any) -> None:
     """What the estimator says where the matrices do not fit into one device."""
     from mgclust import AffinityPropagation
-    from mgclust.errors import InsufficientMemoryError
+    from mgclust.base.errors import InsufficientMemoryError
 
     limit = {"memory_limit": "20 MB"} if options.cpu else {}
     device = "cpu" if options.cpu else "cuda"

@@ -32,9 +32,9 @@ from benchmarks.support.rank_processes import Processes
 from mgclust import Communities
 from mgclust.algorithms.communities.estimator import detect_communities
 from mgclust.algorithms.communities.memory import estimate
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.data import open_graph
 from mgclust.engine.spmd import RunSpec
-from mgclust.errors import InsufficientMemoryError
 
 # name: seconds allowed, modularity to reach; cuGraph 26.10's Louvain and Leiden on one H200 (seconds, modularity), as
 # measured before and elsewhere. Its RN(10000,625,32,.8) had lost its repeated edges, and had 98M edges; ours has none.

@@ -213,7 +213,7 @@ def caller(address: str) -> None:
     from distributed import Client
 
     from mgclust import DensityPeaks
-    from mgclust.errors import MgclustError
+    from mgclust.base.errors import MgclustError
 
     with Client(address, set_as_default=False, timeout=30) as client:
         client.wait_for_workers(2, timeout=60)

@@ -41,7 +41,7 @@ from pyarrow import parquet
 from benchmarks.service.load import Served, watchers
 from benchmarks.support import record as bench
 from mgclust import DensityPeaks
-from mgclust.service.models import Job, open_database, writing
+from mgclust.service.queue.models import Job, open_database, writing
 from mgclust.service.settings import Settings
 
 ALLOWED_MEMORY, ALLOWED_LOOK = 400.0, 1.0

@@ -36,8 +36,8 @@ from sqlalchemy import insert
 
 from benchmarks.support import record as bench
 from mgclust import Service
-from mgclust.service.access import add_user, first_token, new_token
-from mgclust.service.models import Job, migrate, open_database, writing
+from mgclust.service.queue.access import add_user, first_token, new_token
+from mgclust.service.queue.models import Job, migrate, open_database, writing
 
 ALLOWED_SUBMIT, ALLOWED_LIST = 0.2, 0.1
 PROCESSES = 2  # of clients
@@ -54,7 +54,7 @@ def free_port() -> int:
 # A user of the service has at most 64 streams.
 MANY_STREAMS = """
 from mgclust.cli import main
-from mgclust.service import gate
+from mgclust.service.web.perimeter import gate
 
 gate.MAX_OPEN["streams"] = 1000
 main()

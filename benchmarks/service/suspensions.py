@@ -59,7 +59,7 @@ from benchmarks.support import record as bench
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from mgclust.errors import MgclustError
+from mgclust.base.errors import MgclustError
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
@@ -229,7 +229,10 @@ class Rounds:
         found: dict[str, psutil.Process] = {}
         for process in [each for own in self.roots() for each in own.children(recursive=True)]:
             with contextlib.suppress(psutil.Error):
-                if "mgclust.service.attempt" not in process.cmdline() or process.status() == psutil.STATUS_ZOMBIE:
+                if (
+                    "mgclust.service.runner.attempt" not in process.cmdline()
+                    or process.status() == psutil.STATUS_ZOMBIE
+                ):
                     continue
                 paths = [file.path for file in process.open_files()]
                 for job in jobs:
@@ -248,7 +251,7 @@ class Rounds:
         return [
             each
             for each in psutil.Process(self.running.web.pid).children()
-            if "mgclust.service.runner" in each.cmdline()
+            if "mgclust.service.runner.runner" in each.cmdline()
         ]
 
     def victims(self, jobs: list[Any]) -> list[psutil.Process]:
@@ -334,7 +337,7 @@ class Rounds:
             data=self.running.data, database=self.running.database, cpu=True, log=str(self.log), **SETTINGS
         )
         other = subprocess.Popen(
-            [sys.executable, "-m", "mgclust.service.runner"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            [sys.executable, "-m", "mgclust.service.runner.runner"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, env=os.environ | {"NUMBA_NUM_THREADS": "1"},
         )  # fmt: skip
         assert other.stdin is not None

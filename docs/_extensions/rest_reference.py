@@ -14,8 +14,8 @@ from docutils.statemachine import StringList
 
 def description() -> dict[str, Any]:
     """The application's OpenAPI document, from an empty data folder and without a server."""
-    from mgclust.service.app import create_app
     from mgclust.service.settings import Settings
+    from mgclust.service.web.app import create_app
 
     with tempfile.TemporaryDirectory() as folder:
         return create_app(Settings(data=Path(folder))).openapi()

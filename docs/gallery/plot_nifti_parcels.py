@@ -21,7 +21,7 @@ import numpy as np
 
 from mgclust import FuzzyCMeans, open_dataset, plots
 from mgclust.data import samples
-from mgclust.label_output import write_labels
+from mgclust.output.label_output import write_labels
 
 bold, mask = samples.path("localizer"), samples.mask_path("localizer")
 image = nibabel.load(bold)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mgclust.errors import ClusterUnavailableError, MgclustError, printable
+from mgclust.base.errors import ClusterUnavailableError, MgclustError, printable
 
 __all__ = ["Call", "Settings", "Unsupported", "replacement", "summary", "totals"]
 

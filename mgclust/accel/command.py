@@ -13,7 +13,7 @@ import click
 
 from mgclust.accel import install, summary, totals
 from mgclust.accel.script import module_run, script_run
-from mgclust.errors import InputError, printable
+from mgclust.base.errors import InputError, printable
 
 WRONG_USE = 2
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mgclust.accel import igraph, networkx, skfuzzy, sklearn
 from mgclust.accel.calls import Call, Settings, replacement
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 __all__ = ["CALLS", "install", "installed", "uninstall"]
 

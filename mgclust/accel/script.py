@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 __all__ = ["Run", "module_run", "script_run"]
 

@@ -16,9 +16,9 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from mgclust.algorithms.base import Clusterer, Progress
+from mgclust.base.errors import InputError, RunCancelled
 from mgclust.data.base import InputTypeError
 from mgclust.engine.dask.cluster import leave_pool
-from mgclust.errors import InputError, RunCancelled
 
 __all__ = ["FitFuture", "submit"]
 

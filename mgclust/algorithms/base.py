@@ -23,18 +23,18 @@ from sklearn.utils.validation import validate_data
 from mgclust import __version__
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
+from mgclust.base.errors import ClusteringWarning, InputError, warn_caller
+from mgclust.base.progress import ProgressLine, worded
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Outcome, RunSpec, Work, run
-from mgclust.errors import ClusteringWarning, InputError, warn_caller
+from mgclust.outside.quoting import shortened
 from mgclust.params import check_parameters
 from mgclust.params.relations import void_parameters
-from mgclust.progress import ProgressLine, worded
-from mgclust.quoting import shortened
-from mgclust.result import Result
-from mgclust.versions import installed_versions
+from mgclust.results.result import Result
+from mgclust.results.versions import installed_versions
 
 if TYPE_CHECKING:
     from mgclust.algorithms.common.weights import RowWeights
@@ -136,7 +136,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
             A `mgclust.data.Graph` for communities; square where its rows are precomputed similarities.
         on_progress : callable, optional
             Called with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate`` and ``stage_eta`` (see
-            `mgclust.progress.paced`) a few times a second; a method may add figures, such as ``n_clusters``, which
+            `mgclust.base.progress.paced`) a few times a second; a method may add figures, such as ``n_clusters``, which
             ``details`` holds in words.
         provenance : bool
             Hash the data, which reads them once more.
@@ -268,7 +268,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
 class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
     """Base of the estimators: methods that find clusters.
 
-    `fit` makes a Python warning of each warning of the result: a `mgclust.errors.ClusteringWarning`, unless the method
+    `fit` makes a Python warning of each warning of the result: a `mgclust.base.errors.ClusteringWarning`, unless the method
     says in `_categories` that the sentence is of another category.
     """
 

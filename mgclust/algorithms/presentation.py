@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mgclust.data import Dataset
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

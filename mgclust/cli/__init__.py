@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 import click
 
 from mgclust import __version__
+from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, printable
 from mgclust.cli import accounts, certs, compare, demo, jobs, run, serve, show, warmup
 from mgclust.cli.options import CONTEXT, debug_option, debugging
-from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, printable
 
 __all__ = ["main", "run_command"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from mgclust.base.errors import printable
 from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date
-from mgclust.errors import printable
 
 __all__ = ["commands"]
 

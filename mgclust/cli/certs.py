@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from mgclust.base.errors import InputError
 from mgclust.cli.options import CONTEXT
-from mgclust.errors import InputError
 
 __all__ = ["certs"]
 

@@ -27,7 +27,7 @@ def compare(first: str, second: str, noise: str, as_json: bool) -> None:
     line. FIRST may be the truth.
     """
     from mgclust.data.labels import read_labels
-    from mgclust.label_agreement import compare_labels
+    from mgclust.results.label_agreement import compare_labels
 
     warnings = _of_other_data(first, second)
     figures = compare_labels(read_labels(first), read_labels(second), noise=noise)
@@ -63,7 +63,7 @@ def _of_other_data(first: str, second: str) -> list[str]:
     """A warning where two results are known to be of different data."""
     import os
 
-    from mgclust.result import load_result
+    from mgclust.results.result import load_result
 
     if not (os.path.isdir(first) and os.path.isdir(second)):
         return []

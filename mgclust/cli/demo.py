@@ -38,8 +38,8 @@ def demo(command: list[str], output: str | None) -> None:
     Voxels need nibabel (pip install 'mgclust[fmri]'); without it they are left out.
     """
     from mgclust.algorithms import METHODS
-    from mgclust.atomic_directory import atomic_directory
-    from mgclust.file_run import fit, save
+    from mgclust.output.file_run import fit, save
+    from mgclust.results.atomic_directory import atomic_directory
 
     target = Path(output) if output else _free_name("mgclust-demo")
     started = time.monotonic()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgclust.base.errors import printable
+from mgclust.base.progress import progress_text
 from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date
 from mgclust.cli.run import job_command
-from mgclust.errors import printable
-from mgclust.progress import progress_text
 
 if TYPE_CHECKING:
     from mgclust.service.client import RemoteJob

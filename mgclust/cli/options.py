@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mgclust.errors import InputError, printable
+from mgclust.base.errors import InputError, printable
 
 __all__ = [
     "CONTEXT", "FiniteRange", "as_json_option", "connect_service", "date", "debug_option", "debugging", "not_installed",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgclust.errors import printable
-from mgclust.progress import LINE_SECONDS, is_first_compiled, pace_text, progress_text, told_details
+from mgclust.base.errors import printable
+from mgclust.base.progress import LINE_SECONDS, is_first_compiled, pace_text, progress_text, told_details
 
 if TYPE_CHECKING:
-    from mgclust.result import Result
+    from mgclust.results.result import Result
 
 __all__ = ["ShownProgress", "summary"]
 
@@ -79,7 +79,7 @@ class ShownProgress:
 def summary(result: Result, path: Path, report: bool) -> str:
     """Say what came out, one fact a line."""
     from mgclust.algorithms import presentation_of
-    from mgclust.progress import seconds_text
+    from mgclust.base.progress import seconds_text
 
     lines = []
     if "n_nodes" in result.source:

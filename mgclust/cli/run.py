@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgclust.base.errors import InputError
 from mgclust.cli.options import CONTEXT, debug_option, place_options
 from mgclust.cli.output import ShownProgress, summary
-from mgclust.errors import InputError
 
 if TYPE_CHECKING:
     from mgclust.engine.checkpoint import CheckpointConfig
@@ -141,8 +141,8 @@ def _cluster(
     report: bool,
     **how: Any,
 ) -> None:
-    from mgclust.atomic_directory import check_target
-    from mgclust.file_run import fit, open_sources, placed, save
+    from mgclust.output.file_run import fit, open_sources, placed, save
+    from mgclust.results.atomic_directory import check_target
 
     place = {option.name: how.pop(str(option.name)) for option in place_options()}
     if place["gpus"] and (place["cpu"] or place["workers"]):

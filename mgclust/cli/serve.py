@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mgclust.base.errors import InputError
 from mgclust.cli.options import CONTEXT, not_installed
-from mgclust.errors import InputError
 
 if TYPE_CHECKING:
     from mgclust.service.settings import Settings
@@ -32,7 +32,7 @@ def _check_place(settings: Settings) -> None:
     """Reject a folder or a database that cannot be used, before anything starts."""
     from sqlalchemy.exc import DBAPIError
 
-    from mgclust.service.models import DatabaseLost, open_database, reading
+    from mgclust.service.queue.models import DatabaseLost, open_database, reading
 
     _check_shared_memory(settings)
     try:
@@ -63,7 +63,7 @@ def _check_shared_memory(settings: Settings) -> None:
 
     Landlock lists what is reachable: an attempt that must not reach one folder there can make nothing there.
     """
-    from mgclust.service.confine import landlock
+    from mgclust.service.confined.confine import landlock
 
     for path in settings.concealed if landlock() else ():
         if Path(os.path.realpath(path)).is_relative_to("/dev/shm"):
@@ -148,14 +148,14 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     try:
         import uvicorn
 
-        from mgclust.service.access import first_token
-        from mgclust.service.app import create_app
         from mgclust.service.audit import Audit
-        from mgclust.service.caches import set_cache_folders
-        from mgclust.service.models import open_database
-        from mgclust.service.removal import sweep_until
-        from mgclust.service.server import IDLE_SECONDS, Connections, Server
-        from mgclust.service.supervisor import supervise_runner
+        from mgclust.service.confined.caches import set_cache_folders
+        from mgclust.service.queue.access import first_token
+        from mgclust.service.queue.models import open_database
+        from mgclust.service.queue.removal import sweep_until
+        from mgclust.service.runner.supervisor import supervise_runner
+        from mgclust.service.web.app import create_app
+        from mgclust.service.web.perimeter.server import IDLE_SECONDS, Connections, Server
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
@@ -206,8 +206,8 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
 def runner(roots: tuple[str, ...], **given: Any) -> None:
     """Compute the jobs of a service whose web process was started with --no-runner."""
     try:
-        from mgclust.service.caches import set_cache_folders
-        from mgclust.service.supervisor import supervise_runner
+        from mgclust.service.confined.caches import set_cache_folders
+        from mgclust.service.runner.supervisor import supervise_runner
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
     os.umask(0o077)

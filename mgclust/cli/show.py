@@ -69,7 +69,7 @@ def _machine() -> dict[str, Any]:
     import psutil
 
     from mgclust.engine import devices
-    from mgclust.versions import installed_versions
+    from mgclust.results.versions import installed_versions
 
     memory = psutil.virtual_memory()
     return {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mgclust.base.errors import InputError
 from mgclust.cli.options import CONTEXT
-from mgclust.errors import InputError
 
 if TYPE_CHECKING:
     from mgclust.algorithms.base import Method, WarmUp

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import computed
-from mgclust.by_value import by_value
-from mgclust.errors import InputError
-from mgclust.quoting import shortened
+from mgclust.base.by_value import by_value
+from mgclust.base.errors import InputError
+from mgclust.outside.quoting import shortened
+from mgclust.results.array_files import computed
 
 __all__ = ["Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
 from mgclust.data.formats import FORMATS, Asked, Format, format_of
@@ -15,7 +16,6 @@ from mgclust.data.nifti import is_volume
 from mgclust.data.numpy_files import open_memmap
 from mgclust.data.rows import RowTransform, TransformedDataset
 from mgclust.data.volumes import open_volumes
-from mgclust.errors import InputError
 
 __all__ = ["Dataset", "open_dataset"]
 

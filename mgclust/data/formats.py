@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from mgclust.base.errors import InputError
 from mgclust.data import label_files
 from mgclust.data.base import Dataset
 from mgclust.data.graphs.base import Graph
@@ -22,7 +23,6 @@ from mgclust.data.nifti import VOLUMES
 from mgclust.data.numpy_files import open_npy, open_npz
 from mgclust.data.tables import ParquetDataset, TextDataset
 from mgclust.data.zarr_files import ZarrDataset
-from mgclust.errors import InputError
 
 __all__ = ["FORMATS", "Asked", "Format", "format_of", "suffixes"]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, collected, refuse_containers
 from mgclust.data.formats import Asked, format_of
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
@@ -20,7 +21,6 @@ from mgclust.data.graphs.objects import (
     open_pairs,
 )
 from mgclust.data.location import Location, is_path
-from mgclust.errors import InputError
 
 __all__ = ["Graph", "open_graph"]
 

@@ -6,11 +6,11 @@ import os
 
 import numpy as np
 
-from mgclust.beneath import Beneath
+from mgclust.base.errors import InputError
 from mgclust.data.formats import format_of
 from mgclust.data.location import Location
-from mgclust.errors import InputError
-from mgclust.result import load_result
+from mgclust.outside.beneath import Beneath
+from mgclust.results.result import load_result
 
 __all__ = ["labels_location", "read_labels"]
 

@@ -18,9 +18,9 @@ from typing import IO, Any
 from urllib.parse import unquote, urlparse
 from zipfile import BadZipFile
 
-from mgclust.beneath import Beneath
-from mgclust.errors import InputError, InsufficientMemoryError, MgclustError
-from mgclust.quoting import reason, without_quotes
+from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.quoting import reason, without_quotes
 
 __all__ = ["Location", "Stamp", "is_path"]
 

@@ -19,11 +19,11 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.base import float_dtype
-from mgclust.data.inflation import check_holds, check_memory
 from mgclust.data.location import Location, Stamp
-from mgclust.errors import InputError
-from mgclust.quoting import reason, shortened
+from mgclust.outside.inflation import check_holds, check_memory
+from mgclust.outside.quoting import reason, shortened
 
 __all__ = [
     "VOLUMES",

@@ -22,12 +22,12 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
+from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.files import FileDataset, LoadedDataset
-from mgclust.data.inflation import check_holds, check_memory
 from mgclust.data.location import Location
-from mgclust.errors import InputError
-from mgclust.quoting import reason, shortened
+from mgclust.outside.inflation import check_holds, check_memory
+from mgclust.outside.quoting import reason, shortened
 
 __all__ = [
     "Layout",

@@ -6,7 +6,7 @@ from mgclust.params import Anything, Boolean, Choice, Integer, Option
 
 __all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS"]
 
-# `mgclust.file_run.open_sources` takes them.
+# `mgclust.output.file_run.open_sources` takes them.
 ROW_OPTIONS = (
     Option("mask", None, Anything(help="Which voxels of a volume are rows: 3-D NIfTI, not 0 there.")),
     Option("constant", "drop",

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.by_value import by_value
+from mgclust.base.by_value import by_value
+from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
-from mgclust.errors import InputError
 
 __all__ = ["RowTransform", "TransformedDataset"]
 

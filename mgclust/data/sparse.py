@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset, InputTypeError, check_shape, float_dtype
-from mgclust.errors import InputError
 
 __all__ = ["SparseDataset", "SparseRows", "is_sparse", "open_sparse", "open_sparse_rows"]
 

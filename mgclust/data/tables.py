@@ -11,13 +11,13 @@ from typing import IO, Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
-from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
-from mgclust.errors import InputError
-from mgclust.quoting import reason, shortened
+from mgclust.outside.inflation import check_memory
+from mgclust.outside.quoting import reason, shortened
 
 __all__ = ["ParquetDataset", "TextDataset", "open_parquet", "read_groups"]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
-from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location, is_path
 from mgclust.data.nifti import SeriesFile, open_series, read_mask
 from mgclust.data.rows import RowTransform
-from mgclust.errors import InputError
+from mgclust.outside.inflation import check_memory
 
 __all__ = ["VolumeDataset", "open_volumes"]
 

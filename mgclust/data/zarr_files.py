@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import open_zarr
+from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.files import FileDataset
-from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
-from mgclust.errors import InputError
-from mgclust.quoting import shortened
+from mgclust.outside.inflation import check_memory
+from mgclust.outside.quoting import shortened
+from mgclust.results.array_files import open_zarr
 
 __all__ = ["ZarrDataset"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 __all__ = ["Bold", "make_bold"]
 

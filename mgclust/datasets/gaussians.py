@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.datasets.npz import write_npz
-from mgclust.errors import InputError
 
 __all__ = ["Points", "make_gaussian_clusters", "make_gaussian_grid", "make_gaussian_rings"]
 

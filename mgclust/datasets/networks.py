@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data import Graph
 from mgclust.data.graphs.random_network import network_shape, random_network_edges
 from mgclust.datasets.npz import write_npz
-from mgclust.errors import InputError
 
 __all__ = ["Network", "RandomNetwork", "make_random_network", "open_random_network"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 __all__ = ["write_npz"]
 

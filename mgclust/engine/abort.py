@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mgclust.errors import RunCancelled
+from mgclust.base.errors import RunCancelled
 
 __all__ = ["Abort"]
 

@@ -39,7 +39,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 __all__ = ["make_certificates"]
 

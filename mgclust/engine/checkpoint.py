@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.atomic_directory import atomic_directory
+from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint_files import (
     CONTROL,
     Ragged,
@@ -45,9 +45,9 @@ from mgclust.engine.checkpoint_files import (
 from mgclust.engine.comm import Comm
 from mgclust.engine.devices import cores
 from mgclust.engine.partition import Partition
-from mgclust.errors import InputError
-from mgclust.json_text import parse_json
 from mgclust.kernels import Kernels
+from mgclust.outside.json_text import parse_json
+from mgclust.results.atomic_directory import atomic_directory
 
 __all__ = ["CheckpointConfig", "Checkpointer", "Ragged", "Saved"]
 

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import write_array
 from mgclust.engine.partition import Partition
-from mgclust.json_text import parse_json
+from mgclust.outside.json_text import parse_json
+from mgclust.results.array_files import write_array
 
 __all__ = [
     "CONTROL", "Ragged", "Saved", "Writer", "are_whole", "block_file", "differences", "name_of", "number_of", "ours",

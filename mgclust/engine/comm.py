@@ -31,7 +31,7 @@ from mgclust.engine.meeting import listen, meet
 from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
 from mgclust.engine.wire import Link, PeerLost, SessionLost, Wire, relay, together
-from mgclust.json_text import parse_json
+from mgclust.outside.json_text import parse_json
 
 __all__ = ["Comm", "HostComm", "Peers", "SoloComm", "check_reducible"]
 

@@ -27,12 +27,12 @@ import cupy
 import numpy as np
 from cupy.cuda import nccl
 
+from mgclust.base.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import HostComm, SoloComm, check_reducible
 from mgclust.engine.nccl_network import choose_interface
 from mgclust.engine.partition import Partition, Span
 from mgclust.engine.rows import Block, Rows
-from mgclust.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
 
 __all__ = ["Communicator", "DeviceSoloComm", "NcclComm"]
 

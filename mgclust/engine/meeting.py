@@ -29,8 +29,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mgclust.base.errors import CollectiveTimeout, RunFailed
 from mgclust.engine.wire import POLL_SECONDS, Link, PeerLost, Wire
-from mgclust.errors import CollectiveTimeout, RunFailed
 
 __all__ = ["accept", "dial", "listen", "meet"]
 

@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.partition import SMALLEST_BLOCK
-from mgclust.errors import InsufficientMemoryError
 
 __all__ = ["Estimate", "EstimateFunction", "Residency", "human"]
 

@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 
 from mgclust import kernels as kernel_modules
+from mgclust.base.errors import InputError
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import Comm, SoloComm
 from mgclust.engine.context import Context, Emit
@@ -21,9 +22,8 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Beside, Rows, Source
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
-from mgclust.errors import InputError
 from mgclust.kernels import Kernels
-from mgclust.versions import installed_versions
+from mgclust.results.versions import installed_versions
 
 __all__ = ["Assignment", "Done", "Report", "gathered", "hardware", "not_finite", "refuse", "run_rank"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.memory import EstimateFunction
-from mgclust.errors import InputError
 
 __all__ = ["RunSpec", "Work"]
 

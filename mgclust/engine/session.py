@@ -16,13 +16,13 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from mgclust.base.errors import DeviceUnavailableError
 from mgclust.engine import nccl_network
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import Comm, HostComm, Peers
 from mgclust.engine.meeting import accept, dial
 from mgclust.engine.partition import Partition
 from mgclust.engine.wire import Wire
-from mgclust.errors import DeviceUnavailableError
 
 __all__ = ["Session"]
 

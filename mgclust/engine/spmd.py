@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import computed, is_dask
+from mgclust.base.errors import InsufficientMemoryError, WorkerLost
+from mgclust.base.progress import paced
 from mgclust.data import Dataset
 from mgclust.engine.abort import Abort
 from mgclust.engine.context import Context, Emit
@@ -31,8 +32,7 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, hardware, refuse, run_rank
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec, Work
-from mgclust.errors import InsufficientMemoryError, WorkerLost
-from mgclust.progress import paced
+from mgclust.results.array_files import computed, is_dask
 
 __all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 
@@ -101,7 +101,7 @@ def run(
     cluster : Cluster
         From ``mgclust.engine.dask.cluster.connect``.
     on_progress : callable, optional
-        Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.progress.paced`, in the thread
+        Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.base.progress.paced`, in the thread
         that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.
     beside : Dataset, optional
         Rows that the ranks meet with those of the data set, each a share of them: ``context.beside``.

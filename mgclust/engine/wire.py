@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import CollectiveTimeout, RunFailed
 from mgclust.engine.abort import Abort
-from mgclust.errors import CollectiveTimeout, RunFailed
-from mgclust.json_text import parse_json
+from mgclust.outside.json_text import parse_json
 
 __all__ = ["Link", "Move", "PeerLost", "SessionLost", "Wire", "relay", "together", "too_late", "waited_for"]
 

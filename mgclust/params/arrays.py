@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import read_npy_parameter
-from mgclust.beneath import Beneath
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.quoting import shortened
 from mgclust.params.constraint import Constraint
 from mgclust.params.numbers import Real
-from mgclust.quoting import shortened
+from mgclust.results.array_files import read_npy_parameter
 
 __all__ = ["RealOrPerRow", "RowNumbers", "finite_array"]
 

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from mgclust.beneath import Beneath
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
+from mgclust.outside.beneath import Beneath
 
 __all__ = ["Constraint", "nearest_word", "plain", "shown"]
 

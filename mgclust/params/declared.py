@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.params.constraint import Constraint, nearest_word, shown
 
 __all__ = ["Option", "check_parameters"]

@@ -7,7 +7,7 @@ import numbers
 import operator
 from typing import Any, TypedDict, Unpack
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.params.constraint import Constraint
 
 __all__ = ["Integer", "IntegerOrWord", "Range", "Real", "RealOrWord"]

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.plots.style import INK, MUTED, cluster_colors, own_axes, rgb
 
 if TYPE_CHECKING:

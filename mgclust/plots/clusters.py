@@ -23,7 +23,7 @@ from mgclust.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mgclust.result import Result
+    from mgclust.results.result import Result
 
 __all__ = ["decision_graph", "scatter"]
 

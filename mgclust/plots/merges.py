@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, cluster_colors, counts_axis, marks, own_axes, rgb
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mgclust.result import Result
+    from mgclust.results.result import Result
 
 __all__ = ["dendrogram", "modularity"]
 

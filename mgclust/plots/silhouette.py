@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.plots import style
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, counts_axis, faint_axis, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mgclust.result import Result
+    from mgclust.results.result import Result
 
 __all__ = ["scan", "silhouettes"]
 

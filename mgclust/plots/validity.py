@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, faint_axis, marks, own_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mgclust.result import Result
+    from mgclust.results.result import Result
 
 __all__ = ["validity"]
 

@@ -11,7 +11,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 if TYPE_CHECKING:
     from starlette.types import Scope

@@ -19,9 +19,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from mgclust.atomic_directory import atomic_directory, check_target
-from mgclust.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
-from mgclust.result import Result, load_result
+from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
+from mgclust.results.atomic_directory import atomic_directory, check_target
+from mgclust.results.result import Result, load_result
 from mgclust.service.connection import Connection, Retries, RetryAfter, check
 from mgclust.service.states import ENDED
 

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import httpx
 
-from mgclust.errors import InputError, MgclustError, RunFailed
-from mgclust.json_text import parse_json
+from mgclust.base.errors import InputError, MgclustError, RunFailed
+from mgclust.outside.json_text import parse_json
 from mgclust.service.settings import Settings, variable
 
 __all__ = ["Connection", "Retries", "RetryAfter", "check"]

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from mgclust.base.errors import InputError
 from mgclust.engine.devices import cores
-from mgclust.errors import InputError
-from mgclust.json_text import parse_json
+from mgclust.outside.json_text import parse_json
 from mgclust.service.addresses import Proxies
 
 __all__ = ["Settings", "variable"]

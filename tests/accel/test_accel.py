@@ -14,7 +14,7 @@ import pytest
 from mgclust import accel
 from mgclust.accel import calls
 from mgclust.accel.installation import CALLS
-from mgclust.errors import ClusterUnavailableError, InputError
+from mgclust.base.errors import ClusterUnavailableError, InputError
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # What runs on mgclust, and what falls back.

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mgclust
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 METHODS = (
     mgclust.AdaptiveAffinityPropagation,

@@ -22,9 +22,9 @@ import mgclust.algorithms
 from mgclust import DensityPeaks, cli, load_result, open_dataset
 from mgclust.algorithms import Option
 from mgclust.algorithms.declaration import PLACE
-from mgclust.errors import InsufficientMemoryError, RunCancelled, WorkerLost
+from mgclust.base.errors import InsufficientMemoryError, RunCancelled, WorkerLost
 from mgclust.params import Anything, Boolean, Bytes, Choice, Integer, Real, check_parameters
-from mgclust.result import Result
+from mgclust.results.result import Result
 from oracles import density_peaks as reference
 
 
@@ -264,12 +264,12 @@ def test_cancelling_a_run(mgclust_, monkeypatch, error):
 
 
 def test_an_interrupt_while_writing_leaves_nothing(mgclust_, monkeypatch):
-    import mgclust.report
+    import mgclust.output.report
 
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(mgclust.report, "write_report", interrupt)
+    monkeypatch.setattr(mgclust.output.report, "write_report", interrupt)
     code, _, err = mgclust_("run", "fake", "points.npy", "-o", "out")
     assert code == 130 and err.splitlines()[-1] == "cancelled"
     assert sorted(os.listdir()) == ["points.npy", "points.npz"]
@@ -510,11 +510,11 @@ def test_info_asks_a_cluster(mgclust_):
 
 
 SLOW_REPORT = """
-import time, mgclust.report
+import time, mgclust.output.report
 def slow(*args, **kwargs):
     print("writing", file=sys.stderr, flush=True)
     time.sleep(300)
-mgclust.report.write_report = slow
+mgclust.output.report.write_report = slow
 """
 
 

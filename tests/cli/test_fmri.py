@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 nibabel = pytest.importorskip("nibabel")
 
 from mgclust import DensityPeaks, cli, load_result, open_dataset  # noqa: E402
+from mgclust.base.errors import InputError  # noqa: E402
 from mgclust.datasets import make_bold  # noqa: E402
-from mgclust.errors import InputError  # noqa: E402
 
 DATA = Path(__file__).parents[1] / "sets"
 HAXBY = {"source": DATA / "haxby2001-slice_bold.nii.gz", "mask": DATA / "haxby2001-slice_mask.nii.gz"}

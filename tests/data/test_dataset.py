@@ -25,8 +25,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from mgclust.base.errors import InputError, RunFailed
 from mgclust.data import Dataset, open_dataset, samples
-from mgclust.errors import InputError, RunFailed
 
 X = np.random.default_rng(0).normal(size=(257, 3)).astype(np.float32)
 Y = np.arange(257) % 5

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mgclust import open_graph
+from mgclust.base.errors import InputError
 from mgclust.data import samples
 from mgclust.data.graphs import text_chunks
-from mgclust.errors import InputError
 
 EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4], [4, 0]])
 WEIGHTS = np.array([1.0, 2.5, 1.0, 0.5, 4.0, 0.25])

@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse
 
 from mgclust import open_graph
+from mgclust.base.errors import InputError
 from mgclust.data import Graph
-from mgclust.errors import InputError
-from mgclust.label_output import write_labels
+from mgclust.output.label_output import write_labels
 
 EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 3]])
 WEIGHTS = np.array([1.0, 2.5, 1.0, 0.5, 4.0])

@@ -20,11 +20,11 @@ import pytest
 import scipy.sparse
 import zarr
 
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data import open_dataset, open_graph
 from mgclust.data.graphs import text_chunks
 from mgclust.data.labels import read_labels
-from mgclust.errors import InputError, InsufficientMemoryError
-from mgclust.result import load_result
+from mgclust.results.result import load_result
 from support import hostile
 from support.hostile import KINDS, attempted, read_graph, read_rows
 
@@ -252,7 +252,7 @@ def test_no_pickle_in_a_zarr_store_is_loaded(tmp_path, where, dtype):
 
 
 def test_a_codec_that_is_not_known_is_refused_before_a_chunk_is_read(tmp_path, monkeypatch):
-    from mgclust import array_files
+    from mgclust.results import array_files
 
     path = tmp_path / "x.zarr"
     for version in (2, 3):

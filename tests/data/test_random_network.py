@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgclust import open_graph
+from mgclust.base.errors import InputError
 from mgclust.data.graphs.random_network import _permute
 from mgclust.datasets import make_random_network, open_random_network, random_network_edges
-from mgclust.errors import InputError
 
 
 def within(network):

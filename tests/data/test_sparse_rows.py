@@ -6,7 +6,7 @@ import scipy.sparse
 
 import mgclust
 from mgclust import open_dataset
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 FORMATS = ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")
 

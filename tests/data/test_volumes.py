@@ -14,9 +14,9 @@ from sklearn.linear_model import LinearRegression
 nibabel = pytest.importorskip("nibabel")
 
 from mgclust import datasets, open_dataset, plots  # noqa: E402
+from mgclust.base.errors import InputError, InsufficientMemoryError  # noqa: E402
 from mgclust.data import nifti, volumes  # noqa: E402
-from mgclust.errors import InputError, InsufficientMemoryError  # noqa: E402
-from mgclust.label_output import output_stem, write_labels  # noqa: E402
+from mgclust.output.label_output import output_stem, write_labels  # noqa: E402
 
 SHAPE, TIMES = (5, 4, 3), 20
 AFFINE = np.array([[-3, 0.1, 0, 20], [0.1, 2.9, -0.7, -30], [0, 0.7, 3.1, -10], [0, 0, 0, 1.0]])

@@ -10,8 +10,8 @@ from scipy import stats
 from scipy.spatial.distance import pdist
 
 from mgclust import open_dataset
+from mgclust.base.errors import InputError
 from mgclust.datasets import make_gaussian_clusters, make_gaussian_grid, make_gaussian_rings
-from mgclust.errors import InputError
 
 MAKERS = {
     "grid": (make_gaussian_grid, 100, 1000, "3d0a3bb57325d64f"),

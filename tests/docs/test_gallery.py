@@ -15,7 +15,7 @@ import pytest
 
 import mgclust
 from mgclust.algorithms import METHODS
-from mgclust.errors import ClusteringWarning
+from mgclust.base.errors import ClusteringWarning
 
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
 SCRIPTS = sorted(GALLERY.glob("*.py"))

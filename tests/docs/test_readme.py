@@ -386,12 +386,12 @@ def _prose(page: str) -> str:
 @pytest.mark.parametrize("page", PAGES)
 def test_options_parameters_and_names_exist(page):
     import mgclust.algorithms
+    import mgclust.base.errors
     import mgclust.data.location
     import mgclust.engine.checkpoint
     import mgclust.engine.context
-    import mgclust.errors
     from mgclust.service import settings as of_service
-    from mgclust.service.caches import VARIABLES
+    from mgclust.service.confined.caches import VARIABLES
     from mgclust.service.settings import Settings
 
     prose = _prose(page)
@@ -407,7 +407,15 @@ def test_options_parameters_and_names_exist(page):
     settings = {field.name for field in fields(Settings)}
     for name in re.findall(r"MGCLUST_SERVICE_([A-Z_]+)", prose):
         assert name.lower() in settings or name.endswith("_"), name
-    homes = (mgclust, mgclust.algorithms, mgclust.data, mgclust.data.location, mgclust.errors, builtins, of_service)
+    homes = (
+        mgclust,
+        mgclust.algorithms,
+        mgclust.data,
+        mgclust.data.location,
+        mgclust.base.errors,
+        builtins,
+        of_service,
+    )
     homes = (*homes, mgclust.engine.checkpoint, mgclust.engine.context)
     for name in re.findall(r"`([A-Z][A-Za-z]+)`", prose) if not page.startswith("docs/design") else ():
         assert name in STATES or name in VARIABLES or any(hasattr(module, name) for module in homes), name

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mgclust import AffinityPropagation, DensityPeaks, FuzzyCMeans, compare_labels, silhouette_samples, submit
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("workers")

@@ -17,12 +17,12 @@ import pytest
 from cryptography import x509
 
 from mgclust import DensityPeaks
+from mgclust.base.errors import InputError
 from mgclust.cli import run_command
 from mgclust.engine.certificates import make_certificates
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
-from mgclust.errors import InputError
 from support.waiting import wait_for
 
 DASK = str(Path(sys.executable).with_name("dask"))

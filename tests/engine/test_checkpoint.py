@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks
+from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.dask.cluster import connect
-from mgclust.errors import InputError
 
 N = 2500  # three blocks
 

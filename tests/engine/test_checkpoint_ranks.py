@@ -15,12 +15,12 @@ import pytest
 
 from mgclust import AffinityPropagation, kneighbors_graph, load_result
 from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.base.errors import InputError, RunCancelled
 from mgclust.cli import run_command
 from mgclust.data import open_dataset
 from mgclust.data.sparse import open_sparse
 from mgclust.engine import spmd
 from mgclust.engine.checkpoint import CheckpointConfig
-from mgclust.errors import InputError, RunCancelled
 from support import rank_jobs
 from support.checkpoint_cases import CASES, bits, fit, go_through, groups, numbers
 from support.points import load_points

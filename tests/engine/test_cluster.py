@@ -22,13 +22,13 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from mgclust import DensityPeaks, FuzzyCMeans
+from mgclust.base.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import devices, spmd
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import local_cluster, scheduler
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
-from mgclust.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from support import rank_jobs
 
 pytestmark = pytest.mark.xdist_group("workers")

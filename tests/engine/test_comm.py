@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from mgclust.base.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import comm, meeting
 from mgclust.engine.abort import Abort
@@ -25,7 +26,6 @@ from mgclust.engine.rank import Assignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
 from mgclust.engine.wire import Link, PeerLost, Wire, relay, together, waited_for
-from mgclust.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from support import rank_jobs
 
 SOON = 60.0  # seconds, on a busy machine; what ends nothing lasts longer

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks, FuzzyCMeans
+from mgclust.base.errors import CollectiveTimeout, WorkerLost
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask import driver
 from mgclust.engine.dask.cluster import connect
-from mgclust.errors import CollectiveTimeout, WorkerLost
 from support import rank_jobs
 from support.waiting import wait_for
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks, load_result
+from mgclust.base.errors import InputError
 from mgclust.cli import run_command
-from mgclust.errors import InputError
 from mgclust.service.settings import Settings
 from support.network_hosts import network_hosts
 

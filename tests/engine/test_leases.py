@@ -17,13 +17,13 @@ import distributed
 import numpy as np
 import pytest
 
+from mgclust.base.errors import ClusterUnavailableError, RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.engine.dask import leases
 from mgclust.engine.dask import scheduler as questions
 from mgclust.engine.dask.cluster import connect
-from mgclust.errors import ClusterUnavailableError, RunCancelled
 from support import rank_jobs
 from support.waiting import wait_for
 

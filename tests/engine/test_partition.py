@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import Estimate, Residency, human
 from mgclust.engine.partition import Partition
-from mgclust.errors import InsufficientMemoryError
 
 ROWS = st.integers(1, 300_000)
 SIZES = st.integers(1, 70)

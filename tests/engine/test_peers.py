@@ -18,6 +18,7 @@ import pytest
 
 from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as communities
+from mgclust.base.errors import DeviceUnavailableError
 from mgclust.data import open_dataset
 from mgclust.engine import comm, nccl_network, rank
 from mgclust.engine.abort import Abort
@@ -28,7 +29,6 @@ from mgclust.engine.rank import Assignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
 from mgclust.engine.wire import Wire
-from mgclust.errors import DeviceUnavailableError
 from support import rank_jobs, rank_processes, tiny_cases
 
 pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.timeout(300)]

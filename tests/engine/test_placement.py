@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from mgclust.base.errors import InputError
 from mgclust.engine.dask.placement import Pieces
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, _keep_on_host
 from mgclust.engine.run_spec import RunSpec
-from mgclust.errors import InputError
 
 X = np.arange(14, dtype=np.float32).reshape(7, 2)
 

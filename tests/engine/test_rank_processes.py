@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask.cluster import connect
-from mgclust.errors import InputError
 from support import rank_jobs
 
 ROOT = Path(__file__).parents[2]

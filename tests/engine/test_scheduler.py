@@ -21,11 +21,11 @@ from scipy.sparse import csr_array
 
 from mgclust import Communities, FuzzyCMeans, silhouette_samples
 from mgclust.algorithms.common.weights import RowWeights
+from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import ask, workers_of
 from mgclust.engine.spmd import RunSpec, Work, run
-from mgclust.errors import ClusterUnavailableError, InputError, RunFailed
 from support import rank_jobs
 from support.waiting import wait_for
 

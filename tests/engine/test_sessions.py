@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks
+from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask import driver, sessions, tasks
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import ask
-from mgclust.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from support import rank_jobs
 from support.waiting import wait_for
 

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mgclust.base.errors import InputError, InsufficientMemoryError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
-from mgclust.errors import InputError, InsufficientMemoryError, RunCancelled, RunFailed
 from support import rank_jobs
 
 pytestmark = pytest.mark.xdist_group("workers")

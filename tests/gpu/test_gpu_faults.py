@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks, open_dataset
-from mgclust.errors import RunCancelled, WorkerLost
+from mgclust.base.errors import RunCancelled, WorkerLost
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(150)]
 

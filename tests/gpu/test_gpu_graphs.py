@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mgclust import open_graph
+from mgclust.base.errors import InputError
 from mgclust.datasets import make_random_network, open_random_network, random_network_edges
-from mgclust.errors import InputError
 from mgclust.kernels import load
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from mgclust import DensityPeaks
+from mgclust.base.errors import RunFailed
 from mgclust.engine.dask.cluster import connect
-from mgclust.errors import RunFailed
 from support.stranger import Stranger, family, listening
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]

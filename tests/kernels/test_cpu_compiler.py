@@ -124,7 +124,7 @@ def test_a_folder_of_its_own_that_a_process_sets_late(ran, tmp_path, module):
     """As jobs of the service do, whose modules are there before they know their user."""
     own = f"""
 import {module}
-from mgclust.service.caches import use_private_caches
+from mgclust.service.confined.caches import use_private_caches
 use_private_caches({str(tmp_path / "own")!r})
 """
     for names in ("twice half scaled same", ""):

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from mgclust import plots
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.plots import clusters
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 
 def blobs(k=4, n=200, d=2, seed=0):

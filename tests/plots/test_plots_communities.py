@@ -10,8 +10,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from mgclust import plots
-from mgclust.errors import InputError
-from mgclust.result import Result
+from mgclust.base.errors import InputError
+from mgclust.results.result import Result
 
 # Two triangles that one edge joins, and a node by itself: two components.
 MERGES = np.array([[0, 1], [3, 4], [0, 2], [3, 5], [0, 3], [0, 6]], np.int32)

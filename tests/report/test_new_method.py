@@ -12,12 +12,12 @@ import pytest
 
 from mgclust import cli, load_result
 from mgclust.algorithms import METHODS, presentation_of
-from mgclust.beneath import Beneath
+from mgclust.base.errors import InputError
+from mgclust.base.progress import progress_text
 from mgclust.data import open_dataset
-from mgclust.errors import InputError
-from mgclust.progress import progress_text
-from mgclust.service import reader_process
-from mgclust.service.requests import describe_methods
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined import reader_process
+from mgclust.service.web.requests import describe_methods
 from support import toy_method
 from support.browser import CHROMIUM, Browser
 from support.service_process import Running

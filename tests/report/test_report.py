@@ -6,8 +6,8 @@ import pytest
 from mgclust.algorithms import FuzzyCMeans
 from mgclust.algorithms.communities import presentation as of_communities
 from mgclust.data import open_dataset
-from mgclust.report import Sample, draw_pictures, sample_rows, write_report
-from mgclust.result import Deferred, Result
+from mgclust.output.report import Sample, draw_pictures, sample_rows, write_report
+from mgclust.results.result import Deferred, Result
 
 HOSTILE = '<script>alert("x")</script>&amp;'
 

@@ -8,14 +8,14 @@ import numpy as np
 import psutil
 import pytest
 
+from mgclust.base.errors import InputError
 from mgclust.engine.devices import Gpu
-from mgclust.errors import InputError
-from mgclust.service import access, runner
-from mgclust.service.access import Caller
-from mgclust.service.devices import Devices
-from mgclust.service.jobs import NewJob, job_id
-from mgclust.service.models import migrate, open_database
-from mgclust.service.runner import Runner
+from mgclust.service.queue import access
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.models import migrate, open_database
+from mgclust.service.runner.devices import Devices
+from mgclust.service.runner.runner import Runner, runner
 from mgclust.service.settings import Settings
 from support.service_process import has_ended
 from support.stranger import family

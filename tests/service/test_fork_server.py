@@ -10,11 +10,11 @@ import numpy as np
 import psutil
 import pytest
 
-from mgclust.result import load_result
-from mgclust.service.attempt import NICE
-from mgclust.service.child_messages import AttemptMessages
-from mgclust.service.fork_server import ForkServer
-from mgclust.service.runner import Runner
+from mgclust.results.result import load_result
+from mgclust.service.confined.child_messages import AttemptMessages
+from mgclust.service.confined.fork_server import ForkServer
+from mgclust.service.runner.attempt import NICE
+from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
 from support.waiting import wait_for
 
@@ -27,8 +27,8 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def wait_limits(monkeypatch):
     """A fork takes far less time than the fork server is given, but for a machine that does much else."""
-    monkeypatch.setattr("mgclust.service.fork_server.ANSWER_TIMEOUT_SECONDS", 60.0)
-    monkeypatch.setattr("mgclust.service.fork_server.LOAD_TIMEOUT_SECONDS", 120.0)
+    monkeypatch.setattr("mgclust.service.confined.fork_server.ANSWER_TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr("mgclust.service.confined.fork_server.LOAD_TIMEOUT_SECONDS", 120.0)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def server():
 
 
 def begun():
-    server = ForkServer("mgclust.service.attempt", adopt=True)
+    server = ForkServer("mgclust.service.runner.attempt", adopt=True)
     server.begin()
     return server
 
@@ -95,7 +95,7 @@ def test_attempts_are_copies_that_share_nothing(server, tmp_path, monkeypatch):
     assert not (first | second) & (opened(server.pid) - {"/dev/null"})
     assert all(name == "/dev/null" or name.startswith("pipe:") for name in first | second)
     assert len(first) == len(second) == 3
-    cold = ForkServer("mgclust.service.attempt", adopt=True).start()
+    cold = ForkServer("mgclust.service.runner.attempt", adopt=True).start()
     assert executable_at(cold.pid) != executable_at(server.pid)
     for process, name in zip([*processes, cold], ("first", "second", "cold"), strict=True):
         process.send(order_of(tmp_path, name))

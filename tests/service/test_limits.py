@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.service.settings import Settings
 from support.service_process import Running
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from mgclust import Service
+from mgclust.base.errors import ClusterUnavailableError
 from mgclust.engine.dask import cluster as cluster_module
-from mgclust.errors import ClusterUnavailableError
-from mgclust.service import attempt
-from mgclust.service.models import open_database
+from mgclust.service.queue.models import open_database
+from mgclust.service.runner.runner import attempt
 from support.service_process import free_port
 from support.waiting import wait_for
 
@@ -75,7 +75,7 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
 
 def test_a_runner_loads_nothing_that_only_attempts_need():
     """It is started again after each fault, and should soon be there."""
-    told = "import sys, mgclust.service.runner; print(*{'sklearn', 'numba', 'pandas', 'fastapi'} & set(sys.modules))"
+    told = "import sys, mgclust.service.runner.runner; print(*{'sklearn', 'numba', 'pandas', 'fastapi'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True).stdout == "\n"
 
 

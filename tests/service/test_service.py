@@ -12,9 +12,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from mgclust import AffinityPropagation, DensityPeaks, Service, silhouette_samples
+from mgclust.base.errors import InputError, RunCancelled
 from mgclust.cli import run_command
-from mgclust.errors import InputError, RunCancelled
-from mgclust.service.quotas import BLOCK_BYTES
+from mgclust.service.queue.quotas import BLOCK_BYTES
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(120)]

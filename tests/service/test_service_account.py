@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from mgclust.service import caches
+from mgclust.service.confined import caches
 from mgclust.service.settings import Settings
 from support.service_process import Running
 

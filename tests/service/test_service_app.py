@@ -15,13 +15,14 @@ from starlette.testclient import TestClient
 
 from mgclust.cli import run_command
 from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
-from mgclust.result import load_result
-from mgclust.service import access, connection
-from mgclust.service.app import create_app
-from mgclust.service.jobs import Jobs
-from mgclust.service.models import Job, open_database, writing
-from mgclust.service.quotas import BLOCK_BYTES
+from mgclust.results.result import load_result
+from mgclust.service import connection
+from mgclust.service.queue import access
+from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.models import Job, open_database, writing
+from mgclust.service.queue.quotas import BLOCK_BYTES
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 from support.waiting import wait_for
 
 
@@ -70,7 +71,7 @@ def test_what_the_database_does_not_take(served, monkeypatch):
     def fail(*given):
         raise DataError("SELECT", {}, ValueError("PostgreSQL text fields cannot contain NUL (0x00) bytes"))
 
-    monkeypatch.setattr("mgclust.service.jobs.reading", fail)
+    monkeypatch.setattr("mgclust.service.queue.jobs.reading", fail)
     answer = served.get("/api/v1/jobs")
     assert (answer.status_code, answer.json()["fault"]) == (400, "input")
 
@@ -197,8 +198,8 @@ def test_what_was_deleted_while_it_was_read(served, job, engine, tmp_path, monke
             served.delete(f"/api/v1/jobs/{id_}")
         load_result(result)
 
-    monkeypatch.setattr("mgclust.service.decision.points_of", read)
-    monkeypatch.setattr("mgclust.service.decision.preview", read)
+    monkeypatch.setattr("mgclust.service.web.decision.points_of", read)
+    monkeypatch.setattr("mgclust.service.web.decision.preview", read)
     assert served.get(f"/api/v1/jobs/{id_}/files").json() == [{"name": "labels.npy", "size": 1}]
     deleted = False
     assert served.get(f"/api/v1/jobs/{id_}/points").status_code == 400  # it is there, but no result
@@ -224,8 +225,8 @@ def test_a_full_share_of_the_disk(tmp_path):
 
 
 def test_watching_ends_when_the_token_is_revoked(served, job, engine, monkeypatch):
-    monkeypatch.setattr("mgclust.service.streams.POLL_SECONDS", 0.01)
-    monkeypatch.setattr("mgclust.service.streams.TOKEN_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("mgclust.service.web.streams.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("mgclust.service.web.streams.TOKEN_CHECK_SECONDS", 0.05)
     looks, summaries = [], Jobs.summaries
     monkeypatch.setattr(Jobs, "summaries", lambda jobs, ids: looks.append(ids) or summaries(jobs, ids))
     id_ = served.post("/api/v1/jobs", json=job).json()["id"]

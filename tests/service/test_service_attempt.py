@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from mgclust.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, WorkerLost
-from mgclust.service import attempt
+from mgclust.base.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, WorkerLost
+from mgclust.service.runner.runner import attempt
 
 
 class Full:
@@ -93,7 +93,7 @@ def test_the_temporary_folder_has_a_short_name(tmp_path, deep):
     (tmp_path / "checkpoints").mkdir()
     code = (
         "import json, os, subprocess, sys, tempfile\n"
-        "from mgclust.service.attempt import _writable\n"
+        "from mgclust.service.runner.attempt import _writable\n"
         "_writable(json.loads(sys.argv[1]))\n"
         "there = 'import os, tempfile; print(os.path.realpath(tempfile.gettempdir()))'\n"
         "print(subprocess.check_output([sys.executable, '-c', there], text=True).strip())\n"

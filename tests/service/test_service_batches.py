@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mgclust.service.batches import Batched
+from mgclust.service.web.perimeter.batches import Batched
 
 
 def test_those_that_come_meanwhile_share_the_next_answer():

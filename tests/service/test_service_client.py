@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
+from mgclust.base.errors import InputError, RunFailed
 from mgclust.cli import run_command
-from mgclust.errors import InputError, RunFailed
 from mgclust.service import connection
 from mgclust.service.client import Service
 
@@ -301,8 +301,8 @@ def not_served(monkeypatch):
     def stop(*_):
         raise InputError("the folder was taken.")
 
-    monkeypatch.setattr("mgclust.service.app.create_app", stop)
-    monkeypatch.setattr("mgclust.service.supervisor.supervise_runner", stop)
+    monkeypatch.setattr("mgclust.service.web.app.create_app", stop)
+    monkeypatch.setattr("mgclust.service.runner.supervisor.supervise_runner", stop)
 
 
 @pytest.mark.parametrize("command", ["serve", "runner"])
@@ -311,12 +311,12 @@ def test_a_data_folder_where_semaphores_are_made(command, tmp_path, capsys, not_
     link = tmp_path / "link"
     link.symlink_to("/dev/shm")
     for data in (Path("/dev/shm/mgclust-refused"), link / "mgclust-refused"):
-        monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 1)
+        monkeypatch.setattr("mgclust.service.confined.confine.landlock", lambda: 1)
         assert run_command([command, "--cpu", "--data", str(data)]) == 2
         said = capsys.readouterr().err
         assert f"{data} should not be below /dev/shm" in said and "give a folder elsewhere" in said
         assert not data.exists()
-    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 0)
+    monkeypatch.setattr("mgclust.service.confined.confine.landlock", lambda: 0)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as data:
         assert run_command([command, "--cpu", "--data", data]) == 2
     assert "the folder was taken" in capsys.readouterr().err

@@ -16,13 +16,11 @@ from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from mgclust import Service
-from mgclust.errors import InputError, RunFailed
-from mgclust.service import access, models
-from mgclust.service.access import Caller
-from mgclust.service.app import create_app
-from mgclust.service.attempts import Attempts
-from mgclust.service.health import Health
-from mgclust.service.models import (
+from mgclust.base.errors import InputError, RunFailed
+from mgclust.service.queue import access, models
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.models import (
     DatabaseLost,
     RunnerSign,
     User,
@@ -32,8 +30,10 @@ from mgclust.service.models import (
     reading,
     writing,
 )
-from mgclust.service.runner import Runner
+from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
+from mgclust.service.web.health import Health
 from support.waiting import wait_for
 
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES", "")  # URL of a database whose tables may be dropped
@@ -44,7 +44,7 @@ def test_tables_are_those_of_the_migrations(tmp_path):
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    from mgclust.service.models import Base
+    from mgclust.service.queue.models import Base
 
     engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
     migrate(engine)
@@ -56,8 +56,8 @@ def test_tables_are_those_of_the_migrations(tmp_path):
 START = """
 import sys
 from pathlib import Path
-from mgclust.service.access import first_token
-from mgclust.service.models import migrate, open_database
+from mgclust.service.queue.access import first_token
+from mgclust.service.queue.models import migrate, open_database
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -189,7 +189,7 @@ def test_a_database_whose_disk_is_full(served, monkeypatch):
 @pytest.mark.slow
 def test_the_runner_outlasts_its_database(tmp_path, monkeypatch):
     """An outage ends no attempt: what ran before it is not taken for lost as soon as it is over."""
-    monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr("mgclust.service.runner.runner.HEARTBEAT_SECONDS", 0.01)
     settings = Settings(data=tmp_path, cpu=True, lost_after=2.0)
     runner = Runner(settings)
     migrate(open_database(settings.database))
@@ -260,8 +260,8 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
 
 def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     """It claims nothing, and continues when the file is back."""
-    monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", 0.01)
-    monkeypatch.setattr("mgclust.service.identity.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("mgclust.service.runner.runner.HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr("mgclust.service.queue.identity.CHECK_SECONDS", 0.0)
     settings = Settings(data=tmp_path, cpu=True)
     migrate(open_database(settings.database))
     runner, turns, sentences = Runner(settings), [], []
@@ -288,7 +288,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
 
 def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
     """Waiting writers are refused after a while, readers are served, and it continues without help."""
-    monkeypatch.setattr("mgclust.service.models.WRITE_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("mgclust.service.queue.models.WRITE_TIMEOUT_SECONDS", 0.5)
     assert submitted(served).status_code == 201
     other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -299,7 +299,7 @@ def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
     assert "does not answer" in answer.json()["error"]
     assert served.get("/api/v1/jobs").status_code == served.get("/healthz").status_code == 200
     other.execute("COMMIT")
-    monkeypatch.setattr("mgclust.service.models.WRITE_TIMEOUT_SECONDS", 60.0)  # of a machine that does much else
+    monkeypatch.setattr("mgclust.service.queue.models.WRITE_TIMEOUT_SECONDS", 60.0)  # of a machine that does much else
     assert submitted(served, "l").status_code == 201
     other.close()
 

@@ -15,20 +15,20 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
+from mgclust.base.errors import InputError
 from mgclust.engine import silence
-from mgclust.errors import InputError
-from mgclust.service import access, removal
-from mgclust.service import jobs as jobs_module
-from mgclust.service.access import Caller, LastToken, Unauthorized
-from mgclust.service.attempts import Attempts
-from mgclust.service.fair_share import add_usage
-from mgclust.service.jobs import NewJob, TooManyJobs, job_id
-from mgclust.service.models import Job, Removal, Upload, migrate, open_database, reading, writing
-from mgclust.service.quotas import BLOCK_BYTES, QuotaExceeded, row_size
-from mgclust.service.removal import InUse, sweep
-from mgclust.service.runner import Runner
+from mgclust.service.queue import access, removal
+from mgclust.service.queue import jobs as jobs_module
+from mgclust.service.queue.access import Caller, LastToken, Unauthorized
+from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.fair_share import add_usage
+from mgclust.service.queue.jobs import NewJob, TooManyJobs, job_id
+from mgclust.service.queue.models import Job, Removal, Upload, migrate, open_database, reading, writing
+from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, row_size
+from mgclust.service.queue.removal import InUse, sweep
+from mgclust.service.queue.sources import find_uploads
+from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
-from mgclust.service.sources import find_uploads
 from support.time_of_day import set_time
 from support.waiting import wait_for
 
@@ -366,7 +366,9 @@ def test_deleted_twice_at_once(jobs, engine, settings):
     assert names(settings) == []
 
 
-@pytest.mark.parametrize("where", ["mgclust.service.jobs.remove_deleted", "mgclust.service.folders._thin_out"])
+@pytest.mark.parametrize(
+    "where", ["mgclust.service.queue.jobs.remove_deleted", "mgclust.service.confined.folders._thin_out"]
+)
 def test_killed_while_it_deletes(jobs, engine, settings, monkeypatch, where):
     """Nothing of the job can be asked for from then on, and the next process that starts removes the rest."""
     id_ = submit(jobs, key="k").id
@@ -393,7 +395,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     sweep(engine, settings)
     assert names(settings) == [id_]
     begun = []
-    start = "mgclust.service.fork_server.ForkServer.start"
+    start = "mgclust.service.confined.fork_server.ForkServer.start"
     monkeypatch.setattr(start, lambda self: begun.append(names(settings)) or exit())
     with pytest.raises(SystemExit):
         Runner(replace(settings, database=engine.url.render_as_string(hide_password=False))).step()
@@ -467,7 +469,9 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     folder.mkdir(parents=True)
     (folder / "of-a-deleted-job").write_bytes(b"123")
     begun = []
-    monkeypatch.setattr("mgclust.service.child_process.ChildProcess.send", lambda self, order: begun.append(order))
+    monkeypatch.setattr(
+        "mgclust.service.confined.child_process.ChildProcess.send", lambda self, order: begun.append(order)
+    )
     runner = Runner(settings)
     runner.step()
     assert [order["checkpoint"] for order in begun] == [str(folder / "1")]
@@ -488,7 +492,9 @@ def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, mo
     jobs = Attempts(engine, settings)
     job = submit(jobs)
     begun = []
-    monkeypatch.setattr("mgclust.service.child_process.ChildProcess.send", lambda self, order: begun.append(order))
+    monkeypatch.setattr(
+        "mgclust.service.confined.child_process.ChildProcess.send", lambda self, order: begun.append(order)
+    )
     runner = Runner(settings)
     try:
         runner.step()
@@ -611,8 +617,8 @@ class Lingering:
 
 def test_a_process_that_is_about_to_end_gets_no_job_and_delays_no_other(engine, settings, jobs, monkeypatch):
     """Both heartbeats arrive, and no job is handed to a process that will not take it."""
-    monkeypatch.setattr("mgclust.service.fork_server.ForkServer.start", lambda self: Lingering(self))
-    monkeypatch.setattr("mgclust.service.runner.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("mgclust.service.confined.fork_server.ForkServer.start", lambda self: Lingering(self))
+    monkeypatch.setattr("mgclust.service.runner.runner.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second, third = jobs.submit([order(), order(), order()])
     database = engine.url.render_as_string(hide_password=False)
@@ -641,7 +647,7 @@ class Answering(Lingering):
 
 
 def test_a_process_that_was_told_to_end_gets_no_other_job(engine, settings, jobs, monkeypatch):
-    monkeypatch.setattr("mgclust.service.fork_server.ForkServer.start", lambda self: Answering(self))
+    monkeypatch.setattr("mgclust.service.confined.fork_server.ForkServer.start", lambda self: Answering(self))
     monkeypatch.setattr(Lingering, "made", [], raising=False)
     first, second = jobs.submit([order(), order()])
     runner = Runner(replace(settings, slots=1, database=engine.url.render_as_string(hide_password=False)))
@@ -806,8 +812,8 @@ def test_order_of_claims(tmp_path_factory, steps):
 
 
 def test_limits_of_the_queue(engine, settings, monkeypatch):
-    monkeypatch.setattr("mgclust.service.jobs.MAX_JOBS_WAITING", 3)
-    monkeypatch.setattr("mgclust.service.jobs.MAX_JOBS_KEPT", 2)
+    monkeypatch.setattr("mgclust.service.queue.jobs.MAX_JOBS_WAITING", 3)
+    monkeypatch.setattr("mgclust.service.queue.jobs.MAX_JOBS_KEPT", 2)
     jobs = Attempts(engine, settings)
     first = submit(jobs)
     jobs.cancel(ANN, first.id)

@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from mgclust.service import access
-from mgclust.service.access import Caller
-from mgclust.service.attempts import Attempts
-from mgclust.service.jobs import NewJob, job_id
-from mgclust.service.models import migrate, open_database
+from mgclust.service.queue import access
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.models import migrate, open_database
 from mgclust.service.settings import Settings
 
 ANN = Caller("ann", "user")

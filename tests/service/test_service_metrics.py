@@ -8,13 +8,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from mgclust.service import access, metrics
-from mgclust.service.access import Caller
-from mgclust.service.attempts import Attempts
 from mgclust.service.audit import Audit
-from mgclust.service.jobs import NewJob, job_id
-from mgclust.service.metrics import Metrics
-from mgclust.service.models import Upload, migrate, open_database, writing
+from mgclust.service.queue import access, metrics
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.metrics import Metrics
+from mgclust.service.queue.models import Upload, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from support.time_of_day import set_time
 

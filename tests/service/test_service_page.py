@@ -13,10 +13,10 @@ import pytest
 
 import mgclust.service
 from mgclust import DensityPeaks, load_result
+from mgclust.base.errors import InputError
 from mgclust.cli.jobs import _show
 from mgclust.datasets import make_bold, make_gaussian_rings
-from mgclust.errors import InputError
-from mgclust.service.requests import Submission
+from mgclust.service.web.requests import Submission
 from support.browser import CHROMIUM, Browser
 from support.waiting import wait_for
 

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.errors import InputError
-from mgclust.service import rates
-from mgclust.service.access import first_token
-from mgclust.service.app import create_app
-from mgclust.service.models import open_database
-from mgclust.service.rates import RateLimited, Rates
+from mgclust.base.errors import InputError
+from mgclust.service.queue.access import first_token
+from mgclust.service.queue.models import open_database
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
+from mgclust.service.web.perimeter import rates
+from mgclust.service.web.perimeter.rates import RateLimited, Rates
 
 
 @pytest.fixture

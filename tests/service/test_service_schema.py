@@ -6,10 +6,10 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
-from mgclust.service.access import first_token
-from mgclust.service.app import create_app
-from mgclust.service.models import open_database
+from mgclust.service.queue.access import first_token
+from mgclust.service.queue.models import open_database
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 
 OPERATIONS = 15  # at least so many are described
 

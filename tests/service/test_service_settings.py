@@ -11,8 +11,8 @@ import threading
 import pytest
 
 from mgclust import Service
-from mgclust.errors import InputError
-from mgclust.service import supervisor
+from mgclust.base.errors import InputError
+from mgclust.service.runner.runner import supervisor
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
 
 
@@ -158,7 +158,7 @@ def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path
     supervisor.supervise_runner(settings, stopping, lambda sentence: (said.append(sentence), stopping.set()))
     assert said == ["the runner ended with code 0; starting another"]
     command, line, environment = json.loads((tmp_path / "program.said").read_text())
-    assert command[1:] == ["-P", "-m", "mgclust.service.runner"]
+    assert command[1:] == ["-P", "-m", "mgclust.service.runner.runner"]
     assert Settings.from_json(json.loads(line)["settings"]) == settings
     assert "s3cret" in line and "s3cret" not in json.dumps(environment)
     assert not [name for name in environment if name.startswith("MGCLUST_SERVICE_")]

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from support.service_process import MAX_ROWS
 from support.waiting import wait_for
 

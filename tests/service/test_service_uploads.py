@@ -12,15 +12,15 @@ from dataclasses import replace
 
 import pytest
 
-from mgclust.service import access, removal, sources
-from mgclust.service.access import Caller
-from mgclust.service.attempts import Attempts
-from mgclust.service.jobs import NewJob, job_id
-from mgclust.service.models import Job, migrate, open_database, writing
-from mgclust.service.quotas import QuotaExceeded
-from mgclust.service.removal import InUse, sweep
+from mgclust.service.queue import access, removal, sources
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.models import Job, migrate, open_database, writing
+from mgclust.service.queue.quotas import QuotaExceeded
+from mgclust.service.queue.removal import InUse, sweep
+from mgclust.service.queue.sources import delete_upload, latest_uploads, receive
 from mgclust.service.settings import Settings
-from mgclust.service.sources import delete_upload, latest_uploads, receive
 
 KB = 1024
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
@@ -102,10 +102,10 @@ def test_an_upload_that_arrives_is_locked(engine, settings, monkeypatch):
     killed = """
 import asyncio, os, sys
 from pathlib import Path
-from mgclust.service.access import Caller
-from mgclust.service.models import open_database
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.models import open_database
 from mgclust.service.settings import Settings
-from mgclust.service.sources import receive
+from mgclust.service.queue.sources import receive
 
 async def parts():
     yield bytes(10)

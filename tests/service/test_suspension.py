@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mgclust import AffinityPropagation
-from mgclust.service.models import Job, open_database, reading
+from mgclust.service.queue.models import Job, open_database, reading
 from support.service_process import Running, command_line, has_ended
 from support.waiting import wait_for
 
@@ -172,7 +172,7 @@ def test_no_password_in_what_processes_inherit(tmp_path, points, monkeypatch):
         wait_for(lambda: begun(job))
         family = psutil.Process(running.web.pid).children(recursive=True)
         modules = [each for process in family for each in command_line(process) if each.startswith("mgclust.service.")]
-        assert sorted(set(modules)) == ["mgclust.service.attempt", "mgclust.service.runner"]
+        assert sorted(set(modules)) == ["mgclust.service.runner.attempt", "mgclust.service.runner.runner"]
         assert len(family) > 4  # and workers
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended meanwhile

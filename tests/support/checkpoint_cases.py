@@ -15,10 +15,10 @@ from sklearn.datasets import make_moons
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, Canopy, DensityPeaks, FuzzyCMeans
 from mgclust.algorithms import base
+from mgclust.base.errors import RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_files import Writer
-from mgclust.errors import RunCancelled
 from support.points import load_points
 
 

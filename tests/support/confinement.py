@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from mgclust.service.confine import landlock
-from mgclust.service.system_calls import is_filtered
+from mgclust.service.confined.confine import landlock
+from mgclust.service.confined.system_calls import is_filtered
 
 needs_landlock = pytest.mark.skipif(not landlock(), reason="there is no Landlock")
 needs_seccomp = pytest.mark.skipif(not is_filtered(), reason="there is no seccomp")

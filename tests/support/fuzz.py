@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import ValidationError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from support import hostile
 
 Case = Callable[[random.Random], None]
@@ -138,7 +138,7 @@ def files() -> Iterator[Case]:
 @contextlib.contextmanager
 def submissions() -> Iterator[Case]:
     """Jobs as users may send them: a record of bounded length, or a refusal."""
-    from mgclust.service.requests import MAX_RECORD_BYTES, Submission
+    from mgclust.service.web.requests import MAX_RECORD_BYTES, Submission
 
     def case(rng: random.Random) -> None:
         made = submission(rng) if rng.random() < 0.8 else value(rng)
@@ -155,10 +155,10 @@ def api() -> Iterator[Case]:
     """Requests with any JSON, headers and queries: no error of the server, and no answer without a sentence."""
     from starlette.testclient import TestClient
 
-    from mgclust.service import access
-    from mgclust.service.app import create_app
-    from mgclust.service.models import open_database
+    from mgclust.service.queue import access
+    from mgclust.service.queue.models import open_database
     from mgclust.service.settings import Settings
+    from mgclust.service.web.app import create_app
 
     # The database's own files may appear while the folder is removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

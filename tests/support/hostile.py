@@ -17,9 +17,9 @@ import pyarrow.parquet
 import scipy.sparse
 import zarr
 
+from mgclust.base.errors import MgclustError
 from mgclust.data import open_dataset, open_graph
 from mgclust.data.labels import read_labels
-from mgclust.errors import MgclustError
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4], [4, 0]])

@@ -12,9 +12,9 @@ import numpy as np
 import psutil
 
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs
+from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Ragged
 from mgclust.engine.memory import Estimate
-from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.kernels.toolkit.threads import thread_count
 

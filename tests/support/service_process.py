@@ -18,9 +18,9 @@ import httpx
 import psutil
 
 from mgclust import Service
-from mgclust.errors import InputError
-from mgclust.service import access
-from mgclust.service.models import open_database
+from mgclust.base.errors import InputError
+from mgclust.service.queue import access
+from mgclust.service.queue.models import open_database
 
 # The web process, some of whose constants are others.
 WITH_CONSTANTS = """
@@ -164,7 +164,7 @@ class Running:
 
     def computing(self, id_: str) -> list[psutil.Process]:
         """The processes of attempts that hold files of a job; another one waits for the next job."""
-        return [each for each in self.processes("mgclust.service.attempt") if holds(each, id_)]
+        return [each for each in self.processes("mgclust.service.runner.attempt") if holds(each, id_)]
 
     def stop(self) -> None:
         self.web.send_signal(signal.SIGTERM)
@@ -172,6 +172,6 @@ class Running:
             self.web.wait(90)
         except subprocess.TimeoutExpired:
             self.web.kill()
-        for process in self.processes("mgclust.service.runner"):
+        for process in self.processes("mgclust.service.runner.runner"):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

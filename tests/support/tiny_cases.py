@@ -16,7 +16,7 @@ from mgclust import (
     nearest_neighbors,
     silhouette_samples,
 )
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 # A block holds 1,024 rows: a single rank has all of them.
 SIZES = (1, 2, 3, 5, 1000)

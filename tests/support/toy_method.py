@@ -12,7 +12,7 @@ from mgclust.algorithms.presentation import Fact, Presentation, Score, Table
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import RunSpec
 from mgclust.params import Integer, Real
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 
 class ToyPresentation(Presentation):

@@ -15,10 +15,10 @@ from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY
 from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
+from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Outcome, RunSpec
-from mgclust.errors import InputError
 from mgclust.params import Integer
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["AdaptiveAffinityPropagation"]
 

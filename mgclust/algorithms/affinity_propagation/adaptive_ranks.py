@@ -36,9 +36,9 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
 )
 from mgclust.algorithms.common.row_hashes import row_hashes
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
+from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["AdaptiveOutput", "adaptive_affinity_propagation"]

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 __all__ = [
     "ALWAYS",

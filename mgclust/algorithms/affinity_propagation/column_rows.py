@@ -17,8 +17,8 @@ import numpy as np
 
 from mgclust.algorithms.affinity_propagation.message_rows import SPARSE, MessageRows
 from mgclust.algorithms.affinity_propagation.similarity_matrix import BLOCK_BYTES, LATER_NOISE, ComputedSimilarities
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
-from mgclust.errors import InsufficientMemoryError
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
 from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import Vectors

@@ -20,11 +20,11 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
 )
 from mgclust.algorithms.affinity_propagation.sparse_pairs import fewest_exemplars
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
+from mgclust.base.errors import InputError
 from mgclust.data import Dataset
 from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
 from mgclust.engine.spmd import Outcome, RunSpec
-from mgclust.errors import InputError
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["AffinityPropagation"]
 

@@ -17,12 +17,12 @@ from mgclust.algorithms.affinity_propagation.sparse_pairs import estimate_of_pai
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.pair_matrix import check_square
+from mgclust.base.errors import InputError, InsufficientMemoryError, warn_caller
 from mgclust.data import Dataset
 from mgclust.data.arrays import ArrayDataset
 from mgclust.data.sparse import SparseDataset, is_sparse
 from mgclust.engine.memory import EstimateFunction, human
 from mgclust.engine.spmd import RunSpec, Work
-from mgclust.errors import InputError, InsufficientMemoryError, warn_caller
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
 

@@ -27,10 +27,10 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
     ComputedSimilarities,
     Similarities,
 )
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
-from mgclust.errors import InsufficientMemoryError
 from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step, load_lists
 from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, PADDING, Vectors, padded
 from mgclust.kernels.masks import count_true

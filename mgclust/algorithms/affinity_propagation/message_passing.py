@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.message_rows import SLOTS, MessageRows
+from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 
 __all__ = ["SLOTS", "Assignment", "MessagePassing"]
 

@@ -10,7 +10,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import PRECOMPUTE
 from mgclust.algorithms.presentation import Drawn, EdgeSample, Presentation, Sample, Score, Table, number_text
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.data import Dataset
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["AdaptiveAffinityPropagationPresentation", "AffinityPropagationPresentation"]
 

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from mgclust.base.errors import ClusteringWarning, InsufficientMemoryError
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
-from mgclust.errors import ClusteringWarning, InsufficientMemoryError
 
 __all__ = ["Agglomeration", "Tree", "tree_of_canopies"]
 

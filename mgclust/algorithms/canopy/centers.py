@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.base.errors import InsufficientMemoryError
+from mgclust.base.hashing import GOLDEN, splitmix64
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
-from mgclust.errors import InsufficientMemoryError
-from mgclust.hashing import GOLDEN, splitmix64
 from mgclust.kernels import Kernels
 from mgclust.kernels.pairs.metrics import Metric
 

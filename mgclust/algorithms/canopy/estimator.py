@@ -16,13 +16,13 @@ from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.canopy.ranks import CanopyOutput, LinkageOutput, Thresholds, canopy, estimate, linkage, suggest
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
+from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, Work, run
-from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Constraint, Integer, Real, check_parameters
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["Canopy", "Thresholds"]
 

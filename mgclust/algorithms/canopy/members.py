@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 from scipy.sparse import csr_array
 
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
-from mgclust.errors import InsufficientMemoryError
 
 __all__ = [
     "Members",

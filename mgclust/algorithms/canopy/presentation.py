@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, Table
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["CanopyPresentation"]
 

@@ -36,10 +36,10 @@ from mgclust.algorithms.canopy.members import (
     room_for_boxes,
 )
 from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
+from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import few_digits
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 
 __all__ = ["CanopyOutput", "LinkageOutput", "Thresholds", "canopy", "estimate", "linkage", "suggest"]

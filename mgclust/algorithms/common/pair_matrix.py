@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data import Dataset
 from mgclust.data.base import InputTypeError
 from mgclust.data.sparse import SparseRows
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 
 __all__ = ["check_square", "order_statistic", "order_statistics"]
 

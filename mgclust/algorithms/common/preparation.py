@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.engine.rank import not_finite
 from mgclust.engine.rows import PIECE_NUMBERS, few_digits
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.hashing import GOLDEN, splitmix64
+from mgclust.base.hashing import GOLDEN, splitmix64
 
 __all__ = ["row_hashes"]
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.engine.comm import Comm, SoloComm
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels import Kernels
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 

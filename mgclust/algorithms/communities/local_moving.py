@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.communities.levels import Level, contract
-from mgclust.hashing import GOLDEN
+from mgclust.base.hashing import GOLDEN
 
 __all__ = ["compact", "local_moving", "move_nodes"]
 

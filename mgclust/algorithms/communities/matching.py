@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.communities.levels import Level, contract
-from mgclust.hashing import GOLDEN
+from mgclust.base.hashing import GOLDEN
 
 __all__ = ["Round", "coarsen", "rounds"]
 

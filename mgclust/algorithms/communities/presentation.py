@@ -8,7 +8,7 @@ import numpy as np
 
 from mgclust.algorithms.presentation import Drawn, EdgeSample, Fact, Presentation, Sample, Score, Table, shares
 from mgclust.data import Dataset
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["CommunitiesPresentation", "FastNewmanPresentation"]
 

@@ -39,8 +39,8 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks.all_pairs import Neighbors, positive_radii
 from mgclust.algorithms.density_peaks.intrinsic_dimension import two_nearest_dimension
+from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.masks import all_true
 from mgclust.kernels.pairs.metrics import Metric
 

@@ -21,9 +21,9 @@ from mgclust.algorithms.density_peaks.pair_quantile import (
     sample_sizes,
     smallest_positive,
 )
+from mgclust.base.errors import InputError
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import add_density, computed_tiles, density_of
 from mgclust.kernels.pairs.metrics import Metric

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.kernels.masks import all_true, any_true, count_true
 
 __all__ = [

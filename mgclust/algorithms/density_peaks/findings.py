@@ -12,7 +12,7 @@ import numpy as np
 from mgclust.algorithms.density_peaks.decision_graph import number_of_different
 from mgclust.algorithms.density_peaks.result_warnings import warnings_of
 from mgclust.algorithms.density_peaks.significance import Peaks
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 if TYPE_CHECKING:
     from mgclust.algorithms.density_peaks.estimator import DensityPeaks
@@ -37,7 +37,7 @@ def findings(model: DensityPeaks, drop: float, chosen_by: dict[str, Any], halo: 
     Returns
     -------
     dict
-        Arguments of `mgclust.result.Result`.
+        Arguments of `mgclust.results.result.Result`.
     """
     arrays = {
         "rho": model.rho_,

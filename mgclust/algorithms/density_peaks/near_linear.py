@@ -21,8 +21,8 @@ from typing import Any
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
 from mgclust.algorithms.density_peaks.pair_quantile import LEAST_TREE_SAMPLE, Count
+from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES, BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
 from mgclust.kernels.pairs.metrics import Metric

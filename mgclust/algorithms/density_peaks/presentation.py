@@ -19,7 +19,7 @@ from mgclust.algorithms.presentation import (
     number_text,
 )
 from mgclust.data import Dataset
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["DensityPeaksPresentation"]
 

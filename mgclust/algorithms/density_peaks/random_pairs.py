@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.density_peaks.pair_quantile import pair_rank
+from mgclust.base.errors import InputError
 from mgclust.engine.rows import PIECE_NUMBERS
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["places", "random_pair_quantile", "random_pairs_bytes"]

@@ -63,10 +63,10 @@ from mgclust.algorithms.density_peaks.pair_quantile import BINS, different_rank,
 from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile, random_pairs_bytes
 from mgclust.algorithms.density_peaks.separation import Separated, clusters_of
 from mgclust.algorithms.density_peaks.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
+from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import TILE_BYTES
 from mgclust.kernels.pairs.metrics import Metric

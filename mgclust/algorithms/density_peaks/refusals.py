@@ -8,7 +8,7 @@ import numpy as np
 
 from mgclust.algorithms.common.weights import RowWeights
 from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 __all__ = ["is_automatic", "refuse"]
 

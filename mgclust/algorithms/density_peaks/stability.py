@@ -20,10 +20,10 @@ import numpy as np
 
 from mgclust.algorithms.base import Inputs, Progress
 from mgclust.algorithms.common.weights import on_host
+from mgclust.base.errors import InputError
 from mgclust.data.selected_rows import SelectedRows
-from mgclust.errors import InputError
-from mgclust.label_agreement import adjusted_rand
-from mgclust.result import Result
+from mgclust.results.label_agreement import adjusted_rand
+from mgclust.results.result import Result
 
 if TYPE_CHECKING:
     from mgclust.algorithms.density_peaks.estimator import DensityPeaks

@@ -42,8 +42,8 @@ from threadpoolctl import ThreadpoolController
 from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import PIECE, OwnWeights, WeightedSums
+from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 
 __all__ = ["ROUND_STEPS", "CovarianceSums", "Whitening", "bytes_of_pieces", "numbers_of_sums"]
 

@@ -24,10 +24,10 @@ from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentatio
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, first_calls, fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means.validity import Candidate, silhouettes_in_float64
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
+from mgclust.base.errors import InputError
 from mgclust.data import Dataset
 from mgclust.engine.spmd import Outcome, RunSpec, Work
-from mgclust.errors import InputError
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["FuzzyCMeans"]
 

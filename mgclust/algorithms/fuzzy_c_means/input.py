@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.fuzzy_c_means.initialization import INITS
-from mgclust.array_files import read_npy_parameter
-from mgclust.beneath import Beneath
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
+from mgclust.outside.beneath import Beneath
 from mgclust.params import Constraint
 from mgclust.params.arrays import finite_array
+from mgclust.results.array_files import read_npy_parameter
 
 __all__ = ["Start", "kind_of_start"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgclust.algorithms.fuzzy_c_means.options import criterion_of
 from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, Table, number_text
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["FuzzyCMeansPresentation"]
 

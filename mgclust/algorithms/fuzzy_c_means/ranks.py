@@ -58,11 +58,11 @@ from mgclust.algorithms.fuzzy_c_means.validity import (
     xie_beni,
 )
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums
+from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["Fit", "FuzzyCMeansOutput", "estimate", "first_calls", "fuzzy_c_means", "iterate"]

@@ -11,8 +11,8 @@ import numpy as np
 
 from mgclust.algorithms.fuzzy_c_means.noise import nearest_distances, share_of_clusters
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
+from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 
 __all__ = ["MOST_BITS", "PIECE", "OwnWeights", "WeightedSums", "digits_of", "number_of"]
 

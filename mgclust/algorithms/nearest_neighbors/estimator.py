@@ -17,12 +17,12 @@ from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.nearest_neighbors.options import NearestNeighborsOptions
 from mgclust.algorithms.nearest_neighbors.presentation import NearestNeighborsPresentation
 from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, estimate, search_neighbors
+from mgclust.base.errors import InputError, warn_caller
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.spmd import Outcome, RunSpec
-from mgclust.errors import InputError, warn_caller
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Choice
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["NearestNeighbors", "Neighborhoods", "kneighbors_graph", "nearest_neighbors"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mgclust.algorithms.presentation import Presentation, Score
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["NearestNeighborsPresentation"]
 

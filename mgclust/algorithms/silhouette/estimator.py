@@ -24,16 +24,16 @@ from mgclust.algorithms.silhouette.ranks import (
     score_distances,
     score_labelings,
 )
-from mgclust.beneath import Beneath
+from mgclust.base.errors import warn_caller
 from mgclust.data import Dataset, open_dataset
 from mgclust.data.labels import labels_location, read_labels
 from mgclust.data.location import is_path
 from mgclust.data.sparse import SparseRows
 from mgclust.engine.spmd import Context, Outcome, RunSpec
-from mgclust.errors import warn_caller
 from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.outside.beneath import Beneath
 from mgclust.params import Integer, Seed
-from mgclust.result import Result
+from mgclust.results.result import Result
 
 __all__ = ["Silhouette", "SilhouetteScores", "score_labelings", "silhouette_samples", "silhouette_score"]
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.array_files import computed, is_dask
-from mgclust.by_value import by_value
-from mgclust.errors import InputError
-from mgclust.quoting import shortened
+from mgclust.base.by_value import by_value
+from mgclust.base.errors import InputError
+from mgclust.outside.quoting import shortened
+from mgclust.results.array_files import computed, is_dask
 
 __all__ = ["Labeling", "encode_labels"]
 

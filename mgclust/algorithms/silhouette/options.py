@@ -6,9 +6,9 @@ import os
 from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
-from mgclust.beneath import Beneath
 from mgclust.data.formats import suffixes
 from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.outside.beneath import Beneath
 from mgclust.params import Choice, Constraint
 
 __all__ = ["SilhouetteOptions"]

@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.preparation import largest_value
+from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.errors import InputError
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.metrics import Metric
 

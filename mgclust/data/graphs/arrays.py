@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.array_files import computed
-from mgclust.by_value import by_value
+from mgclust.base.by_value import by_value
+from mgclust.base.errors import InputError
 from mgclust.data.base import dask_digests
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
-from mgclust.errors import InputError
+from mgclust.results.array_files import computed
 
 __all__ = ["ArrayGraph", "DaskGraph", "DeviceGraph", "open_edges"]
 

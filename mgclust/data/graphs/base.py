@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.graphs.node_names import NodeNames
-from mgclust.errors import InputError
-from mgclust.quoting import shortened
+from mgclust.outside.quoting import shortened
 
 __all__ = [
     "MOST_NODES",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mgclust.base.errors import InputError
 from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_text import Dialect, split_line
 from mgclust.data.graphs.objects import edge_columns
@@ -14,7 +15,6 @@ from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
 from mgclust.data.tables import utf8_line
-from mgclust.errors import InputError
 
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from mgclust.base.errors import InputError
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.edge_text import Dialect
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
-from mgclust.errors import InputError
-from mgclust.quoting import shortened
+from mgclust.outside.quoting import shortened
 
 __all__ = ["open_matrix_market"]
 

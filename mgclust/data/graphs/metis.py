@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mgclust.base.errors import InputError
+from mgclust.base.hashing import GOLDEN, splitmix64
 from mgclust.data.graphs.base import Graph, Where, check_ids, check_n_nodes, check_weights, edge_rows
 from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.edge_text import line_of
 from mgclust.data.graphs.text import ChunkedGraph
 from mgclust.data.graphs.text_chunks import Chunk, TextChunks
-from mgclust.errors import InputError
-from mgclust.hashing import GOLDEN, splitmix64
-from mgclust.quoting import reason, shortened
+from mgclust.outside.quoting import reason, shortened
 
 __all__ = ["open_metis"]
 

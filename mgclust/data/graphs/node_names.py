@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.inflation import check_memory
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
+from mgclust.outside.inflation import check_memory
 
 __all__ = ["IntegerIds", "NodeNames", "TextIds", "number_nodes", "without_gaps"]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.files import InFile
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
 from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.stored_array import StoredArray
-from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.data.numpy_files import member_layout
-from mgclust.errors import InputError
-from mgclust.quoting import shortened
+from mgclust.outside.inflation import check_memory
+from mgclust.outside.quoting import shortened
 
 __all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]
 

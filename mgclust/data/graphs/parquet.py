@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.data.graphs.base import Graph, check_ids, edge_rows, row_number
 from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.graphs.objects import as_weights, edge_columns, mention_columns
-from mgclust.data.inflation import check_memory
 from mgclust.data.location import Location
 from mgclust.data.tables import open_parquet, parquet_layout, read_groups
-from mgclust.errors import InputError
-from mgclust.quoting import reason, shortened
+from mgclust.outside.inflation import check_memory
+from mgclust.outside.quoting import reason, shortened
 
 __all__ = ["open_parquet_graph"]
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.errors import InputError
-from mgclust.hashing import FIRST, SECOND
+from mgclust.base.errors import InputError
+from mgclust.base.hashing import FIRST, SECOND
 
 __all__ = ["NetworkShape", "network_shape", "random_network_edges"]
 

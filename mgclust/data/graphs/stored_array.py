@@ -11,11 +11,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from mgclust.data.inflation import check_holds, check_memory
+from mgclust.base.errors import InputError
 from mgclust.data.location import Location
 from mgclust.data.numpy_files import Layout, data_offset, fill, member_layout, read_layout
-from mgclust.errors import InputError
-from mgclust.quoting import shortened
+from mgclust.outside.inflation import check_holds, check_memory
+from mgclust.outside.quoting import shortened
 
 __all__ = ["StoredArray"]
 

@@ -7,9 +7,9 @@ import gzip
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mgclust.data.inflation import LONGEST_LINE
+from mgclust.base.errors import InputError
 from mgclust.data.location import Location
-from mgclust.errors import InputError
+from mgclust.outside.inflation import LONGEST_LINE
 
 __all__ = ["Chunk", "TextChunks"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.dataset import open_dataset
 from mgclust.data.graph import open_graph
-from mgclust.errors import InputError
 
 __all__ = ["NAMES", "load", "mask_path", "path"]
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from distributed import LocalCluster, Nanny, Scheduler, Security, SpecCluster, Status, Worker
 
+from mgclust.base.errors import RunFailed
 from mgclust.engine import tls
-from mgclust.errors import RunFailed
 
 __all__ = ["IN_A_SCRIPT", "start"]
 

@@ -15,8 +15,8 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
+from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
 from mgclust.engine.dask import clients, leases, runs_page
-from mgclust.errors import ClusterUnavailableError, InputError, RunFailed
 
 __all__ = ["ANSWER_SECONDS", "ask", "gone", "is_open", "tell", "workers_of"]
 

@@ -36,6 +36,7 @@ from distributed.metrics import context_meter
 from distributed.worker_state_machine import FreeKeysEvent
 from scipy.sparse import csr_array
 
+from mgclust.base.errors import MgclustError, RunFailed
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.meeting import listen
@@ -43,7 +44,6 @@ from mgclust.engine.rank import Assignment, run_rank
 from mgclust.engine.rows import Beside, Source
 from mgclust.engine.session import Session
 from mgclust.engine.wire import SessionLost, Wire
-from mgclust.errors import MgclustError, RunFailed
 from mgclust.kernels.toolkit import threads
 
 __all__ = [

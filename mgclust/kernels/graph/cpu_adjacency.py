@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.hashing import splitmix64
+from mgclust.base.hashing import splitmix64
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.toolkit.cpu_compiler import inlined
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.hashing import GOLDEN
+from mgclust.base.hashing import GOLDEN
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.graph.cpu_adjacency import (
     clear_others,

@@ -7,7 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.errors import InsufficientMemoryError
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.kernels.graph.adjacency import Adjacency
 from mgclust.kernels.graph.gpu_adjacency import BLOCK, THREADS, bins, functions, row_arguments, warp_grid, whole
 from mgclust.kernels.toolkit.gpu_compiler import multiprocessors, or_null

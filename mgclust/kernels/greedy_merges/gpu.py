@@ -9,7 +9,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
 __all__ = ["greedy_merges"]

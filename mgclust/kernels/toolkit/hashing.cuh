@@ -1,4 +1,4 @@
-// splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as in mgclust/hashing.py.
+// splitmix64 (Steele, Lea and Flood, OOPSLA 2014), as in mgclust/base/hashing.py.
 #pragma once
 
 __device__ inline unsigned long long splitmix64(unsigned long long x) {

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score, fowlkes_mallows_score
 
 from mgclust import AdaptiveAffinityPropagation
 from mgclust.algorithms.affinity_propagation import adaptive_ranks as module
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from oracles import adaptive_affinity_propagation as reference
 from oracles.affinity_propagation import assign_to_exemplars, silhouette, similarity
 from oracles.density_peaks import distances

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, Candidate, Stats, start, step, upcoming
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from oracles.adaptive_affinity_propagation import adaptive_affinity_propagation
 from oracles.affinity_propagation import similarity
 from support.points import load_points

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mgclust import AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator as affinity_propagation
 from mgclust.algorithms.affinity_propagation.message_passing import rounded_sum
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from mgclust.kernels.affinity_propagation import cpu
 from oracles import affinity_propagation as oracle
 from support.points import load_points

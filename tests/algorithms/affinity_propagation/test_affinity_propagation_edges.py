@@ -12,7 +12,7 @@ from sklearn.cluster import AffinityPropagation as Sklearn
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, silhouette_samples, silhouette_score
 from mgclust.algorithms.affinity_propagation import estimator as affinity_propagation
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 
 
 @pytest.fixture(autouse=True)

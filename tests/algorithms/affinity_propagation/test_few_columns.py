@@ -11,11 +11,11 @@ from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms.affinity_propagation import column_rows, listed_rows
 from mgclust.algorithms.affinity_propagation.column_rows import ColumnRows
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.base.errors import InsufficientMemoryError, RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine import partition
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_files import Writer
-from mgclust.errors import InsufficientMemoryError, RunCancelled
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
 

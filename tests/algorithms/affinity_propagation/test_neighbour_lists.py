@@ -14,12 +14,12 @@ import pytest
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator, listed_rows, row_choice
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.base.errors import InputError, InsufficientMemoryError, RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine import partition
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_files import Writer
 from mgclust.engine.comm import SoloComm
-from mgclust.errors import InputError, InsufficientMemoryError, RunCancelled
 from mgclust.kernels.affinity_propagation import cpu_listed
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]

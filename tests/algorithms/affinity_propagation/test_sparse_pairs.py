@@ -16,8 +16,8 @@ from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, kneighbors
 from mgclust.algorithms import base
 from mgclust.algorithms.affinity_propagation import estimator
 from mgclust.algorithms.affinity_propagation.sparse_pairs import fewest_exemplars
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data.sparse import open_sparse
-from mgclust.errors import InputError, InsufficientMemoryError
 from oracles.sparse_affinity_propagation import sparse_affinity_propagation
 
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from mgclust import Canopy, load_result
 from mgclust.algorithms.canopy.centers import priorities
-from mgclust.errors import ClusteringWarning, InputError
+from mgclust.base.errors import ClusteringWarning, InputError
 from oracles import canopy as reference
 from oracles.density_peaks import distances
 from support.points import load_points

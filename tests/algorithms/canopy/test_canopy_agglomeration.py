@@ -9,8 +9,8 @@ from scipy.spatial.distance import pdist
 
 from mgclust import Canopy
 from mgclust.algorithms.canopy import estimator
-from mgclust.errors import ClusteringWarning, InputError, InsufficientMemoryError
-from mgclust.label_agreement import compare_labels
+from mgclust.base.errors import ClusteringWarning, InputError, InsufficientMemoryError
+from mgclust.results.label_agreement import compare_labels
 from support.points import load_points
 
 pytestmark = pytest.mark.xdist_group("workers")

@@ -10,7 +10,7 @@ from mgclust import Canopy
 from mgclust.algorithms.canopy import centers as canopy_centers
 from mgclust.algorithms.canopy import members as canopy_members
 from mgclust.algorithms.canopy.centers import Candidates, greedy_centers, priorities, threshold_of
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from mgclust.kernels.pairs.metrics import METRICS
 

@@ -8,10 +8,10 @@ import pytest
 from scipy.sparse import csr_array, issparse
 
 from mgclust import Canopy, cli, load_result, plots
+from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
-from mgclust.errors import InputError
-from mgclust.report import draw_pictures, sample_rows, write_report
-from mgclust.result import Result
+from mgclust.output.report import draw_pictures, sample_rows, write_report
+from mgclust.results.result import Result
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 from mgclust import Communities, FastNewman, load_result, modularity
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from oracles import fast_newman as reference
 from support import graphs
 
@@ -242,7 +242,7 @@ def test_names_come_from_the_source_and_go_into_the_result(tmp_path):
 
 
 def test_a_result_says_everything_and_is_read_back(tmp_path):
-    from mgclust.report import draw_pictures, write_report
+    from mgclust.output.report import draw_pictures, write_report
 
     edges, n = graphs.load_graph("karate")
     model = fit((edges, n))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgclust import Communities, modularity
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 EDGES = np.array([[0, 1], [1, 2], [2, 3], [0, 3]])
 
@@ -88,7 +88,7 @@ def test_a_gpu_where_there_is_none(monkeypatch):
 
 
 def test_more_than_fits_is_refused_with_what_would():
-    from mgclust.errors import InsufficientMemoryError
+    from mgclust.base.errors import InsufficientMemoryError
 
     edges = np.column_stack([np.arange(200_000), np.arange(1, 200_001)]).astype(np.int32)
     with pytest.raises(InsufficientMemoryError, match="would fit"):

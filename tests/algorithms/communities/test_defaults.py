@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from mgclust import Communities, modularity, open_graph
+from mgclust.base.errors import ClusteringWarning, InputError
 from mgclust.data import samples
-from mgclust.errors import ClusteringWarning, InputError
 
 
 def fit(graph, **parameters):

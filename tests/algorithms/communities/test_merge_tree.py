@@ -9,7 +9,7 @@ import pytest
 from scipy.cluster import hierarchy
 
 from mgclust.algorithms.communities.merge_tree import MergeTree
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from oracles import fast_newman as reference
 
 

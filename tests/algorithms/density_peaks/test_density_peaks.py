@@ -11,8 +11,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
 from mgclust.algorithms.density_peaks import pair_quantile
+from mgclust.base.errors import ClusteringWarning, InputError
 from mgclust.datasets import make_gaussian_clusters
-from mgclust.errors import ClusteringWarning, InputError
 from mgclust.kernels import load
 from oracles import density_peaks as reference
 from support.points import GENERATED, TRUE_CLUSTERS, load_points

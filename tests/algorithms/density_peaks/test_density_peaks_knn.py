@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks, load_result
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from oracles import density_peaks as reference
 from oracles.nearest_neighbors import nearest_neighbors
 from support.points import TRUE_CLUSTERS, load_points

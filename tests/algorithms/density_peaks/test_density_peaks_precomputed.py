@@ -13,9 +13,9 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.cli import run_command
 from mgclust.engine.memory import Residency
-from mgclust.errors import InputError, InsufficientMemoryError
 from oracles import density_peaks as reference
 from support.points import load_points
 

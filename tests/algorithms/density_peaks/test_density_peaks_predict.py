@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from mgclust import DensityPeaks, load_result
 from mgclust.algorithms import base
 from mgclust.algorithms.density_peaks import estimator
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from oracles.density_peaks import distances
 from support.points import load_points
 

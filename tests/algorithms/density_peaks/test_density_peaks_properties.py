@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mgclust import DensityPeaks
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from oracles import density_peaks as reference
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

@@ -11,10 +11,10 @@ import pytest
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
 from mgclust.algorithms.common.weights import on_host
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.memory import Residency
-from mgclust.errors import InsufficientMemoryError
 from oracles.density_peaks import density
 from support import rank_jobs
 from support.points import load_points

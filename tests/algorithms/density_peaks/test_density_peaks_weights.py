@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
 from mgclust.algorithms.common.weights import RowWeights
+from mgclust.base.errors import InputError
 from mgclust.engine.memory import Residency
-from mgclust.errors import InputError
 from oracles.density_peaks import check_nearest_higher, cutoff_distance, distances
 from support.points import load_points
 

@@ -15,10 +15,10 @@ from mgclust import ClusteringWarning, DensityPeaks, load_result
 from mgclust.algorithms.density_peaks import fraction_choice
 from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows
 from mgclust.algorithms.density_peaks.result_warnings import warnings_of
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from oracles import density_peaks as reference
 
-pytestmark = pytest.mark.filterwarnings("ignore::mgclust.errors.ClusteringWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning")
 
 
 def fit(X, device="cpu", **parameters):

@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
 from mgclust.algorithms.density_peaks import random_pairs
-from mgclust.errors import ClusteringWarning, InputError
+from mgclust.base.errors import ClusteringWarning, InputError
 from oracles import density_peaks as reference
 from support.points import load_points
 

@@ -15,7 +15,7 @@ from mgclust.algorithms.density_peaks import fraction_choice, separation
 from mgclust.algorithms.density_peaks.separation import Separated, best_number, clusters_of, prominences, tree_of
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::mgclust.errors.ClusteringWarning"),
+    pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning"),
     pytest.mark.xdist_group("workers"),
 ]
 

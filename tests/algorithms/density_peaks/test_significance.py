@@ -14,12 +14,12 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score, pairwise_distances
 
 from mgclust import ClusteringWarning, DensityPeaks, load_result
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from oracles import density_topography as reference
 from oracles.density_peaks import check_nearest_higher
 from support.points import load_points
 
-pytestmark = pytest.mark.filterwarnings("ignore::mgclust.errors.ClusteringWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning")
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 shapes = st.tuples(st.integers(12, 60), st.integers(1, 3))

@@ -9,10 +9,10 @@ from sklearn.metrics import adjusted_rand_score, pairwise_distances
 
 from mgclust import ClusteringWarning, DensityPeaks, load_result
 from mgclust.algorithms.density_peaks.stability import half_of_rows
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::mgclust.errors.ClusteringWarning"),
+    pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning"),
     pytest.mark.xdist_group("workers"),
 ]
 

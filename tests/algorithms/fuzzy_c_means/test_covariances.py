@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import FuzzyCMeans, load_result, plots
 from mgclust.algorithms import base, presentation_of
-from mgclust.errors import ClusteringWarning, InputError, InsufficientMemoryError
+from mgclust.base.errors import ClusteringWarning, InputError, InsufficientMemoryError
 from oracles import gustafson_kessel as reference
 
 pytestmark = [

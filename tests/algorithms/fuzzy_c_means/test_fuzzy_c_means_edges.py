@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mgclust import FuzzyCMeans, load_result
 from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
 from mgclust.algorithms.fuzzy_c_means import memberships
-from mgclust.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
 

@@ -9,7 +9,7 @@ import pytest
 
 from mgclust import FuzzyCMeans
 from mgclust.algorithms.fuzzy_c_means.estimator import automatic_m
-from mgclust.errors import ClusteringWarning, InputError
+from mgclust.base.errors import ClusteringWarning, InputError
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
 

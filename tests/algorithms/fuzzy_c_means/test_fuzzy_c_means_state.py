@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from mgclust import Canopy, FuzzyCMeans, plots
-from mgclust.errors import InputError
+from mgclust.base.errors import InputError
 from support.points import load_points
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from mgclust import FuzzyCMeans
 from mgclust.algorithms import base, presentation_of
-from mgclust.errors import ClusteringWarning, InputError
+from mgclust.base.errors import ClusteringWarning, InputError
 from support.points import load_points
 
 pytestmark = pytest.mark.xdist_group("workers")

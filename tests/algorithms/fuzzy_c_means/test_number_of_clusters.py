@@ -9,8 +9,8 @@ from sklearn.metrics import silhouette_samples as reference_silhouettes
 
 from mgclust import FuzzyCMeans, load_result, plots
 from mgclust.algorithms import base
-from mgclust.errors import ClusteringWarning, InputError
-from mgclust.report import draw_pictures, sample_rows, write_report
+from mgclust.base.errors import ClusteringWarning, InputError
+from mgclust.output.report import draw_pictures, sample_rows, write_report
 from support.points import load_points
 
 pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.filterwarnings("ignore::UserWarning")]

@@ -20,10 +20,10 @@ from mgclust.algorithms.common import nearest_rows
 from mgclust.algorithms.common.weights import on_host
 from mgclust.algorithms.nearest_neighbors import estimator
 from mgclust.algorithms.nearest_neighbors.ranks import estimate
+from mgclust.base.errors import ClusteringWarning, InputError, InsufficientMemoryError
 from mgclust.data import open_dataset
 from mgclust.engine import rank
 from mgclust.engine.memory import Residency
-from mgclust.errors import ClusteringWarning, InputError, InsufficientMemoryError
 from mgclust.kernels import load
 from oracles.density_peaks import METRICS
 from oracles.density_peaks import distances as all_distances

@@ -8,8 +8,8 @@ from sklearn import metrics
 
 from mgclust import load_result, open_dataset, silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
+from mgclust.base.errors import ClusteringWarning, InputError
 from mgclust.cli import run_command
-from mgclust.errors import ClusteringWarning, InputError
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(90, 3)) + 4 * (np.arange(90) % 3)[:, None]

@@ -6,11 +6,11 @@ import pytest
 from mgclust import silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
 from mgclust.algorithms.silhouette.labels import encode_labels
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data import open_dataset
 from mgclust.data.labels import read_labels
 from mgclust.engine.context import Context
-from mgclust.errors import InputError, InsufficientMemoryError
-from mgclust.result import Result
+from mgclust.results.result import Result
 from oracles.density_peaks import CDIST_NAMES, METRICS
 
 HERE = {"client": None, "device": "cpu"}

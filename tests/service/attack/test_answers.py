@@ -12,10 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from mgclust import DensityPeaks
-from mgclust.errors import InputError
-from mgclust.service import access, fork_server
-from mgclust.service.app import create_app
-from mgclust.service.child_messages import (
+from mgclust.base.errors import InputError
+from mgclust.service.confined import fork_server
+from mgclust.service.confined.child_messages import (
     MAX_ERROR_CHARACTERS,
     MAX_LINE_BYTES,
     MAX_MESSAGES,
@@ -23,9 +22,11 @@ from mgclust.service.child_messages import (
     MAX_READING_BYTES,
     AttemptMessages,
 )
-from mgclust.service.models import Job, open_database, writing
-from mgclust.service.runner import Runner
+from mgclust.service.queue import access
+from mgclust.service.queue.models import Job, open_database, writing
+from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 
 # In place of an attempt: it takes its order, says what it is told to, and then neither says nor does anything more.
 HOSTILE = """
@@ -224,7 +225,7 @@ def test_bounds_of_lines_and_messages():
 HOSTILE_READER = """
 import sys
 from pathlib import Path
-from mgclust.service.fork_server import run_child
+from mgclust.service.confined.fork_server import run_child
 def answer():
     sys.stdin.readline()
     with open(1, "wb") as pipe:
@@ -239,7 +240,7 @@ def read(tmp_path_factory):
     folder = tmp_path_factory.mktemp("read")
     settings = Settings(data=folder / "data", cpu=True)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("mgclust.service.reader_pool.READERS", 1)
+        patched.setattr("mgclust.service.confined.reader_pool.READERS", 1)
         app, engine, id_ = create_app(settings), open_database(settings.database), "e" * 32
     access.add_user(engine, "ann", "user")
     job = {"method": "density-peaks", "request": {"sources": [], "parameters": {}}, "attempt": 1, "created": 1.0}

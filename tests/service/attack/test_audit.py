@@ -11,13 +11,13 @@ import threading
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.service import access
 from mgclust.service import audit as module
-from mgclust.service.app import create_app
 from mgclust.service.audit import KEPT_FILES, Audit
-from mgclust.service.models import Job, open_database, writing
-from mgclust.service.removal import sweep
+from mgclust.service.queue import access
+from mgclust.service.queue.models import Job, open_database, writing
+from mgclust.service.queue.removal import sweep
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 from support.waiting import wait_for
 
 

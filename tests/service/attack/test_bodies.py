@@ -9,10 +9,13 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.service import access, bodies
-from mgclust.service.access import Caller
-from mgclust.service.app import create_app
-from mgclust.service.bodies import (
+from mgclust.service.queue import access
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.models import open_database
+from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
+from mgclust.service.web.perimeter import bodies
+from mgclust.service.web.perimeter.bodies import (
     LONG_BODIES,
     LONG_BODIES_PER_USER,
     MAX_BODY_BYTES,
@@ -20,9 +23,7 @@ from mgclust.service.bodies import (
     SHORT_BODY_BYTES,
     ShortBodies,
 )
-from mgclust.service.models import open_database
-from mgclust.service.requests import MAX_RECORD_BYTES as LONGEST_RECORD
-from mgclust.service.settings import Settings
+from mgclust.service.web.requests import MAX_RECORD_BYTES as LONGEST_RECORD
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import contextlib
 import httpx
 import pytest
 
-from mgclust.service.models import Job, open_database, writing
+from mgclust.service.queue.models import Job, open_database, writing
 from support.raw_http import Raw, bearer, seconds_of_a_look
 from support.service_process import Running
 from support.waiting import wait_for

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
-from mgclust.beneath import Beneath
+from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
-from mgclust.errors import InputError
-from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running
 
@@ -36,7 +36,7 @@ def running(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def one_reader():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("mgclust.service.reader_pool.READERS", 1)
+        patched.setattr("mgclust.service.confined.reader_pool.READERS", 1)
         yield
 
 
@@ -183,14 +183,14 @@ def test_what_takes_too_long_is_ended_and_the_next_one_is_not(tmp_path):
 
 @pytest.mark.slow
 def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
-    monkeypatch.setattr("mgclust.service.reader_pool.WAIT_SECONDS", 0.1)
-    monkeypatch.setattr("mgclust.service.reader_pool.READERS", 1)
+    monkeypatch.setattr("mgclust.service.confined.reader_pool.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("mgclust.service.confined.reader_pool.READERS", 1)
     readers = Readers(Settings(data=tmp_path))
     readers._turns.acquire()
     with pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)
-    monkeypatch.setattr("mgclust.service.reader_pool.MAX_WAITING", 0)
-    monkeypatch.setattr("mgclust.service.reader_pool.WAIT_SECONDS", 1000.0)
+    monkeypatch.setattr("mgclust.service.confined.reader_pool.MAX_WAITING", 0)
+    monkeypatch.setattr("mgclust.service.confined.reader_pool.WAIT_SECONDS", 1000.0)
     with pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)
 

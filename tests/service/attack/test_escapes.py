@@ -10,10 +10,10 @@ import psutil
 import pytest
 from test_answers import Served, served  # noqa: F401
 
-from mgclust.service import runner
-from mgclust.service.child_process import process_tree
-from mgclust.service.confine import become_subreaper
-from mgclust.service.fork_server import ForkServer
+from mgclust.service.confined.child_process import process_tree
+from mgclust.service.confined.confine import become_subreaper
+from mgclust.service.confined.fork_server import ForkServer
+from mgclust.service.runner.runner import runner
 from support.service_process import has_ended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
@@ -37,7 +37,7 @@ class NoForkServer(ForkServer):
     pid = -1
 
     def __init__(self):
-        super().__init__("mgclust.service.attempt", adopt=True)
+        super().__init__("mgclust.service.runner.attempt", adopt=True)
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_a_daemon_is_killed(served: Served, tmp_path, when):  # noqa: F811
 
 def test_a_daemon_counts_while_its_attempt_runs(tmp_path):
     daemon = tmp_path / "daemon"
-    begin = "from mgclust.service.confine import become_subreaper; become_subreaper()\n"
+    begin = "from mgclust.service.confined.confine import become_subreaper; become_subreaper()\n"
     code = f"import os, time\n{begin}{DAEMON.format(str(daemon))}\ntime.sleep(600)"
     with psutil.Popen([sys.executable, "-c", code]) as attempt:
         while not daemon.exists():

@@ -10,12 +10,13 @@ import pytest
 from sqlalchemy import event, update
 from sqlalchemy.exc import OperationalError
 
-from mgclust.service import access, streams
-from mgclust.service.callers import Callers
-from mgclust.service.jobs import Jobs
-from mgclust.service.models import Job, migrate, open_database, writing
+from mgclust.service.queue import access
+from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
-from mgclust.service.views import job_summary
+from mgclust.service.web import streams
+from mgclust.service.web.perimeter.callers import Callers
+from mgclust.service.web.views import job_summary
 
 WATCHERS, JOBS, LOOKS = 300, 50, 20
 IDS = [f"{i:032x}" for i in range(JOBS)]
@@ -26,7 +27,7 @@ def served(tmp_path, monkeypatch):
     """The streams of a service with some jobs that wait, the hash of a token, and all statements that are sent."""
     monkeypatch.setattr(streams, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(streams, "TOKEN_CHECK_SECONDS", 0.1)
-    monkeypatch.setattr("mgclust.service.callers.VALID_SECONDS", 0.0)
+    monkeypatch.setattr("mgclust.service.web.perimeter.callers.VALID_SECONDS", 0.0)
     settings = Settings(data=tmp_path, cpu=True)
     engine = open_database(settings.database)
     migrate(engine)

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 
-from mgclust.errors import InputError
-from mgclust.service import access
+from mgclust.base.errors import InputError
 from mgclust.service.addresses import Proxies, network
-from mgclust.service.app import create_app
-from mgclust.service.callers import Callers
-from mgclust.service.models import migrate, open_database
+from mgclust.service.queue import access
+from mgclust.service.queue.models import migrate, open_database
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
+from mgclust.service.web.perimeter.callers import Callers
 
 
 def served(tmp_path, **given):

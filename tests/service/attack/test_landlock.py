@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
-from mgclust.service import caches
-from mgclust.service.confine import describe, landlock
+from mgclust.service.confined import caches
+from mgclust.service.confined.confine import describe, landlock
 from support.confinement import needs_landlock, needs_root, needs_seccomp
 
 # In place of reading data: look for what is none of a job's, and tell what was found.
@@ -44,9 +44,9 @@ def look(names):
 ATTEMPT = (
     LOOK
     + """
-from mgclust import file_run
-from mgclust.errors import InputError
-from mgclust.service import attempt
+from mgclust.output import file_run
+from mgclust.base.errors import InputError
+from mgclust.service.runner.runner import attempt
 def fit(*_):
     raise InputError(json.dumps(look(json.loads(os.environ["LOOK_FOR"]))))
 file_run.fit = fit
@@ -58,9 +58,9 @@ THREAD = (
     LOOK
     + """
 import time
-from mgclust import file_run
-from mgclust.errors import InputError
-from mgclust.service import attempt
+from mgclust.output import file_run
+from mgclust.base.errors import InputError
+from mgclust.service.runner.runner import attempt
 def fit(*_):
     found, send = [], attempt._send
     attempt._send = lambda *_: found.append(look(json.loads(os.environ["LOOK_FOR"])))
@@ -75,7 +75,7 @@ attempt.main()
 READER = (
     LOOK
     + """
-from mgclust.service import reader_process
+from mgclust.service.confined import reader_process
 reader_process.TASKS["preview"] = lambda order: look(json.loads(os.environ["LOOK_FOR"]))
 reader_process.main()
 """
@@ -181,20 +181,20 @@ def test_a_reader_reaches_its_own_job_and_no_network(data):
 
 
 def test_the_log_says_what_protects(monkeypatch):
-    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 0)
-    monkeypatch.setattr("mgclust.service.confine.is_filtered", lambda: True)
+    monkeypatch.setattr("mgclust.service.confined.confine.landlock", lambda: 0)
+    monkeypatch.setattr("mgclust.service.confined.confine.is_filtered", lambda: True)
     assert "there is no Landlock" in describe()
     assert describe().endswith("; its system calls are filtered")
-    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 3)
+    monkeypatch.setattr("mgclust.service.confined.confine.landlock", lambda: 3)
     assert "confined by Landlock 3, which lacks TCP, signals;" in describe()
-    monkeypatch.setattr("mgclust.service.confine.landlock", lambda: 7)
-    monkeypatch.setattr("mgclust.service.confine.is_filtered", lambda: False)
+    monkeypatch.setattr("mgclust.service.confined.confine.landlock", lambda: 7)
+    monkeypatch.setattr("mgclust.service.confined.confine.is_filtered", lambda: False)
     assert describe().endswith("confined by Landlock 7; their system calls are not filtered (no seccomp)")
 
 
 WRITE = """
 import sys
-from mgclust.service import confine
+from mgclust.service.confined import confine
 confine._MPS = sys.argv[1]
 confine.confine([])
 open(f"{sys.argv[1]}/file", "w").close()
@@ -217,7 +217,7 @@ def test_a_folder_of_mps_that_another_account_has_made(owner, given, written, tm
 
 TRY = """
 import glob, json, os, resource, socket, sys, threading
-from mgclust.service.confine import confine
+from mgclust.service.confined.confine import confine
 confine([], reading_only=sys.argv[1] == "reader")
 failed = []
 for each in json.loads(sys.argv[2]):
@@ -266,7 +266,7 @@ def test_other_processes_and_files_of_the_account(role, tmp_path):
 
 CUDA = """
 import json, subprocess, sys
-from mgclust.service import confine
+from mgclust.service.confined import confine
 if sys.argv[1] == "without rights":
     confine._drop_capabilities()
 confine.confine([], cuda_processes=sys.argv[1] != "one")

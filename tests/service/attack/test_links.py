@@ -17,15 +17,16 @@ import pytest
 from starlette.testclient import TestClient
 
 from mgclust import DensityPeaks, open_graph
-from mgclust.beneath import Beneath
+from mgclust.base.errors import InputError, MgclustError
 from mgclust.data import open_dataset
-from mgclust.errors import InputError, MgclustError
-from mgclust.service import access, attempt
-from mgclust.service.app import create_app
-from mgclust.service.folders import remove, size_of
-from mgclust.service.models import Job, open_database, writing
-from mgclust.service.results import read_findings
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined.folders import remove, size_of
+from mgclust.service.confined.results import read_findings
+from mgclust.service.queue import access
+from mgclust.service.queue.models import Job, open_database, writing
+from mgclust.service.runner.runner import attempt
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 from support.service_process import Running
 
 ROUNDS = 2_000
@@ -42,7 +43,7 @@ def running(tmp_path_factory):
 def way(request, monkeypatch):
     """Both ways to open a file beneath a root."""
     if request.param == "by parts":
-        monkeypatch.setattr("mgclust.beneath._has_openat2", lambda: False)
+        monkeypatch.setattr("mgclust.outside.beneath._has_openat2", lambda: False)
 
 
 class Swapping:

@@ -9,11 +9,11 @@ import tracemalloc
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.service import access
-from mgclust.service.app import create_app
-from mgclust.service.models import Job, open_database, writing
-from mgclust.service.results import MAX_LOG_BYTES, MAX_LOGS, read_logs
+from mgclust.service.confined.results import MAX_LOG_BYTES, MAX_LOGS, read_logs
+from mgclust.service.queue import access
+from mgclust.service.queue.models import Job, open_database, writing
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 
 ID = "d" * 32
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.service import access, identity
-from mgclust.service.app import create_app
-from mgclust.service.models import open_database
+from mgclust.service.queue import access, identity
+from mgclust.service.queue.models import open_database
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 from support.service_process import Running
 from support.waiting import wait_for
 

@@ -8,16 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from mgclust.beneath import Beneath
-from mgclust.service import access, decision, models
-from mgclust.service.access import Caller
-from mgclust.service.attempts import Attempts
-from mgclust.service.child_messages import Findings
-from mgclust.service.jobs import NewJob
-from mgclust.service.models import Job, migrate, open_database, writing
-from mgclust.service.quotas import row_size
-from mgclust.service.removal import sweep
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined.child_messages import Findings
+from mgclust.service.queue import access, models
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.jobs import NewJob
+from mgclust.service.queue.models import Job, migrate, open_database, writing
+from mgclust.service.queue.quotas import row_size
+from mgclust.service.queue.removal import sweep
 from mgclust.service.settings import Settings
+from mgclust.service.web import decision
 
 ANN, FILES = Caller("ann", "user"), 20
 

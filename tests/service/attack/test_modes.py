@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mgclust.service.folders import size_of
+from mgclust.service.confined.folders import size_of
 
 ACCOUNT = 65534
 
@@ -20,7 +20,7 @@ ACCOUNT = 65534
 SOURCE = r"""
 import os, sys
 from pathlib import Path
-from mgclust.service.folders import remove, set_aside, size_of
+from mgclust.service.confined.folders import remove, set_aside, size_of
 
 if os.getuid() == 0:
     os.setgroups([])

@@ -6,9 +6,9 @@ import httpx
 import pytest
 
 from mgclust import load_result
+from mgclust.base.errors import InputError, RunFailed
 from mgclust.engine.checkpoint_files import INDEX, read_index
-from mgclust.errors import InputError, RunFailed
-from mgclust.json_text import MAX_DEPTH, parse_json
+from mgclust.outside.json_text import MAX_DEPTH, parse_json
 from mgclust.service import connection
 from mgclust.service.client import RemoteJob, Service
 

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from mgclust.service.folders import remove, size_of
+from mgclust.service.confined.folders import remove, size_of
 
 DEPTH = 3000
 

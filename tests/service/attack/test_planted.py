@@ -13,13 +13,12 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mgclust.errors import InputError
-from mgclust.service import attempt
-from mgclust.service.fork_server import ForkServer
-from mgclust.service.log import JobLog
-from mgclust.service.models import Job, migrate, open_database
-from mgclust.service.reader_pool import Readers
-from mgclust.service.runner import Runner
+from mgclust.base.errors import InputError
+from mgclust.service.confined.fork_server import ForkServer
+from mgclust.service.confined.reader_pool import Readers
+from mgclust.service.queue.log import JobLog
+from mgclust.service.queue.models import Job, migrate, open_database
+from mgclust.service.runner.runner import Runner, attempt
 from mgclust.service.settings import Settings
 from support.confinement import needs_landlock
 from support.waiting import wait_for
@@ -27,9 +26,9 @@ from support.waiting import wait_for
 A, B = "a" * 32, "b" * 32
 CONFINED = """
 import json, sys
-from mgclust.service import attempt
-from mgclust.service.confine import confine
-from mgclust.service.inputs import descriptors
+from mgclust.service.runner.runner import attempt
+from mgclust.service.confined.confine import confine
+from mgclust.service.confined.inputs import descriptors
 order, target = json.loads(sys.argv[1])
 writable = attempt._writable(order)
 confine(order["hidden"], [], descriptors(writable))
@@ -141,14 +140,14 @@ def child(request, tmp_path):
 
     def start():
         if request.param == "attempt":
-            process = ForkServer("mgclust.service.attempt", adopt=True).start()
+            process = ForkServer("mgclust.service.runner.attempt", adopt=True).start()
             ends.append(lambda: process.close(at_once=True))
             while not process.exchange():
                 assert not process.ended()
                 time.sleep(0.02)
             return process.pid
         if request.param == "fork server of attempts":
-            server = ForkServer("mgclust.service.attempt", adopt=True)
+            server = ForkServer("mgclust.service.runner.attempt", adopt=True)
         else:
             server = Readers(Settings(data=tmp_path))._server
         server.begin()

@@ -10,11 +10,11 @@ import pytest
 from mgclust import open_graph
 from mgclust.algorithms import METHODS
 from mgclust.algorithms.silhouette.labels import encode_labels
-from mgclust.beneath import Beneath
+from mgclust.base.errors import MgclustError
 from mgclust.data import open_dataset
 from mgclust.data.labels import read_labels
-from mgclust.errors import MgclustError
-from mgclust.quoting import quote_nothing
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.quoting import quote_nothing
 from support.attempt_answers import answer_to
 
 SECRET = "mgc_4x7Kq9"

@@ -17,20 +17,22 @@ import psutil
 import pytest
 
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
-from mgclust.beneath import Beneath
-from mgclust.errors import InputError
-from mgclust.result import load_result
-from mgclust.service import errors, fork_server
-from mgclust.service.reader_pool import Busy, LimitExceeded, Readers
+from mgclust.base.errors import InputError
+from mgclust.outside.beneath import Beneath
+from mgclust.results.result import load_result
+from mgclust.service.confined import fork_server
+from mgclust.service.confined.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
+from mgclust.service.web import errors
 from support.service_process import Running, command_line, has_ended
 from support.waiting import wait_for
 
 SECONDS = 60.0  # within which a request is answered, on a busy machine
 # Readers that may not read any source, or meet a mistake of mgclust itself.
 FAULTY_READER = """
-from mgclust.beneath import Beneath
-from mgclust.service import fork_server, reader_process
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined import fork_server
+from mgclust.service.confined import reader_process
 real = FAIL
 def fail(given, *others):
     if NAME in str(given):
@@ -42,7 +44,8 @@ fork_server.run_child(reader_process.main)
 # One that is stopped, before or after it reads its order.
 STOPPED_READER = """
 import os, signal
-from mgclust.service import fork_server, reader_process
+from mgclust.service.confined import fork_server
+from mgclust.service.confined import reader_process
 def stop(*given):
     os.kill(os.getpid(), signal.SIGSTOP)
 reader_process.WHERE = stop
@@ -66,7 +69,7 @@ def order(tmp_path):
 @pytest.fixture(scope="module", autouse=True)
 def one_reader():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("mgclust.service.reader_pool.READERS", 1)
+        patched.setattr("mgclust.service.confined.reader_pool.READERS", 1)
         yield
 
 
@@ -287,7 +290,7 @@ def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
         assert len(httpx.get(url, headers=headers, timeout=60).json()["index"]) == 60
         (server,) = (
             each for each in psutil.Process(running.web.pid).children()
-            if "mgclust.service.reader_process" in command_line(each)
+            if "mgclust.service.confined.reader_process" in command_line(each)
         )  # fmt: skip
         with ThreadPoolExecutor(1) as pool:
             reader = None

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.service import access
-from mgclust.service.app import create_app
-from mgclust.service.models import open_database
-from mgclust.service.quotas import BLOCK_BYTES
+from mgclust.service.queue import access
+from mgclust.service.queue.models import open_database
+from mgclust.service.queue.quotas import BLOCK_BYTES
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 
 LONG = 255  # characters of a source's name
 
@@ -27,7 +27,7 @@ def served(tmp_path, monkeypatch):
         data=tmp_path / "data", cpu=True, roots=str(root), rate_per_token=1e6, rate_per_address=1e6,
         disk_per_user=16 << 20,
     )  # fmt: skip
-    monkeypatch.setattr("mgclust.service.sources.MAX_UPLOADS_KEPT", 20)
+    monkeypatch.setattr("mgclust.service.queue.sources.MAX_UPLOADS_KEPT", 20)
     app = create_app(settings)
     engine = open_database(settings.database)
     access.add_user(engine, "ann", "user")

@@ -12,8 +12,8 @@ import httpx
 import psutil
 import pytest
 
-from mgclust.service.bodies import MAX_BODY_BYTES
-from mgclust.service.models import Job, open_database, writing
+from mgclust.service.queue.models import Job, open_database, writing
+from mgclust.service.web.perimeter.bodies import MAX_BODY_BYTES
 from support.raw_http import Raw, bearer, memory_of, seconds_of_a_look
 from support.service_process import Running
 from support.waiting import wait_for

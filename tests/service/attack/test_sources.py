@@ -8,12 +8,12 @@ import os
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.service import access, sources
-from mgclust.service.app import create_app
-from mgclust.service.folders import remove
-from mgclust.service.models import Job, open_database
-from mgclust.service.runner import Runner
+from mgclust.service.confined.folders import remove
+from mgclust.service.queue import access, sources
+from mgclust.service.queue.models import Job, open_database
+from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 from support.waiting import wait_for
 
 DEPTH = 1100  # more than Python's frames
@@ -76,7 +76,7 @@ def test_a_name_that_is_too_long(service):
 
 
 def test_a_name_that_begins_with_a_dot(service):
-    from mgclust.service.sources import _beneath_root
+    from mgclust.service.queue.sources import _beneath_root
 
     _, _, root = service
     for name in (".x.npy", "x.npy"):
@@ -87,7 +87,7 @@ def test_a_name_that_begins_with_a_dot(service):
 
 def test_requests_that_fail_are_in_the_audit_log(service, monkeypatch):
     http, settings, root = service
-    monkeypatch.setattr("mgclust.service.routers.jobs.job_id", lambda *_: 1 / 0)
+    monkeypatch.setattr("mgclust.service.web.routers.jobs.job_id", lambda *_: 1 / 0)
     (root / "x.npy").write_text("")
     assert submit(http, root / "x.npy").status_code == 500
     assert http.post("/api/v1/tokens/bob").status_code == 405

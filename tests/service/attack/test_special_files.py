@@ -12,9 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
-from mgclust.beneath import Beneath
+from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
-from mgclust.errors import InputError
+from mgclust.outside.beneath import Beneath
 from support.attempt_answers import answer_to
 from support.service_process import Running
 
@@ -40,7 +40,7 @@ def make(path, kind):
 @pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
 def test_refused_without_waiting(tmp_path, monkeypatch, kind, way):
     if way == "by parts":
-        monkeypatch.setattr("mgclust.beneath._has_openat2", lambda: False)
+        monkeypatch.setattr("mgclust.outside.beneath._has_openat2", lambda: False)
     file = Beneath("/dev", "zero")
     if kind != "device":
         make(tmp_path / "x.npy", kind)

@@ -8,12 +8,12 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
+from mgclust.base.errors import InputError
 from mgclust.cli import run_command
-from mgclust.errors import InputError
-from mgclust.service import access
-from mgclust.service.app import create_app
-from mgclust.service.models import Token, open_database, writing
+from mgclust.service.queue import access
+from mgclust.service.queue.models import Token, open_database, writing
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 from support.service_process import Running
 
 ADMINISTRATION = ("users", "tokens")

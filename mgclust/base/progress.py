@@ -1,0 +1,243 @@
+"""Progress of a run and rate of its stage, in words and figures: for people, logs and the service."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any, TypeGuard
+
+from mgclust.base.errors import printable
+
+__all__ = [
+    "LINE_SECONDS",
+    "WAITING",
+    "ProgressLine",
+    "details_text",
+    "is_first_compiled",
+    "pace_text",
+    "paced",
+    "progress_text",
+    "seconds_text",
+    "told_details",
+    "worded",
+]
+
+Report = Callable[[dict[str, Any]], None]
+
+WAITING = {"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0}  # the event
+MEMORY = 30.0  # seconds: what happened longer ago says little about how fast a stage goes now
+LEAST = 0.5  # seconds of a stage before its rate is given
+LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
+LONGEST_DETAIL = 200  # characters of one figure in words; events may come from another machine
+LONGEST_DETAILS = 1000  # of all of them
+COMPILING = "compiling kernels (once): {:,} so far; `mgclust warmup` does so beforehand"
+
+_ALWAYS = {"stage", "fraction", "elapsed", "stage_rate", "stage_eta", "details"}
+
+
+def worded(report: Report | None, formats: Mapping[str, str]) -> Report | None:
+    """Let a receiver of events have the figures of a method in words as well, as ``details``.
+
+    Parameters
+    ----------
+    report : callable or None
+        Receives each event.
+    formats : mapping of str to str
+        By the names of figures, as in `mgclust.algorithms.presentation.Presentation`.
+
+    Returns
+    -------
+    callable or None
+        Takes events; None without a receiver.
+    """
+    if report is None:
+        return None
+    return lambda event: report({**event, "details": details_text(event, formats)})
+
+
+def paced(report: Report | None) -> Report | None:
+    """Add to each event the rate of its stage, and when the stage ends at that rate.
+
+    Parameters
+    ----------
+    report : callable or None
+        Receives each event with two figures more, both None as long as they are unknown. ``stage_rate``: the share of
+        the stage that is done in a second, smoothed over half a minute. ``stage_eta``: seconds until the stage has
+        ended, not the run, the length of whose later stages is unknown. A method that stops once it has converged
+        counts its ``fraction`` as if it did not, and ends sooner.
+
+    Returns
+    -------
+    callable or None
+        Takes events with ``stage``, ``fraction`` and ``elapsed``; None if there is none.
+    """
+    if report is None:
+        return None
+    pace = _Pace()
+    return lambda event: report({**event, **pace.told(event)})
+
+
+class _Pace:
+    """The rate of a stage: shares done, over seconds, both forgotten little by little.
+
+    Time counts from the first share on: what precedes it is preparation, or was done by the run that this one
+    resumes. A stage that begins again has a rate of its own.
+    """
+
+    def __init__(self) -> None:
+        self._begin(None, 0.0, 0.0)
+
+    def _begin(self, stage: Any, fraction: float, elapsed: float) -> None:
+        self._stage, self._fraction, self._elapsed = stage, fraction, elapsed
+        self._done = self._seconds = 0.0
+
+    def told(self, event: Mapping[str, Any]) -> dict[str, float | None]:
+        """The two figures, this event included."""
+        stage, fraction, elapsed = event.get("stage"), event.get("fraction") or 0.0, event.get("elapsed") or 0.0
+        if stage != self._stage or fraction < self._fraction or elapsed < self._elapsed or not self._fraction:
+            self._begin(stage, fraction, elapsed)
+        else:
+            seconds = elapsed - self._elapsed
+            kept = math.exp(-seconds / MEMORY)
+            # What a steady rate over these seconds leaves: the plain mean at first, then the last half minute's.
+            share = MEMORY * (1.0 - kept) / seconds if seconds else 1.0
+            self._done = self._done * kept + (fraction - self._fraction) * share
+            self._seconds = self._seconds * kept + seconds * share
+            self._fraction, self._elapsed = fraction, elapsed
+        if self._seconds < LEAST or self._done <= 0.0:
+            return {"stage_rate": None, "stage_eta": None}
+        rate = self._done / self._seconds
+        return {"stage_rate": rate, "stage_eta": max(0.0, 1.0 - fraction) / rate}
+
+
+def progress_text(event: Mapping[str, Any]) -> str:
+    """Write an event as ``12% K=34 clusters damping=0.50 812 it/s (4.1%/min, 3 min left in this stage)``.
+
+    Parameters
+    ----------
+    event : mapping
+        ``fraction`` from 0 to 1 if it is known, the ``details`` of `worded`, and the figures of `paced` if they are
+        known.
+
+    Returns
+    -------
+    str
+    """
+    fraction = event.get("fraction")
+    done = [_cut(f"{fraction:.0%}", LONGEST_DETAIL)] if _is_number(fraction) else []
+    pace = pace_text(event)
+    return " ".join(part for part in (*done, told_details(event), f"({pace})" if pace else "") if part)
+
+
+def is_first_compiled(event: Mapping[str, Any]) -> bool:
+    """Return whether a run begins to compile kernels, which a log should say at once."""
+    return event.get("compiling") == 1
+
+
+def told_details(event: Mapping[str, Any]) -> str:
+    """The figures in words that `worded` gave an event, safe to print: it may come from another machine."""
+    return _cut(printable(str(event.get("details") or "")), LONGEST_DETAILS)
+
+
+def pace_text(event: Mapping[str, Any]) -> str:
+    """Write the figures of `paced`, ``4.1%/min, 3 min left in this stage``; empty as long as they are unknown.
+
+    With ``max_iter`` among the figures of the event, it is "at most 3 min": a run that has converged ends sooner.
+    """
+    rate, eta = event.get("stage_rate"), event.get("stage_eta")
+    if not _is_number(rate) or not _is_number(eta):
+        return ""
+    pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
+    most = "at most " if _is_number(event.get("max_iter")) else ""  # it ends once it has converged
+    return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {most}{_duration(eta)} left in this stage"
+
+
+class ProgressLine:
+    """Progress on standard error: one line that moves on a terminal or in a notebook, else a line a stage.
+
+    A stage that takes long has a line every `LINE_SECONDS` there. A context manager, at whose end the line stays.
+    """
+
+    def __init__(self) -> None:
+        self._moves = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._stage, self._printed, self._width = "", 0.0, 0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._end()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Take the next event."""
+        stage = printable(str(event.get("stage", self._stage)))
+        text = f"{stage}: {progress_text(event)} ({event['elapsed']:.1f} s)"
+        if "warning" in event:
+            self._end()
+            print(text, file=sys.stderr)
+        elif self._moves:
+            text = _cut(text, shutil.get_terminal_size().columns - 1)
+            print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
+            self._width = len(text)
+        elif stage != self._stage or is_first_compiled(event) or time.monotonic() - self._printed > LINE_SECONDS:
+            self._printed = time.monotonic()
+            print(text, file=sys.stderr)
+        self._stage = stage
+
+    def _end(self) -> None:
+        if self._width:
+            print(file=sys.stderr)
+        self._width = 0
+
+
+def seconds_text(seconds: float) -> str:
+    """Write a time with its unit and about three digits."""
+    if seconds < 0.00995:
+        return f"{1000 * seconds:.2g} ms"
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 99.95 else f"{seconds:,.0f} s"
+
+
+def _duration(seconds: float) -> str:
+    """A time that is not known well: in the unit in which a glance takes it in."""
+    for unit, size, most in (("s", 1, 119.5), ("min", 60, 7170), ("h", 3600, 172_800)):
+        if seconds < most:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
+
+
+def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
+    """Write the figures that a method adds to an event, ``K=34 damping=0.50``; empty if it adds none.
+
+    Parameters
+    ----------
+    event : mapping
+    formats : mapping of str to str
+        By name, in the order in which the figures are written; others follow by their names.
+    """
+    figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
+    formats = {**formats, "compiling": COMPILING, "warning": "warning: {}"}
+    names = [name for name in formats if name in figures]
+    names += [name for name in figures if name not in formats]
+    return _cut(" ".join(_detail(name, figures[name], formats) for name in names), LONGEST_DETAILS)
+
+
+def _detail(name: str, value: Any, formats: Mapping[str, str]) -> str:
+    if name in formats and (name == "warning" or _is_number(value)):
+        text = formats[name].format(value)
+    else:
+        text = f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+    return _cut(printable(text), LONGEST_DETAIL)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,121 @@
+"""Run from files to a result directory, as ``mgclust run`` and a job of the service do it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mgclust.algorithms.base import Progress
+from mgclust.base.errors import InputError
+from mgclust.data import Dataset, open_dataset, open_graph
+from mgclust.engine.checkpoint import CheckpointConfig
+from mgclust.engine.dask.cluster import connect
+from mgclust.output.label_output import write_labels
+from mgclust.outside.beneath import Beneath
+from mgclust.params import Integer
+from mgclust.results.label_agreement import compare_labels
+from mgclust.results.result import Result
+
+__all__ = ["compared", "fit", "open_sources", "placed", "save"]
+
+AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # with a known truth
+
+
+def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str | None = None, **how: Any) -> Dataset:
+    """Open what a method is to cluster.
+
+    Parameters
+    ----------
+    method : type
+        Of the estimator; says whether it takes rows or a graph.
+    sources : sequence of str or Beneath
+        Paths or URLs: several runs one after the other, or one graph.
+    columns : str, optional
+        Names or numbers with commas between.
+    how
+        As for `open_dataset`; for a graph ``n_nodes``, as text or number.
+    """
+    chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
+    if method.opens != "graph":
+        return open_dataset(sources[0] if len(sources) == 1 else tuple(sources), columns=chosen, **how)
+    if len(sources) > 1:
+        raise InputError(f"INPUT names {len(sources)} files; a method that takes a graph takes one graph.")
+    n_nodes = how.get("n_nodes")
+    count = None if n_nodes is None else Integer(at_least=1).parse(str(n_nodes), "n_nodes")
+    return open_graph(sources[0], count, chosen)
+
+
+@contextlib.contextmanager
+def placed(
+    scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Place of a run, as parameters of an estimator; workers that this starts live as long as the block."""
+    device = "cpu" if cpu else "cuda" if gpus else "auto"
+    count = gpus or workers
+    if not scheduler and count in (None, 1):
+        yield {"client": None, "device": device}
+        return
+    with connect(scheduler or "local", device, n_workers=count) as cluster:
+        yield {"client": cluster, "device": device}
+
+
+def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
+    """Cluster, and compare with the truth where the data carries one; the result's warnings go to `progress`, too."""
+    result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
+    for text in result.warnings:
+        progress({"warning": text})
+    return compared(result, dataset)
+
+
+def compared(result: Result, dataset: Dataset) -> Result:
+    """The result with its agreement with the truth where the data carries one."""
+    if dataset.labels is None or result.labels is None:
+        return result
+    truth, labels = dataset.labels, result.labels
+    if "n_nodes" in result.source and truth.dtype.kind == "i":
+        truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of an unknown one are -1
+    figures = compare_labels(truth, labels)
+    scores = {name: figures[name] for name in AGREEMENT if figures[name] is not None}
+    return replace(result, scores={**result.scores, **scores})
+
+
+def save(
+    result: Result,
+    dataset: Dataset,
+    path: Path,
+    overwrite: bool,
+    report: bool,
+    command: list[str],
+    progress: Progress,
+) -> None:
+    """Write the result directory with its report and pictures."""
+    progress({"stage": "write"})
+
+    def add(directory: Path) -> None:
+        if result.labels is not None:
+            write_labels(
+                dataset,
+                result.labels,
+                directory,
+                method=result.method,
+                centers=result.arrays.get("centers"),
+                parameters=result.parameters,
+            )
+        if not report:
+            return
+        from mgclust.output.report import (  # matplotlib takes a second to load
+            draw_pictures,
+            draw_volume,
+            sample_rows,
+            write_report,
+        )
+
+        pictures = draw_volume(result, dataset) | draw_pictures(result, sample_rows(dataset, result))
+        for name, data in pictures.items():
+            (directory / f"{name}.png").write_bytes(data)
+        write_report(result, directory / "report.html", pictures, command)
+
+    result.save(path, overwrite, add=add)

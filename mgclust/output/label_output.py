@@ -1,0 +1,242 @@
+"""Clusters in the form of their source: of a graph with names a table, of a BOLD series files that fMRI programs read.
+
+The latter are a label volume, a table and how it was made. Their names follow BIDS derivatives:
+``sub-01_task-rest_bold.nii.gz`` becomes ``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz`` with a ``.tsv`` and a
+``.json`` beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+
+from mgclust import __version__
+from mgclust.base.errors import InputError
+from mgclust.data import Dataset, Graph
+from mgclust.data.cifti import brain_models, grayordinate
+from mgclust.data.nifti import need_nibabel, read_header
+from mgclust.data.volumes import VolumeDataset
+from mgclust.results.array_files import CSV_ROWS
+
+__all__ = ["output_stem", "write_labels"]
+
+# A NIfTI intent: the values are labels.
+_LABEL = "label"
+
+
+def write_labels(
+    dataset: Dataset,
+    labels: Any,
+    directory: str | os.PathLike[str],
+    *,
+    method: str = "labels",
+    centers: Any = None,
+    parameters: dict[str, Any] | None = None,
+) -> list[Path]:
+    """Write clusters in the form of their source; rows of a table have no other than ``labels.csv``.
+
+    Parameters
+    ----------
+    dataset : Dataset or Graph
+        What was clustered.
+    labels : array of shape (n_samples,), int
+        Clusters 0, 1, ...; -1 for none. Of a graph one a node.
+    directory : path
+        An existing one. Of a BOLD series it gets ``<stem>_desc-<method>_dseg.nii.gz`` (int32, the grid of the series, 0
+        background, cluster k is k + 1), ``_dseg.tsv`` (one line a cluster, named as in the report) and ``_dseg.json``
+        (how it was made). Of a CIFTI file ``_dseg.dlabel.nii`` in place of the volume. Of a graph whose nodes have
+        names a ``labels.csv`` with these, in place of one with row numbers.
+    method : str
+        Of the clustering; becomes a part of the names.
+    centers : array of shape (n_clusters,), int, optional
+        The row that stands for each cluster.
+    parameters : dict, optional
+        Of the clustering, for the JSON file.
+
+    Returns
+    -------
+    list of Path
+        The files; none where ``labels.csv`` says all.
+    """
+    if isinstance(dataset, VolumeDataset):
+        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {})
+    if isinstance(dataset, Graph) and dataset.names is not None:
+        return [_write_names(dataset.names, np.asarray(labels), Path(directory))]
+    return []
+
+
+def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path:
+    path = directory / "labels.csv"
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["node", "label"])
+        for start in range(0, len(names), CSV_ROWS):
+            part = slice(start, start + CSV_ROWS)
+            writer.writerows(zip(names[part].tolist(), labels[part].tolist(), strict=True))
+    return path
+
+
+def _write_segmentation(
+    dataset: VolumeDataset, labels: Any, directory: Path, method: str, centers: Any, parameters: dict[str, Any]
+) -> list[Path]:
+    from mgclust import plots
+
+    labels = _checked(labels, dataset.shape[0])
+    if not directory.is_dir():
+        raise InputError(f"directory={str(directory)!r} should be an existing directory.")
+    n_clusters = int(labels.max(initial=-1)) + 1
+    if centers is not None:
+        centers = np.asarray(centers)
+        if len(centers) != n_clusters:
+            raise InputError(f"centers has {len(centers)} rows, it should name one for each of {n_clusters} clusters.")
+    stem = output_stem([run.location.path for run in dataset.runs], method)
+    keys = dataset.to_grid(labels + 1).astype(np.int32)
+    volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
+    names = [f"cluster {k}" for k in range(n_clusters)]
+    colors = plots.cluster_colors(n_clusters)
+    if dataset.kind == "nifti":
+        _write_volume(volume, keys, dataset)
+        places = _voxel_columns(dataset, labels, centers)
+    else:
+        models = brain_models(dataset.runs[0].location)
+        _write_dlabel(volume, keys, names, colors, models, method)
+        places = _grayordinate_columns(dataset, models, centers)
+    table, sidecar = directory / f"{stem}.tsv", directory / f"{stem}.json"
+    columns = {
+        "index": range(1, n_clusters + 1),
+        "name": names,
+        "size": np.bincount(labels[labels >= 0], minlength=n_clusters).tolist(),
+        "color": ["#" + "".join(f"{round(255 * float(part)):02x}" for part in color) for color in colors],
+        **places,
+    }
+    _write_table(table, columns)
+    facts = _facts(dataset, labels, method, parameters, n_clusters)
+    sidecar.write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
+    return [volume, table, sidecar]
+
+
+def output_stem(paths: list[str], method: str) -> str:
+    """Name the outputs after the input, as BIDS derivatives are named.
+
+    Parameters
+    ----------
+    paths : list of str
+        The runs; of several, the entity ``run`` is left out.
+    method : str
+        In words with hyphens, which BIDS keeps for itself.
+    """
+    path = paths[0]
+    name = PurePosixPath(urlparse(path).path if "://" in path else Path(path).name).name
+    name = re.sub(r"(\.dtseries)?\.nii(\.gz)?$", "", name, flags=re.IGNORECASE)
+    parts = [part for part in name.split("_") if not part.startswith("desc-")]
+    if len(parts) > 1 and parts[-1] == "bold":
+        parts.pop()
+    if len(paths) > 1:
+        parts = [part for part in parts if not re.fullmatch(r"run-\d+", part)] or parts
+    first, *others = re.findall(r"[A-Za-z0-9]+", method) or ["labels"]
+    return "_".join([*parts, f"desc-{first}{''.join(map(str.capitalize, others))}", "dseg"])
+
+
+def _checked(labels: Any, n: int) -> np.ndarray:
+    labels = np.asarray(labels)
+    if labels.shape != (n,) or labels.dtype.kind not in "iu":
+        raise InputError(f"labels has shape {labels.shape} and dtype {labels.dtype}, it should be {n} integers.")
+    if labels.min(initial=0) < -1:
+        raise InputError(f"labels holds {labels.min()}; clusters are 0, 1, ... and -1 is none.")
+    return labels.astype(np.int64)
+
+
+def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
+    nibabel = need_nibabel(str(path))
+    source = read_header(dataset.runs[0].location)
+    kind = nibabel.Nifti2Image if int(source["sizeof_hdr"]) == 540 else nibabel.Nifti1Image
+    # A copy of the series' header keeps both of its transforms with their codes, and its units.
+    header = source.copy()
+    header.extensions.clear()
+    header.set_data_dtype(np.int32)
+    header.set_data_shape(keys.shape)
+    header.set_slope_inter(1, 0)
+    header.set_intent(_LABEL)
+    header["cal_min"], header["cal_max"] = 0, 0
+    header["descrip"] = f"mgclust {__version__}".encode()
+    image = kind(keys, source.get_best_affine(), header)
+    # Without a time stamp, so that equal clusters are equal files.
+    path.write_bytes(gzip.compress(image.to_bytes(), compresslevel=6, mtime=0))
+
+
+def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.ndarray, models: Any, title: str) -> None:
+    """Write one label a grayordinate: 0 where there is none, 1, 2, ... for the names."""
+    nibabel = need_nibabel(str(path))
+    table: dict[int, tuple[str, tuple[float, ...]]] = {0: ("???", (1.0, 1.0, 1.0, 0.0))}
+    table |= {k + 1: (name, (*map(float, colors[k]), 1.0)) for k, name in enumerate(names)}
+    axes = (nibabel.cifti2.LabelAxis([title], [table]), models)
+    image = nibabel.cifti2.Cifti2Image(keys[None, :].astype(np.float32), axes)
+    image.nifti_header.set_intent("ConnDenseLabel", name="ConnDenseLabel")
+    nibabel.save(image, path)
+
+
+def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
+    """Position of each cluster: the mean of its voxels, and its exemplar."""
+    voxels = dataset.voxels
+    affine = np.array(dataset.runs[0].grid.affine)
+    own = labels >= 0
+    sizes = np.maximum(np.bincount(labels[own]), 1)
+    middle = np.stack([np.bincount(labels[own], voxels[own, axis]) / sizes for axis in range(3)], axis=1)
+    columns = _millimetres("center", middle, affine)
+    if centers is not None:
+        chosen = voxels[centers]
+        columns |= {f"exemplar_{axis}": chosen[:, place].tolist() for place, axis in enumerate("ijk")}
+        columns |= _millimetres("exemplar", chosen, affine)
+    return columns
+
+
+def _millimetres(name: str, voxels: np.ndarray, affine: np.ndarray) -> dict[str, Any]:
+    where = voxels @ affine[:3, :3].T + affine[:3, 3]
+    return {f"{name}_{axis}_mm": [f"{x:.2f}" for x in where[:, place]] for place, axis in enumerate("xyz")}
+
+
+def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> dict[str, Any]:
+    if centers is None:
+        return {}
+    places = [grayordinate(models, int(index)) for index in dataset.voxels[centers, 0]]
+    return {
+        "exemplar_grayordinate": dataset.voxels[centers, 0].tolist(),
+        "exemplar_structure": [structure for structure, _, _ in places],
+        "exemplar_vertex": [place[0] if what == "vertex" else "n/a" for _, what, place in places],
+        "exemplar_voxel": [" ".join(map(str, place)) if what == "voxel" else "n/a" for _, what, place in places],
+    }
+
+
+def _write_table(path: Path, columns: dict[str, Any]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _facts(
+    dataset: VolumeDataset, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
+) -> dict[str, Any]:
+    source = dataset.describe()
+    parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
+    return {
+        "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their series; 0 is background",
+        "Sources": source["files"],
+        "Mask": source["mask"],
+        "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],
+        "Method": method,
+        "Parameters": parameters,
+        "Standardize": source["standardize"],
+        "Detrend": source["detrend"],
+        "TimePoints": source["time_points"],
+        "ConstantDropped": source["constant_voxels_dropped"],
+        "WithoutCluster": int((labels < 0).sum()),
+    }

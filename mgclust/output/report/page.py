@@ -1,0 +1,248 @@
+"""Content of the page; its look is in the templates."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from mgclust import plots
+from mgclust.algorithms import presentation_of
+from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, number_text
+from mgclust.base.progress import seconds_text
+from mgclust.data import Dataset
+from mgclust.results.result import Result
+
+__all__ = ["draw_pictures", "draw_volume", "sample_rows", "write_report"]
+
+CAPTIONS = {  # of pictures that no method has for itself
+    "scatter": "The rows by cluster; marks at the centres, where clusters have such. Faint: rows of a halo, or with a "
+    "second membership of more than half of the largest.",
+    "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. In the "
+    "label volume cluster k has the value k + 1, and 0 is none.",
+}
+WIDE_PICTURES = ("label_slices",)  # of data sets, over the whole width of the page
+SOURCE = {
+    "name": "source",
+    "sha256": "SHA-256",
+    "labels_sha256": "SHA-256 of the labels",
+    "labels": "truth included",
+    "n_nodes": "nodes",
+    "n_edges": "edges",
+    "named": "nodes have names",
+}
+
+
+def sample_rows(dataset: Dataset, result: Result, most: int = plots.MAX_POINTS) -> Sample | EdgeSample | None:
+    """Read what stands for all of a data set in the pictures of a result.
+
+    Parameters
+    ----------
+    dataset : Dataset or Graph
+        What was clustered.
+    result : Result
+    most : int
+        Rows to choose at most; edges are read in a block and more of them are drawn.
+
+    Returns
+    -------
+    Sample, EdgeSample or None
+        None where the rows are no points but similarities.
+    """
+    return presentation_of(result.method).sample(dataset, result, most)
+
+
+def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> dict[str, bytes]:
+    """Draw what suits the method.
+
+    Parameters
+    ----------
+    result : Result
+    sample : Sample or EdgeSample, optional
+        Needed for the scatter, and for the adjacency.
+
+    Returns
+    -------
+    dict of str to bytes
+        PNG files by name.
+    """
+    drawn = presentation_of(result.method).draw(result.compute(), sample)
+    return {name: plots.png(ax) for name, ax in drawn.items()}
+
+
+def draw_volume(result: Result, dataset: Dataset) -> dict[str, bytes]:
+    """Draw the clusters in their place where the rows are voxels.
+
+    Parameters
+    ----------
+    result : Result
+    dataset : Dataset
+        What was clustered.
+
+    Returns
+    -------
+    dict of str to bytes
+        PNG files by name; none where the rows have no place.
+    """
+    grid = None if result.labels is None else dataset.label_volume(result.labels)
+    return {} if grid is None else {"label_slices": plots.png(plots.label_slices(**grid))}
+
+
+def write_report(
+    result: Result,
+    path: str | os.PathLike[str],
+    pictures: Mapping[str, bytes] | None = None,
+    command: Sequence[str] | None = None,
+) -> Path:
+    """Write the page.
+
+    Parameters
+    ----------
+    result : Result
+        What to report.
+    path : path
+        The file to write, e.g. ``report.html``.
+    pictures : mapping of str to bytes, optional
+        PNG files by name, from `draw_pictures`; by default those that need no rows.
+    command : sequence of str, optional
+        The command line that made the result, to tell how to repeat it.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    result, presentation = result.compute(), presentation_of(result.method)
+    stages = {name: seconds for name, seconds in result.timings.items() if name != "total"}
+    page = PAGE.render(
+        title=_title(presentation, result),
+        lead=_lead(presentation, result),
+        figures=_figures(presentation, result),
+        result=result,
+        pictures=_pictures(presentation, draw_pictures(result) if pictures is None else pictures),
+        tables=presentation.tables(result),
+        log=_log(result),
+        stages=stages,
+        longest=max(stages.values(), default=0.0) or 1.0,
+        facts={
+            "Exactness": _exactness(presentation, result),
+            "Data": [(SOURCE.get(name, name), value) for name, value in result.source.items()],
+            "Parameters": list(result.parameters.items()),
+            "Hardware": _flat({name: fact for name, fact in result.hardware.items() if name != "versions"}),
+            "Versions": list(result.versions.items()),
+        },
+        command=shlex.join(command or ()),
+    )
+    path = Path(path)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _title(shown: Presentation, result: Result) -> str:
+    method, name = shown.title_of(result.method), result.source.get("name")
+    return f"{method}: {os.path.basename(str(name))}" if name else method
+
+
+def _lead(shown: Presentation, result: Result) -> list[str]:
+    """Text on the size of the data, and where they were computed."""
+    facts = []
+    shape = result.source.get("shape")
+    if "n_nodes" in result.source:
+        weighted = "weighted" if result.source.get("weighted") else "unweighted"
+        facts.append(f"{result.source['n_nodes']:,} nodes and {result.source['n_edges']:,} {weighted} edges")
+    elif shape and len(shape) == 2:
+        facts.append(f"{shape[0]:,} rows x {shape[1]:,} features")
+    dtype = result.diagnostics.get("computed_in", result.parameters.get("dtype"))
+    if dtype:
+        facts.append(f"computed in {dtype}")
+    devices = [str(name) for name in result.hardware.get("devices", ())]
+    facts += [f"on {devices.count(name)} x {name}" for name in dict.fromkeys(devices)]
+    return facts + shown.lead(result)
+
+
+def _figures(shown: Presentation, result: Result) -> list[tuple[str, str]]:
+    """The large figures at the head of the page."""
+    scores = shown.all_scores()
+    figures = {}  # by words, so that a score under two names is one figure
+    for name, value in result.scores.items():
+        score = scores.get(name, Score(name))
+        if score is not None:
+            figures[score.name] = _figure_text(value, score.form)
+    if result.timings:
+        figures["time"] = seconds_text(result.seconds)
+    return list(figures.items())
+
+
+def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    captions = {**CAPTIONS, **shown.captions}
+    return [
+        {
+            "name": name.replace("_", " "),
+            "code": base64.b64encode(data).decode("ascii"),
+            "caption": captions.get(name, name),
+            "wide": name in (*WIDE_PICTURES, *shown.wide),
+        }
+        for name, data in pictures.items()
+    ]
+
+
+def _log(result: Result) -> str:
+    """Log of the method, in its own lines; empty if it said nothing."""
+    lines = result.diagnostics.get("log") or ()
+    return lines if isinstance(lines, str) else "\n".join(map(str, lines))
+
+
+def _exactness(shown: Presentation, result: Result) -> list[tuple[str, Any]]:
+    # The log and the number type have their own place.
+    known: dict[str, Fact | None] = {"computed_in": None, "log": None, **shown.facts}
+    pairs = shown.exactness(result)
+    for name, value in _flat({name: fact for name, fact in result.diagnostics.items() if known.get(name, name)}):
+        short = name.removeprefix("exactness.")
+        fact = known.get(short) or Fact(short.replace("_", " "))
+        pairs.append((fact.name, fact.values.get(value, value) if isinstance(value, (str, int, float)) else value))
+    return pairs
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested facts as a list of pairs, with dotted names."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in facts.items():
+        pairs += _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
+    return pairs
+
+
+def _fact_text(value: Any) -> str:
+    """Write a fact of a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    return f"{value:,.6g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def _figure_text(value: Any, form: str) -> str:
+    if isinstance(value, (float, np.floating)):
+        return format(value, form) if form else number_text(float(value))
+    return _fact_text(bool(value) if isinstance(value, np.bool_) else value)
+
+
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("mgclust.output.report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {"fact": _fact_text, "seconds": seconds_text}
+    environment.tests["listed"] = lambda value: isinstance(value, (list, tuple))
+    return environment.get_template("report.html")
+
+
+PAGE = _template()  # read at once: a confined process may find no files later

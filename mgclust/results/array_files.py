@@ -1,0 +1,347 @@
+"""Arrays of a result as files: one rule decides the file of each kind of array, for writing and for reading.
+
+NAME.npy    an array in memory, or of Dask, of which it is written a chunk at a time; read by mapping it
+NAME.zarr   a `Deferred` one, written by blocks; read block by block, too
+NAME.npz    a SciPy sparse one, as compressed sparse rows; read whole
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from mgclust.base.errors import InputError, MgclustError, RunFailed
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.json_text import parse_json
+from mgclust.outside.quoting import shortened
+
+__all__ = [
+    "Deferred",
+    "computed",
+    "empty_chunk",
+    "file_name",
+    "in_event_loop",
+    "is_dask",
+    "lost_array",
+    "open_zarr",
+    "parts_of",
+    "read_array",
+    "read_npy_parameter",
+    "refuse_lost",
+    "write_array",
+    "write_csv",
+    "write_npy",
+]
+
+# Codecs of zarr between numbers and bytes. Others are refused before a chunk is read: one of them loads pickles.
+ZARR_CODECS = {
+    "adler32", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta", "endian", "fixedscaleoffset",
+    "fletcher32", "gzip", "lz4", "lzma", "quantize", "shuffle", "sharding_indexed", "transpose", "zlib", "zstd",
+}  # fmt: skip
+# Errors of Dask for futures of a client that is closed, and of workers that have gone.
+_LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
+_LONGEST_METADATA = 2**24  # bytes
+CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv needs
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """An array of a result that is in no memory: it is computed, block by block, when the result is saved."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    write: Callable[[Path], object]  # writes the array, as a zarr array, to the path that it is given
+
+
+def file_name(name: str, array: Any) -> str:
+    """Return the name of the file that holds an array."""
+    if isinstance(array, Deferred) or _comes_from("zarr", array):
+        return f"{name}.zarr"
+    return f"{name}.npz" if _comes_from("scipy", empty_chunk(array)) else f"{name}.npy"
+
+
+def write_array(path: Path, array: Any) -> None:
+    """Write an array to a path that ends as `file_name` says."""
+    if isinstance(array, Deferred):
+        array.write(path)
+    elif _comes_from("zarr", array):
+        _copy_zarr(array, path)
+    elif path.suffix == ".npz":
+        from scipy.sparse import save_npz
+
+        whole = computed(array) if is_dask(array) else array
+        save_npz(path, whole.tocsr(), compressed=False)  # which takes longer than everything else
+    else:
+        write_npy(path, array)
+
+
+def write_npy(path: Path, array: Any) -> None:
+    """Write a ``.npy``; a full disk is the OSError that says so, where NumPy tells only how much it has written."""
+    if is_dask(array):
+        header = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    else:
+        array = np.asarray(array, order=None if array.flags.f_contiguous else "C")
+        header = npy.header_data_from_array_1_0(array)
+    with open(path, "wb") as file:
+        npy.write_array_header_1_0(file, header)
+        for part in parts_of(array.T if header["fortran_order"] else array):
+            file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+
+
+def read_array(directory: Path | Beneath, entry: dict[str, Any]) -> Any:
+    """Open an array of a result directory, described as in ``result.json``; only a sparse one is read at once."""
+    name = str(entry["file"])
+    last = Path(name).name
+    path = directory.inside(last) if isinstance(directory, Beneath) else directory / last
+    try:
+        if last != name:
+            raise ValueError(f"result.json names {name!r}, which is not in the directory")
+        array = _open(path, entry["shape"])
+    except InputError:
+        raise
+    except Exception as error:  # parsers that meet any bytes have many ways to fail
+        raise InputError(f"{str(path)!r} is missing or damaged ({error}); run the job again.") from None
+    if list(array.shape) != entry["shape"]:
+        raise InputError(
+            f"{str(path)!r} has shape {array.shape}, result.json says {tuple(entry['shape'])}; run the job again."
+        )
+    return array
+
+
+def read_npy_parameter(text: str | Beneath, instead: str) -> np.ndarray:
+    """Read a .npy that is a parameter; an `InputError` says what to give `instead` of one that cannot be read."""
+    try:
+        with text.open() if isinstance(text, Beneath) else open(text, "rb") as file:
+            read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = read(file)
+            begin, end = file.tell(), file.seek(0, os.SEEK_END)
+            if begin + math.prod(shape) * dtype.itemsize > end:  # a header may say any size
+                raise ValueError("it is truncated")
+            file.seek(0)
+            return np.asarray(npy.read_array(file, allow_pickle=False))
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{text} cannot be read as an array ({shortened(error, 1000)}); give {instead}.") from None
+
+
+def open_zarr(path: str | Beneath) -> dict[str, Any]:
+    """Open the arrays of a zarr store: one, or those of a group, by name.
+
+    Beneath a root, each of its files is opened there when it is read.
+
+    Raises
+    ------
+    InputError
+        It would be decoded by something else than `ZARR_CODECS`.
+    FileNotFoundError
+        There is none.
+    """
+    import zarr
+
+    store: Any = path
+    remote = isinstance(path, str) and "://" in path
+    if isinstance(path, Beneath):
+        from mgclust.outside.zarr_store import BeneathStore
+
+        store = BeneathStore(path)
+    for file, content in () if remote else _zarr_metadata(path):
+        _refuse_wide(parse_json(content), file)
+    # What a group says of its arrays, apart from them, may name some elsewhere; behind a URL there may be nothing else.
+    node = zarr.open(store, mode="r", use_consolidated=None if remote else False)
+    arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
+    for array in arrays.values():
+        unknown = set(_zarr_codecs(array.metadata.to_dict())) - ZARR_CODECS
+        if unknown:
+            raise InputError(
+                f"{str(path)!r} is encoded by {shortened(', '.join(sorted(unknown)))}, which is refused; write it "
+                "with zarr's defaults."
+            )
+        if isinstance(path, Beneath):
+            store.bound(array, list(_zarr_codecs(array.metadata.to_dict())))
+    return arrays
+
+
+def write_csv(path: Path, labels: Any, halo: Any) -> None:
+    """Write labels, and which rows are in a halo, for spreadsheets."""
+    names = ["row", "label"] + ([] if halo is None else ["halo"])
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(",".join(names) + "\n")
+        row, line = 0, ",".join(["%d"] * len(names)) + "\n"
+        flags: Iterator[Any] = repeat(None) if halo is None else parts_of(halo)
+        for part, flag in zip(parts_of(labels), flags, strict=halo is not None):
+            for start in range(0, len(part), CSV_ROWS):
+                some = slice(start, start + CSV_ROWS)
+                columns = [range(row + start, row + len(part)), part[some].tolist()]
+                if flag is not None:
+                    columns.append(flag[some].astype(int).tolist())
+                file.write("".join([line % each for each in zip(*columns, strict=False)]))
+            row += len(part)
+
+
+def is_dask(array: Any) -> bool:
+    """Return whether an array is one of Dask, which is not imported here."""
+    return hasattr(array, "__dask_graph__")
+
+
+def empty_chunk(array: Any) -> Any:
+    """Make an empty array of the type that the chunks of a Dask array have; any other array is returned as it is."""
+    # Dask is imported where a Dask array is.
+    return sys.modules["dask.array"].utils.meta_from_array(array) if is_dask(array) else array
+
+
+def computed(array: Any) -> Any:
+    """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
+    clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
+    if clients and clients[0].asynchronous:
+        raise in_event_loop(clients[0])
+    try:
+        return array.compute(scheduler=clients[0].get) if clients else array.compute()
+    except MgclustError:
+        raise
+    except BaseException as error:
+        if type(error).__name__ in _LOST:
+            raise lost_array() from None
+        if not isinstance(error, Exception):
+            raise
+        if "asynchronous Client" in str(error):
+            raise in_event_loop("auto") from None
+        raise RunFailed(
+            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}. X.compute() should be "
+            "an array of numbers."
+        ) from error
+
+
+def refuse_lost(array: Any) -> None:
+    """Raise the error of `lost_array` for a Dask array whose client is closed; others, and None, pass.
+
+    Parameters
+    ----------
+    array : object
+        Of a Dask array only the parts of its graph are looked at that are written out, as futures are.
+    """
+    layers = getattr(array.__dask_graph__(), "layers", {}) if is_dask(array) else {}
+    for layer in layers.values():
+        some = next(iter(layer.values()), None) if layer.is_materialized() else None
+        if getattr(getattr(some, "client", None), "status", "") in ("closed", "closing"):
+            raise lost_array()
+
+
+def lost_array() -> RunFailed:
+    """Make the error for a Dask array that cannot be had any more."""
+    return RunFailed(
+        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Make it again, by "
+        "another fit if it is of a result; X.compute() makes a copy that stays."
+    )
+
+
+def in_event_loop(client: object) -> InputError:
+    """Make the error for a call that would have to wait for an asynchronous client in the client's event loop.
+
+    Parameters
+    ----------
+    client : object
+        The client, or what names it.
+    """
+    return InputError(
+        f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
+        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or for a fit "
+        "mgclust.submit(model, X)."
+    )
+
+
+def parts_of(array: Any) -> Iterator[Any]:
+    """A Dask array in memory, chunk after chunk along its first axis; any other as it is."""
+    if not is_dask(array):
+        yield array
+        return
+    for number in range(array.numblocks[0]):
+        yield computed(array.blocks[number])
+
+
+def _comes_from(package: str, array: Any) -> bool:
+    """Return whether a package made the array, without importing it."""
+    return type(array).__module__.partition(".")[0] == package
+
+
+def _open(path: Path | Beneath, shape: list[int]) -> Any:
+    suffix = os.path.splitext(str(path))[1]
+    if suffix == ".zarr":
+        return _single_zarr(path)
+    file = f"/dev/fd/{path.descriptor()}" if isinstance(path, Beneath) else path
+    if suffix == ".npz":
+        from scipy.sparse import load_npz
+
+        array = load_npz(file)
+        array.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+        return array
+    return _map_npy(file, shape)
+
+
+def _copy_zarr(array: Any, path: Path) -> None:
+    """Copy the array of a result that was loaded, so many rows at a time as its chunks have."""
+    import zarr
+
+    copy = zarr.create_array(path, shape=array.shape, chunks=array.chunks, dtype=array.dtype)
+    step = array.chunks[0]
+    for start in range(0, array.shape[0], step):
+        copy[start : start + step] = array[start : start + step]
+
+
+def _map_npy(path: str | Path, shape: list[int]) -> np.ndarray:
+    # An empty file section cannot be mapped.
+    mode = "r" if math.prod(shape) else None
+    array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
+    return array
+
+
+def _single_zarr(path: Path | Beneath) -> Any:
+    try:
+        return open_zarr(path if isinstance(path, Beneath) else str(path))[""]
+    except ImportError:
+        raise InputError(f"{str(path)!r} is a zarr array; install zarr to read it (pip install zarr).") from None
+
+
+def _zarr_metadata(path: str | Beneath) -> Iterator[tuple[str, bytes]]:
+    """Metadata of a store's arrays: of itself, and of each that it is a group of."""
+    if isinstance(path, str):
+        for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):
+            for file in Path(path).glob(name):
+                yield str(file), file.read_bytes()
+        return
+    for folder in ["", *(name for name, below in path.listed() if below)]:
+        for name, below in path.listed(folder):
+            if name in (".zarray", "zarr.json") and not below:
+                name = f"{folder}/{name}" if folder else name
+                with path.open_inside(name) as opened:
+                    yield f"{path}/{name}", opened.read(_LONGEST_METADATA)
+
+
+def _refuse_wide(said: Any, name: str) -> None:
+    """Refuse elements of 10,000 bytes and more: zarr makes one of the fill value as soon as it opens the array."""
+    kind = json.dumps([said.get("dtype"), said.get("data_type")] if isinstance(said, dict) else None)
+    if re.search(r"\d{5}", kind):
+        raise InputError(f"{name} says that an element is of type {shortened(kind, 80)}; it should be a number.")
+
+
+def _zarr_codecs(said: Any) -> Iterator[str]:
+    """Names of all codecs in an array's metadata, those within codecs, too."""
+    if isinstance(said, (list, tuple)):
+        for each in said:
+            yield from _zarr_codecs(each)
+    elif isinstance(said, dict):
+        if "id" in said or ("name" in said and "zarr_format" not in said):
+            yield str(said.get("id", said.get("name"))).removeprefix("numcodecs.")
+        for key in ("codecs", "index_codecs", "configuration", "filters", "compressor"):
+            yield from _zarr_codecs(said.get(key))

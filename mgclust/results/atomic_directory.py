@@ -1,0 +1,124 @@
+"""Output directories that appear under their name only when they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from mgclust.base.errors import InputError
+
+__all__ = ["atomic_directory", "check_target"]
+
+
+def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
+    """Refuse an output directory that could not be written, before anything is computed.
+
+    Parameters
+    ----------
+    path : path
+        The directory that a run is going to make.
+    overwrite : bool
+        Whether an earlier result may be replaced.
+
+    Returns
+    -------
+    Path
+        The same, absolute.
+
+    Raises
+    ------
+    InputError
+        If it exists (and may not be replaced), or its parent is missing or cannot be written.
+    """
+    target = Path(os.path.abspath(path))
+    if os.path.lexists(target):
+        _check_replaceable(target, overwrite)
+    parent = target.parent
+    if not parent.is_dir():
+        problem = "is not a directory" if parent.exists() else "does not exist"
+        raise InputError(f"output={str(path)!r} cannot be made: {str(parent)!r} {problem}.")
+    probe = parent / _temporary_name(target)
+    try:
+        # Permission bits lie (root, read-only file systems, quotas): try what the run will do.
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"output={str(path)!r} cannot be made in {str(parent)!r}: {reason}.") from None
+    return target
+
+
+@contextlib.contextmanager
+def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
+    """Make a directory that takes its name when the ``with`` block ends well, and vanishes otherwise.
+
+    Parameters
+    ----------
+    path : path
+        Its final name.
+    overwrite : bool
+        As in `check_target`, which is called first.
+
+    Yields
+    ------
+    Path
+        The directory under its temporary name, to be filled.
+    """
+    target = check_target(path, overwrite)
+    temporary = target.parent / _temporary_name(target)
+    try:
+        temporary.mkdir()
+        yield temporary
+        for file in (*temporary.rglob("*"), temporary):
+            _flush(file)
+        _put_in_place(temporary, target)
+        _flush(target.parent)
+    finally:
+        # Also after Ctrl-C: whatever did not get its name is not left behind.
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _check_replaceable(target: Path, overwrite: bool) -> None:
+    """Let an existing target be replaced on request, and only if mgclust wrote it (or it is empty)."""
+    if not overwrite:
+        raise InputError(f"output={str(target)!r} exists; choose another name or pass --overwrite.")
+    ours = target.is_dir() and not target.is_symlink()
+    if ours and any(target.iterdir()) and not any(target.glob("result.json")):
+        ours = bool(list(target.glob("*/result.json")))
+    if not ours:
+        raise InputError(
+            f"output={str(target)!r} exists and is not a result directory, so it is not overwritten; "
+            f"choose another name."
+        )
+
+
+def _put_in_place(temporary: Path, target: Path) -> None:
+    if not target.exists():
+        temporary.rename(target)
+        return
+    old = target.parent / _temporary_name(target)
+    try:
+        target.rename(old)
+        temporary.rename(target)
+    finally:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _temporary_name(target: Path) -> str:
+    return f".{target.name}.{secrets.token_hex(4)}.partial"
+
+
+def _flush(path: Path) -> None:
+    """Ask the file system to have it on disk before the rename says that it is complete."""
+    with contextlib.suppress(OSError):  # some file systems refuse to sync directories
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

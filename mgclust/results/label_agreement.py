@@ -1,0 +1,159 @@
+"""Agreement of two labellings of the same rows: `compare_labels`, after ``mgclust compare`` and a known truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.base.errors import InputError
+from mgclust.outside.quoting import shortened
+from mgclust.results.array_files import computed, is_dask
+
+__all__ = ["adjusted_rand", "compare_labels"]
+
+MOST_PAIRS = 1 << 22  # of clusters, among which a best matching is looked for
+NOISE = ("cluster", "drop")
+
+
+def adjusted_rand(first: np.ndarray, second: np.ndarray) -> float:
+    """The adjusted Rand index of two labellings, arrays of shape (n,) of integers or strings."""
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(first, second))
+
+
+def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[str, Any]:
+    r"""Compare two labellings of the same rows, the first perhaps the truth.
+
+    With n(k,l) the rows that are in cluster k of the first and in l of the second::
+
+        ari              (pairs of rows that both keep together - expected) / (mean of either's pairs - expected)
+        nmi              mutual information / mean of the two entropies
+        fowlkes_mallows  pairs that both keep together / geometric mean of either's pairs
+        purity           sum over l of max over k of n(k,l), / n: each cluster of the second within one of the first
+        inverse_purity   sum over k of max over l of n(k,l), / n: each cluster of the first within one of the second
+        error_rate       1 - sum of n(k,l) over the one-to-one matching of clusters for which it is largest, / n
+
+    All are 1 for the same clusters, whatever these are called, but for the last, which is 0.
+
+    Parameters
+    ----------
+    first, second : array-like of shape (n,)
+        Integers or strings; Dask arrays are computed. A row belongs to no cluster where the label is a negative
+        integer, None or masked.
+    noise : {"cluster", "drop"}, default="cluster"
+        Rows that belong to no cluster are one of their own, or are left out where either labelling has one.
+
+    Returns
+    -------
+    dict
+        The figures above; "rows" that were compared; "clusters" of each labelling, a list of two, noise not counted;
+        "noise", how many rows of all are in no cluster of each. "error_rate" is None where there are more than
+        4 million pairs of clusters.
+
+    Raises
+    ------
+    InputError
+        The labellings are not of equally many rows, or of none.
+
+    References
+    ----------
+    L. Hubert, P. Arabie, Comparing partitions, Journal of Classification 2:193-218, 1985.
+    E. B. Fowlkes, C. L. Mallows, A method for comparing two hierarchical clusterings, Journal of the American
+    Statistical Association 78:553-569, 1983.
+
+    Examples
+    --------
+    >>> from mgclust import compare_labels
+    >>> found = compare_labels([0, 0, 0, 1, 1, 1], [5, 5, 5, 5, 2, 2])
+    >>> round(found["ari"], 3), round(found["purity"], 3), round(found["error_rate"], 3)
+    (0.324, 0.833, 0.167)
+    """
+    from scipy.optimize import linear_sum_assignment
+    from scipy.sparse import csr_array
+    from sklearn.metrics import fowlkes_mallows_score, normalized_mutual_info_score
+
+    if noise not in NOISE:
+        raise InputError(f"noise={shortened(repr(noise))} should be one of 'cluster', 'drop'.")
+    arrays = [_one_dimensional(labels, name) for labels, name in ((first, "first"), (second, "second"))]
+    if len(arrays[0]) != len(arrays[1]):
+        raise InputError(
+            f"labels: {len(arrays[0])} of the first and {len(arrays[1])} of the second should be as many; give two "
+            "labellings of the same rows."
+        )
+    outside = [array < 0 if array.dtype.kind == "i" else np.zeros(len(array), bool) for array in arrays]
+    kept = ~(outside[0] | outside[1]) if noise == "drop" else np.ones(len(arrays[0]), bool)
+    n = int(kept.sum())
+    if not n:
+        raise InputError("labels: there is no row that is in a cluster of both; give two labellings with rows.")
+    codes, clusters = [], []
+    for array, none in zip(arrays, outside, strict=True):
+        one_noise = np.where(none, array.dtype.type(-1), array) if none.any() else array
+        found = np.unique(one_noise[kept], return_inverse=True)
+        codes.append(found[1].reshape(-1))
+        clusters.append(len(found[0]) - int((none & kept).any()))
+    shape = tuple(int(code.max()) + 1 for code in codes)
+    counts = csr_array((np.ones(n, np.int64), (codes[0], codes[1])), shape=shape)
+    error = None
+    if shape[0] * shape[1] <= MOST_PAIRS:
+        table = counts.toarray()
+        error = 1.0 - int(table[linear_sum_assignment(table, maximize=True)].sum()) / n
+    return {
+        "rows": n,
+        "clusters": clusters,
+        "noise": [int(none.sum()) for none in outside],
+        "ari": adjusted_rand(*codes),
+        "nmi": float(normalized_mutual_info_score(*codes)),
+        # Without a pair that is together the quotient is 0 / 0: the same clusters of one row each agree.
+        "fowlkes_mallows": 1.0 if shape == (n, n) else float(fowlkes_mallows_score(*codes)),
+        "purity": int(counts.max(axis=0).sum()) / n,
+        "inverse_purity": int(counts.max(axis=1).sum()) / n,
+        "error_rate": error,
+    }
+
+
+def _one_dimensional(labels: Any, name: str) -> np.ndarray:
+    """Labels as signed integers or strings."""
+    given = computed(labels) if is_dask(labels) else labels
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise InputError(f"labels: the {name} is a list of lists of several lengths; give one label a row.") from None
+    missing = np.ma.getmaskarray(given) if isinstance(given, np.ma.MaskedArray) else np.zeros(array.shape, bool)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array, missing = array[:, 0], missing[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"labels: the {name} of shape {array.shape} should be of shape (n,); give one label a row.")
+    if array.dtype.kind == "O":
+        missing = missing | np.array([each is None for each in array], bool)
+        there = array[~missing].tolist()
+        if all(isinstance(each, (int, np.integer)) for each in there):
+            whole = np.full(len(array), -1, object)
+            whole[~missing] = [int(each) for each in there]
+            array = _numbered(whole) if _beyond(whole) else whole.astype(np.int64)
+        else:
+            array = np.where(missing, "", array).astype(str)
+    if array.dtype.kind == "f":
+        array = np.where(missing, -1, array)
+        if np.isfinite(array).all() and (array == np.rint(array)).all():
+            array = _numbered(array) if _beyond(array) else array.astype(np.int64)
+    elif array.dtype.kind in "bu":
+        array = _numbered(array) if _beyond(array) else array.astype(np.int64)
+    if array.dtype.kind not in "iSU":
+        raise InputError(f"labels: the {name} of type {array.dtype} should be whole numbers or strings.")
+    if not missing.any():
+        return array
+    # Strings have none that is no cluster: numbers take their place.
+    return np.where(missing, -1, array if array.dtype.kind == "i" else _numbered(array))
+
+
+def _beyond(numbers: np.ndarray) -> bool:
+    """Return whether some are out of the range of int64."""
+    return bool(len(numbers)) and not (int(numbers.min()) >= -(2**63) and int(numbers.max()) < 2**63)
+
+
+def _numbered(labels: np.ndarray) -> np.ndarray:
+    """Numbers 0, 1, ... in the place of labels, and -1 of those below 0."""
+    numbers = np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbers if labels.dtype.kind in "SU" else np.where(labels < 0, -1, numbers)

@@ -1,0 +1,253 @@
+"""Result of a run, and its directory on disk.
+
+A result directory is written under a temporary name beside its final one and renamed when it is complete::
+
+    DIR/result.json       parameters, source and its hash, versions, hardware, timings, scores, warnings
+    DIR/labels.npy        one integer per row; labels.csv holds the same for spreadsheets
+    DIR/<array>.npy       every array of `Result.arrays`; DIR/<array>.zarr where it was `Deferred`
+    DIR/report.html, *.png   whatever the caller adds before the rename
+
+So a directory that exists is whole, whether the process was interrupted, killed or ran out of disk.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgclust.base.errors import InputError
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.json_text import parse_json
+from mgclust.results.array_files import (
+    Deferred,
+    computed,
+    file_name,
+    is_dask,
+    parts_of,
+    read_array,
+    write_array,
+    write_csv,
+    write_npy,
+)
+from mgclust.results.atomic_directory import atomic_directory
+
+__all__ = ["Deferred", "Result", "load_result"]
+
+FORMAT = "mgclust-result"
+FORMAT_VERSION = 1
+# The part of `Result` that is kept as JSON, in the order of interest.
+JSON_FIELDS = (
+    "method",
+    "parameters",
+    "source",
+    "scores",
+    "warnings",
+    "timings",
+    "hardware",
+    "versions",
+    "diagnostics",
+)
+SHORT_ARRAY = 1_000  # arrays among the parameters are written out up to this size
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Labels, scores, diagnostics and provenance of one run; see `load_result`.
+
+    Attributes
+    ----------
+    method : str
+        As on the command line, e.g. ``"density-peaks"``.
+    labels : ndarray or Dask array of shape (n_samples,), int, or None
+        Cluster of each row; -1 where a row belongs to none.
+    arrays : mapping of str to ndarray or Dask array
+        Diagnostics that are too long for JSON, e.g. ``rho`` and ``delta``. Names are ``[a-z0-9_]+``. One that does not
+        fit into memory is ``mgclust.results.array_files.Deferred``; `load_result` opens it as a ``zarr.Array``.
+    scores : dict
+        Single figures: ``n_clusters``, ``dc``, an agreement with a known truth.
+    parameters : dict
+        Every parameter of the estimator as it was used.
+    source : dict
+        ``name``, ``shape``, ``dtype`` and ``sha256`` of the data.
+    timings : dict of str to float
+        Seconds per stage, in the order of the stages.
+    hardware, versions : dict
+        What it ran on, and with which software.
+    warnings : list of str
+        What the user should know, as sentences.
+    diagnostics : dict
+        Small facts about the computation (how dc was found, fallbacks, errors).
+    """
+
+    method: str
+    labels: Any = None
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    hardware: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cluster_sizes(self) -> np.ndarray:
+        """Rows of each cluster 0, 1, ...; rows labelled -1 are not counted."""
+        if self.labels is None:
+            return np.zeros(0, dtype=np.int64)
+        sizes = np.zeros(0, dtype=np.int64)
+        for part in parts_of(self.labels):
+            labels = np.asarray(part)
+            more = np.bincount(labels[labels >= 0], minlength=len(sizes))
+            more[: len(sizes)] += sizes
+            sizes = more
+        return sizes
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all stages together."""
+        return sum(seconds for name, seconds in self.timings.items() if name != "total")
+
+    def compute(self) -> Result:
+        """Return the result with NumPy and SciPy arrays in place of Dask arrays, for plots and reports.
+
+        They have to fit into memory here; `save` writes them chunk by chunk.
+        """
+        labels = computed(self.labels) if is_dask(self.labels) else self.labels
+        arrays = {name: computed(array) if is_dask(array) else array for name, array in self.arrays.items()}
+        return replace(self, labels=labels, arrays=arrays)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``result.json``: everything but the arrays, which it lists."""
+        listed = {} if self.labels is None else {"labels": self.labels}
+        listed |= self.arrays
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **{name: _plain(getattr(self, name)) for name in JSON_FIELDS},
+            "arrays": {
+                name: {"file": file_name(name, array), "shape": list(array.shape), "dtype": str(array.dtype)}
+                for name, array in listed.items()
+            },
+        }
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        overwrite: bool = False,
+        add: Callable[[Path], object] | None = None,
+    ) -> Path:
+        """Write the result directory; it appears under its name only when complete.
+
+        Parameters
+        ----------
+        path : path
+            The directory to make. Its parent must exist.
+        overwrite : bool
+            Replace an earlier result directory. Anything else that is there is left alone.
+        add : callable, optional
+            Called with the unfinished directory, to write more files (the report, pictures) into it.
+
+        Returns
+        -------
+        Path
+            The directory.
+
+        Raises
+        ------
+        InputError
+            If the directory exists, or its parent is missing or cannot be written.
+        """
+        with atomic_directory(path, overwrite) as directory:
+            self._write_arrays(directory)
+            text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
+            (directory / "result.json").write_text(text + "\n", encoding="utf-8")
+            if add is not None:
+                add(directory)
+        return Path(path)
+
+    def _write_arrays(self, directory: Path) -> None:
+        for name, array in self.arrays.items():
+            if not re.fullmatch(r"[a-z0-9_]+", name) or name == "labels":
+                raise ValueError(f"array name {name!r} should match [a-z0-9_]+ and not be 'labels'")
+            write_array(directory / file_name(name, array), array)
+        if self.labels is not None:
+            write_npy(directory / "labels.npy", self.labels)
+            write_csv(directory / "labels.csv", self.labels, self.arrays.get("halo"))
+
+
+def load_result(path: str | os.PathLike[str] | Beneath) -> Result:
+    """Read a result directory; its arrays are memory-mapped, so nothing is read before it is used.
+
+    Parameters
+    ----------
+    path : path or Beneath
+        A directory that `Result.save` or ``mgclust run`` wrote.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    InputError
+        If there is no such directory, or it is not a whole result.
+    """
+    directory = path if isinstance(path, Beneath) else Path(path)
+    index = f"{directory}/result.json"
+    if not (directory.is_directory() if isinstance(directory, Beneath) else directory.is_dir()):
+        raise InputError(f"path={str(path)!r} should be a result directory; there is no such directory.")
+    try:
+        content = parse_json(_read_index(directory))
+    except FileNotFoundError:
+        raise InputError(f"path={str(path)!r} should be a result directory; it holds no result.json.") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{index!r} cannot be read ({error}); run the job again.") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{index!r} was not written by mgclust.")
+    if content.get("format_version", 0) > FORMAT_VERSION:
+        raise InputError(
+            f"{index!r} has format_version={content['format_version']}, this mgclust reads up to "
+            f"{FORMAT_VERSION}; update mgclust."
+        )
+    arrays = {name: read_array(directory, entry) for name, entry in content.get("arrays", {}).items()}
+    labels = arrays.pop("labels", None)
+    fields = {name: content[name] for name in JSON_FIELDS if name in content}
+    return Result(labels=labels, arrays=arrays, **fields)
+
+
+def _read_index(directory: Path | Beneath) -> bytes:
+    if isinstance(directory, Beneath):
+        with directory.open_inside("result.json") as file:
+            return file.read()
+    return (directory / "result.json").read_bytes()
+
+
+def _plain(value: Any) -> Any:
+    """`value` in terms of what JSON knows; infinities and NaN as strings, since JSON has none."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        if value.size <= SHORT_ARRAY:
+            return _plain(value.tolist())
+        return f"array of shape {value.shape}, {value.dtype}"
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)

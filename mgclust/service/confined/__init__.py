@@ -1,0 +1,1 @@
+"""Confined processes that read users' data, and what the service reads of theirs."""

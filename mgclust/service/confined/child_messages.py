@@ -1,0 +1,181 @@
+"""The messages of attempts and readers, read as those of processes that may be hostile.
+
+The data that such a process reads may have taken it over. Its messages go into the database, the log and the answers of
+the web process, so that lines are limited in length and number, and values to what all of these can write.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from mgclust.base.errors import InputError, printable
+from mgclust.outside.json_text import parse_json
+
+__all__ = [
+    "MAX_ERROR_CHARACTERS", "MAX_LINE_BYTES", "MAX_READING_BYTES", "TOO_LARGE",
+    "AttemptMessages", "Findings", "check_findings", "first_warnings", "parse_object",
+]  # fmt: skip
+
+MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thousand
+MAX_READING_BYTES = 1 << 20  # the answer of a reader; the previews of a hundred thousand clusters have more
+MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # of a result, together like an error; a genuine one has a few
+MAX_DEPTH = 16  # nested dicts and lists
+MAX_MESSAGES = 1000  # in a pipe, without heartbeats; a genuine attempt writes a few per second
+MAX_PROGRESS_NAMES = 40  # in a progress event
+MAX_TEXT_CHARACTERS = 200  # of a name or a value in it
+TOO_LARGE = "the file is too large to be read here: reading it {}."
+HEARTBEAT = b"{}"
+FAULTS = ("input", "memory", "cluster", "mgclust")
+_FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
+
+
+class AttemptMessages:
+    """Reads the messages of an attempt, as `mgclust.service.runner.attempt` writes them.
+
+    The runner gives it what one read of the pipe returned, at most once per step: so much work and no more a process
+    that writes without end makes for the runner.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""  # the beginning of a line; what a killed process leaves of one is discarded
+        self._answered = False
+
+    def parse(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Parse what was read.
+
+        Yields
+        ------
+        dict
+            ``{}``, a heartbeat; ``{"progress": dict}``; ``{"scores": dict, "warnings": list, "facts": dict}`` or
+            ``{"error": str, "fault": str, "facts": dict}``, one of these two at most once.
+
+        Raises
+        ------
+        InputError
+            A message violates the protocol.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if max(map(len, (*lines, self._rest))) >= MAX_LINE_BYTES:
+            raise _violation(f"a line of more than {MAX_LINE_BYTES} bytes")
+        if len(lines) - lines.count(HEARTBEAT) > MAX_MESSAGES:
+            raise _violation(f"more than {MAX_MESSAGES} messages at once")
+        for line in lines:
+            try:
+                value = {} if line == HEARTBEAT else _check(parse_object(line))
+            except (ValueError, KeyError):
+                raise _violation("an invalid line") from None
+            if value and "progress" not in value:
+                if self._answered:
+                    raise _violation("two answers")
+                self._answered = True
+            yield value
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object; replace numbers and characters that other JSON parsers reject.
+
+    Raises
+    ------
+    ValueError
+        It is not an object, or nested deeper than `MAX_DEPTH`.
+    """
+    hooks = {"parse_constant": lambda name: None, "parse_float": _finite, "parse_int": _integer}
+    value = parse_json(text.decode(), MAX_DEPTH, **hooks)
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
+    if b"\\u" in text:  # perhaps a lone surrogate, which UTF-8 cannot encode
+        value = parse_json(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return value
+
+
+class Findings(NamedTuple):
+    """Scores and warnings of a result."""
+
+    scores: dict[str, Any]
+    warnings: list[str]
+
+
+def check_findings(value: dict[str, Any]) -> Findings:
+    """The scores and warnings in an answer or a result file; of very long or very many warnings the beginning.
+
+    Raises
+    ------
+    ValueError, KeyError
+        The scores are missing or too long, or the warnings are no sentences.
+    """
+    scores = value["scores"]
+    if not isinstance(scores, dict) or len(json.dumps(scores)) > MAX_LINE_BYTES:
+        raise ValueError("no scores")
+    warnings = value.get("warnings", [])
+    if not isinstance(warnings, list) or not all(isinstance(text, str) for text in warnings):
+        raise ValueError("no warnings")
+    return Findings(scores, first_warnings(warnings))
+
+
+def first_warnings(warnings: list[str]) -> list[str]:
+    """The first warnings, and of each the beginning; printable."""
+    return [printable(text[:MAX_WARNING_CHARACTERS]) for text in warnings[:MAX_WARNINGS]]
+
+
+def _check(value: dict[str, Any]) -> dict[str, Any]:
+    if not value:
+        return value
+    if "progress" in value:
+        return {"progress": _progress(value["progress"])}
+    facts = value.get("facts", {})
+    if not isinstance(facts, dict):
+        raise ValueError("no facts")
+    known = {"facts": {"shape": _shape(facts.get("shape")), "peak_bytes": _number(facts.get("peak_bytes"))}}
+    if "scores" in value:
+        return {**check_findings(value)._asdict(), **known}
+    if not isinstance(value["error"], str) or value["fault"] not in FAULTS:
+        raise ValueError("no error")
+    return {"error": printable(value["error"][:MAX_ERROR_CHARACTERS]), "fault": value["fault"], **known}
+
+
+def _progress(event: Any) -> dict[str, Any]:
+    if not isinstance(event, dict) or not isinstance(event.get("stage"), str | None):
+        raise ValueError("no progress")
+    for name in _FIGURES:
+        _number(event.get(name))
+    plain = {
+        printable(name): printable(value[:MAX_TEXT_CHARACTERS]) if isinstance(value, str) else value
+        for name, value in event.items()
+        if len(name) <= MAX_TEXT_CHARACTERS and isinstance(value, bool | int | float | str | None)
+    }
+    return dict(itertools.islice(plain.items(), MAX_PROGRESS_NAMES))
+
+
+def _number(value: Any) -> float | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError("no number")
+    return value
+
+
+def _shape(value: Any) -> list[float | None] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > 4:
+        raise ValueError("no shape")
+    return [_number(each) for each in value]
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _integer(text: str) -> int | float | None:
+    return int(text) if len(text) < 19 else _finite(text)  # 64 bits
+
+
+def _violation(what: str) -> InputError:
+    return InputError(
+        f"the attempt's process sent the runner {what}, as if its data had taken it over; it was killed with all that "
+        "it had started."
+    )

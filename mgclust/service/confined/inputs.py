@@ -1,0 +1,75 @@
+"""The inputs of a job, in the process that reads them.
+
+An order names the files as ``{name: Beneath.order()}`` with the names of `named_sources`. They are opened once, beneath
+their roots. An error message about a file that is named by a path may reach users without the right to read
+the file, so it quotes nothing of the content.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgclust.base.errors import MgclustError
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.quoting import quote_nothing, quoting
+
+if TYPE_CHECKING:
+    from mgclust.data import Dataset
+
+__all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "restore_names", "traceback_of"]
+
+
+def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The sources in a record of `Submission.to_record`: "0", "1", ..., "mask", and names of parameters."""
+    found = {str(k): source for k, source in enumerate(record["sources"])}
+    found |= {"mask": record["mask"]} if record.get("mask") else {}
+    return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
+
+
+def files_of(order: Mapping[str, Mapping[str, Any]]) -> dict[str, Beneath]:
+    """The files of an order; from now on errors quote content only if all of them may be quoted."""
+    files = {name: Beneath(**each) for name, each in order.items()}
+    quote_nothing(not all(file.quotable for file in files.values()))
+    return files
+
+
+def descriptors(files: Mapping[str, Beneath]) -> list[int]:
+    """Open the files that exist; problems of others are reported when they are read."""
+    found = []
+    for file in files.values():
+        try:
+            found.append(file.descriptor())
+        except (OSError, MgclustError):
+            continue
+    return found
+
+
+def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Beneath]) -> Dataset:
+    """Open the rows or the graph of a job."""
+    from mgclust.output.file_run import open_sources
+
+    options = dict(request.get("options") or {})
+    if "mask" in files:
+        options["mask"] = files["mask"]
+    return open_sources(method, [file for name, file in files.items() if name.isdigit()], **options)
+
+
+def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
+    """Replace paths of the service in a message by the names of the request."""
+    called = named_sources({"sources": [], **request})
+    paths = {Beneath(**file).path: called.get(name, {}) for name, file in files.items()}
+    for path in sorted(paths, key=len, reverse=True):
+        sentence = sentence.replace(path, paths[path].get("name") or Path(path).name)
+    return sentence
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback for the log; without messages of libraries if content must not be quoted."""
+    if quoting():
+        return "".join(traceback.format_exception(error))
+    message = f": {error}" if isinstance(error, MgclustError) else ""
+    lines = "".join(traceback.format_tb(error.__traceback__))
+    return f"Traceback (most recent call last):\n{lines}{type(error).__qualname__}{message}\n"

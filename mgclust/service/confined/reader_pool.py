@@ -1,0 +1,162 @@
+"""Orders to read users' data, as the web process has them carried out by `mgclust.service.confined.reader_process`.
+
+A request that finds as many at work as may be waits for some seconds, unless too many others wait; then it is rejected.
+No process works longer for a request than its time limit, whatever it reads: it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mgclust.base.errors import InputError, printable
+from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, TOO_LARGE, parse_object
+from mgclust.service.confined.fork_server import ForkServer
+from mgclust.service.settings import Settings
+
+__all__ = ["Busy", "LimitExceeded", "Readers"]
+
+MAX_WAITING = 16  # requests that wait for their turn
+WAIT_SECONDS = 10.0  # of such a request
+CLOSE_CHECK_SECONDS = 0.2
+MODULE = "mgclust.service.confined.reader_process"
+# So that a reader computes within its limits of memory and time.
+ONE_THREAD_ENVIRONMENT = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+
+Answer = TypeVar("Answer")
+
+
+class Busy(Exception):
+    """As many processes, or as much memory for requests, as may be are in use, and enough requests wait."""
+
+    after = 5  # seconds until the next request may come
+
+    def __init__(
+        self, sentence: str = "the service reads as much as it can at once; ask again in a few seconds."
+    ) -> None:
+        super().__init__(sentence)
+
+
+class LimitExceeded(InputError):
+    """A request exceeds the limits of memory or time for reading."""
+
+
+READERS = 2  # processes
+
+ERRORS: dict[str, Callable[[str], Exception]] = {
+    "input": InputError, "limit": LimitExceeded, "space": partial(OSError, errno.ENOSPC), "mgclust": RuntimeError,
+}  # fmt: skip
+
+
+class Readers:
+    """Readers of users' data, `READERS` at once.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._server = ForkServer(MODULE, adopt=False, variables=ONE_THREAD_ENVIRONMENT)
+        self._turns = threading.Semaphore(READERS)
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        """End all readers, and the requests that wait for them."""
+        self._closing.set()
+        self._server.close()
+
+    def serve(self, order: dict[str, Any], check: Callable[[Any], Answer], writable: Sequence[Path] = ()) -> Answer:
+        """Carry out an order.
+
+        Parameters
+        ----------
+        order : dict
+            See `mgclust.service.confined.reader_process`.
+        check : callable
+            Returns the answer as it may be passed on, and raises an error for any other one: the data may have taken
+            the process over.
+        writable : sequence of Path
+            Folders that the process may write to.
+
+        Raises
+        ------
+        InputError
+            An error of the request; `LimitExceeded` for one of its limits.
+        Busy
+        """
+        settings = self._settings
+        order = {
+            "writable": list(map(str, writable)),
+            "hidden": settings.concealed,
+            "seconds": settings.reader_seconds,
+            "memory": settings.reader_memory,
+            **order,
+        }
+        with self._turn():
+            line = self._ask(order)
+        try:
+            answer = parse_object(line)
+            if "answer" in answer:
+                return check(answer["answer"])
+            error = ERRORS[answer["kind"]](printable(answer["error"][:MAX_ERROR_CHARACTERS]))
+        except (ValueError, KeyError, TypeError):
+            raise InputError("the process that read the data answered as if they had taken it over.") from None
+        raise error
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._lock:
+            if self._waiting >= MAX_WAITING:
+                raise Busy
+            self._waiting += 1
+        try:
+            taken = self._turns.acquire(timeout=WAIT_SECONDS)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+        if not taken:
+            raise Busy
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _ask(self, order: dict[str, Any]) -> bytes:
+        """The line that a new reader answers."""
+        self._server.begin()
+        while self._server.is_loading() and not self._closing.wait(0.02):
+            pass
+        if self._closing.is_set():
+            raise Busy
+        reader, found, end = self._server.start(), bytearray(), time.monotonic() + order["seconds"]
+        try:
+            reader.send(order)
+            while not found.endswith(b"\n"):
+                if self._closing.is_set():
+                    raise Busy
+                if (left := end - time.monotonic()) <= 0:
+                    raise _limit(f"took more than the {order['seconds']:g} s that a request has")
+                found += reader.exchange(min(left, CLOSE_CHECK_SECONDS))
+                if reader.silenced or len(found) > MAX_READING_BYTES:
+                    raise _limit(
+                        f"ended without an answer; it may need more than reader_memory={order['memory']} bytes"
+                    )
+            return bytes(found)
+        finally:
+            reader.close(at_once=True)  # also before its folders are used
+
+
+def _limit(what: str) -> LimitExceeded:
+    return LimitExceeded(TOO_LARGE.format(what))

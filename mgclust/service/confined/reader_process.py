@@ -1,0 +1,209 @@
+"""The process that reads results and data for pictures and other centres, instead of the web process.
+
+It reads an order on its standard input, one line of JSON, and answers with one line::
+
+    in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
+    out   {"answer": ...} or {"error": sentence, "kind": "input" or "limit"} or {"error": traceback, "kind": "mgclust"}
+
+It gives up what the order does not need (`mgclust.service.confined.confine`) and the network, and has limits of memory, time,
+and written bytes. Each order has a new process, a fork of `mgclust.service.confined.fork_server`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from mgclust.algorithms import METHODS
+from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError
+from mgclust.data import Dataset
+from mgclust.output.file_run import compared, save
+from mgclust.output.report import sample_index, sample_rows
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.json_text import parse_json
+from mgclust.params import check_parameters
+from mgclust.results.result import Result, load_result
+from mgclust.service.confined.caches import cache_folders
+from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, TOO_LARGE, Findings
+from mgclust.service.confined.confine import confine, exit_with_parent
+from mgclust.service.confined.fork_server import run_child
+from mgclust.service.confined.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
+
+__all__ = ["main"]
+
+MAX_POINTS = 4_000  # of the picture on the page
+# Formats that have to be read completely for some rows have this limit: a picture is not worth a longer wait.
+MAX_READ_BYTES = 256 << 20
+PARTIAL_SUFFIXES = (".npy", ".zarr")
+MAX_OPEN_FILES = 2_048  # a job has up to 1,000 sources
+OTHER_OPEN_FILES = 64  # beside those of the job
+
+
+def preview(order: dict[str, Any]) -> dict[str, Any]:
+    """Preview the clusters of other centres."""
+    model = _with_centers(order)
+    index = sample_index(model.result_.source["shape"], MAX_POINTS)
+    labels = model.labels_[index].tolist() if order["labels"] else None
+    return {
+        "n_clusters": model.n_clusters_,
+        "centers": model.cluster_centers_indices_.tolist(),
+        "sizes": model.result_.cluster_sizes.tolist(),
+        "labels": labels,
+    }
+
+
+def labels(order: dict[str, Any]) -> None:
+    """Write the labels of all rows for these centres."""
+    np.save(Path(order["folder"], "labels.npy"), _with_centers(order).labels_, allow_pickle=False)
+
+
+def points(order: dict[str, Any]) -> dict[str, Any]:
+    """Sample rows for a picture, or the reason why there are none."""
+    result = _model(order).result_
+    try:
+        for file in order["opened"].values():
+            large = not file.path.endswith(PARTIAL_SUFFIXES) and file.status().st_size > MAX_READ_BYTES
+            if large:
+                raise InputError("the file is too large to be read for a picture.")
+        dataset = _open_source(order, result)
+        sample: Any = sample_rows(dataset, result, MAX_POINTS)
+    except InputError as error:
+        return {"index": [], "x": [], "y": [], "why": _message(error, order)}
+    except OSError as error:
+        return {"index": [], "x": [], "y": [], "why": _unreadable(error)}
+    y = sample.rows[:, 1] if dataset.shape[1] > 1 else np.zeros(len(sample.index))
+    return {"index": sample.index.tolist(), "x": sample.rows[:, 0].tolist(), "y": y.tolist()}
+
+
+def _unreadable(error: OSError) -> str:
+    return f"the source cannot be read: {error.strerror or type(error).__name__}."
+
+
+def save_choice(order: dict[str, Any]) -> dict[str, Any]:
+    """Write the result of other centres, and return its scores and warnings."""
+    model = _with_centers(order)
+    try:
+        dataset = _open_source(order, model.result_)
+        found = compared(model.result_, dataset)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(_unreadable(error)) from error
+    report = order["request"].get("report", True)
+    save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
+    outcome = found.to_dict()
+    return {name: outcome[name] for name in Findings._fields}
+
+
+TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "preview": preview, "labels": labels, "points": points, "save": save_choice,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Carry out an order."""
+    exit_with_parent(os.getppid())
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    answers = os.dup(1)
+    os.dup2(2, 1)  # output of libraries is not an answer
+    if line := sys.stdin.buffer.readline():
+        answer = json.dumps(_run_confined(parse_json(line))).encode()
+        if len(answer) >= MAX_READING_BYTES:
+            answer = json.dumps(_limit(f"gives more than {MAX_READING_BYTES} bytes; ask for fewer clusters")).encode()
+        with open(answers, "wb") as pipe:
+            pipe.write(answer + b"\n")
+
+
+def _limit(what: str) -> dict[str, Any]:
+    return {"error": TOO_LARGE.format(what), "kind": "limit"}
+
+
+def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
+    count, most = len(order.get("files", {})), resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_OPEN_FILES
+    if count > most:
+        why = f"the job has {count} files, a process here may open {most}; ask the administrator to raise `ulimit -n`."
+        return {"error": why, "kind": "limit"}
+    try:
+        opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
+        readable: list[str | int] = [result.descriptor(), *descriptors(opened), *cache_folders(order["hidden"])]
+        for folder in order["writable"]:
+            tempfile.tempdir = os.environ["TMPDIR"] = folder
+        confine(order["hidden"], readable, order["writable"], reading_only=True)
+        _limit_resources(order)
+        return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result})}
+    except (InsufficientMemoryError, MemoryError) as error:
+        why = _message(error, order) if isinstance(error, MgclustError) else ""
+        return {"error": why, "kind": "limit"} if why else _limit(f"needs more than {order['memory']} bytes of memory")
+    except InputError as error:
+        return {"error": _message(error, order), "kind": "input"}
+    except FileNotFoundError:
+        return {"error": "the file is gone; ask again.", "kind": "input"}
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return {"error": os.strerror(errno.ENOSPC), "kind": "space"}
+        # For the log of the web process: this one has none.
+        return {"error": traceback_of(error)[-MAX_ERROR_CHARACTERS:], "kind": "mgclust"}
+
+
+def _limit_resources(order: dict[str, Any]) -> None:
+    memory, seconds = int(order["memory"]), math.ceil(order["seconds"])
+    has = psutil.Process().memory_info()
+    for what, most in (
+        (resource.RLIMIT_DATA, getattr(has, "data", has.vms) + memory),
+        (resource.RLIMIT_CPU, 2 * seconds),
+        (resource.RLIMIT_FSIZE, 4 * memory if order["writable"] else 0),
+    ):
+        resource.setrlimit(what, (most, most))
+
+
+def _with_centers(order: dict[str, Any]) -> Any:
+    model = _model(order)
+    return model.select_centers(**check_parameters(model.center_parameters, order["centers"]))
+
+
+def _model(order: dict[str, Any]) -> Any:
+    """The estimator as it was when it had found the result."""
+    result = _result(order)
+    able: dict[str, Any] = {name: method for name, method in METHODS.items() if method.center_parameters}
+    if result.method not in able:
+        names = " or ".join(able)
+        raise InputError(f"method={result.method!r}: only a result of {names} lets other centres be chosen.")
+    return able[result.method].from_result(result)
+
+
+def _result(order: dict[str, Any]) -> Result:
+    result = order["result"]
+    try:
+        return load_result(result)
+    except InputError as error:
+        raise InputError(str(error).replace(result.path, result.name)) from None
+
+
+def _open_source(order: dict[str, Any], result: Result) -> Dataset:
+    if order["refused"]:
+        raise InputError(order["refused"])
+    dataset = open_inputs(METHODS[result.method], order["request"], order["opened"])
+    if dataset.shape != tuple(result.source["shape"]):
+        raise InputError("the source has changed since the job read it; run the job again.")
+    return dataset
+
+
+def _message(error: BaseException, order: dict[str, Any]) -> str:
+    return restore_names(" ".join(str(error).split()), order.get("request", {}), order.get("files", {}))
+
+
+if __name__ == "__main__":
+    run_child(main)

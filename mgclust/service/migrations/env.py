@@ -1,8 +1,0 @@
-"""Alembic runs this with the connection that `mgclust.service.models.migrate` gives."""
-
-from alembic import context
-
-from mgclust.service.models import Base
-
-context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
-context.run_migrations()

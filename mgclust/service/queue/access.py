@@ -1,0 +1,349 @@
+"""Users, roles, tokens and scopes.
+
+A token is 32 random bytes, shown once. The database holds its SHA-256, which is enough for a random number of this
+length. A user sees their own jobs and uploads; an administrator sees all, and makes users and tokens. A token has
+scopes, at most those of its user's role, and may expire:
+
+read
+    Read jobs, their results and logs, and lists.
+submit
+    Upload, submit, cancel, retry and delete; without ``read`` the answers hold only the id, the method and the state.
+admin
+    Manage users, tokens and all jobs; for administrators only.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Engine, and_, delete, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from mgclust.base.errors import InputError
+from mgclust.service.audit import Audit
+from mgclust.service.queue.models import Token, User, reading, writing
+
+__all__ = [
+    "DEFAULT_DAYS",
+    "ROLES",
+    "SCOPES",
+    "Caller",
+    "LastToken",
+    "Unauthorized",
+    "add_user",
+    "expiry_of",
+    "find_callers",
+    "first_token",
+    "hash_of",
+    "new_token",
+    "owner_of_token",
+    "record_use",
+    "revoke",
+    "role_of",
+    "tokens_of",
+    "users",
+]  # fmt: skip
+
+ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # scopes of the tokens of each role
+SCOPES = ROLES["admin"]
+DEFAULT_DAYS = 365.0  # lifetime of a new token
+MAX_DAYS = 36_500.0
+MAX_TOKENS = 100  # of a user: valid ones, and others that are kept
+USE_RESOLUTION_SECONDS = 3600.0
+TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # nothing else is looked up
+ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else is looked up
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
+
+
+class Unauthorized(Exception):
+    """The request has no valid token."""
+
+
+class LastToken(Exception):
+    """The last token of an administrator, without which no other can be made."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The user of a request, and the scopes of its token."""
+
+    name: str
+    role: str
+    scopes: frozenset[str] = frozenset(SCOPES)
+    token: str = field(default="", compare=False)  # its id
+    expires: float | None = field(default=None, compare=False)
+
+    @property
+    def is_admin(self) -> bool:
+        """True if all jobs and uploads are visible."""
+        return self.role == "admin" and "admin" in self.scopes
+
+    def check(self, scope: str) -> None:
+        """Check that the role and the token have a scope.
+
+        Raises
+        ------
+        PermissionError
+        """
+        if scope not in ROLES.get(self.role, ()):
+            raise PermissionError("only an administrator may do this.")
+        if scope not in self.scopes:
+            has = ", ".join(name for name in SCOPES if name in self.scopes)
+            raise PermissionError(f"this token has the scopes {has}, and this needs {scope}; show a token with it.")
+
+    def may_manage(self, user: str) -> bool:
+        """Return whether a user's tokens may be managed: by administrators, or by the user with all scopes."""
+        return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES[self.role]))
+
+    def may_see(self, owner: str) -> bool:
+        """Return whether jobs and uploads of an owner are visible."""
+        return self.is_admin or self.name == owner
+
+    def check_new_token(self, user: str, role: str, scopes: Iterable[str] | None, days: float | None) -> float | None:
+        """Check that a new token has at most the rights of this one; return its days, cut to those left of this one.
+
+        A token for oneself, or for another administrator, has at most the scopes of this one; a token for another user
+        needs the scope ``admin``, and has at most those of that user's role. It does not outlive this one, so that a
+        stolen token cannot be renewed forever; only a token that never expires makes another such token.
+
+        Raises
+        ------
+        PermissionError
+        """
+        wanted = set(ROLES[role] if scopes is None else scopes)
+        if (user == self.name or role == "admin") and (more := wanted & set(ROLES[role]) - self.scopes):
+            names = ", ".join(name for name in SCOPES if name in more)
+            raise PermissionError(
+                f"a token makes none that can do more, and this one has not the scopes {names}; name some that it has."
+            )
+        if days is None and not self.is_admin:
+            raise PermissionError("only an administrator may make a token that never expires; give days.")
+        if self.expires is None:
+            return days
+        if days is None:
+            raise PermissionError("this token expires, and makes none that never does; give days.")
+        return min(days, max(0.0, self.expires - time.time()) / 86_400)
+
+
+def add_user(engine: Engine, name: str, role: str) -> None:
+    """Create a user.
+
+    Raises
+    ------
+    InputError
+        A taken or invalid name, or an unknown role.
+    """
+    if not NAME_PATTERN.fullmatch(name):
+        raise InputError(f"name={name!r} should be up to 64 of a-z, 0-9 and . _ @ -, a letter or digit first.")
+    if role not in ROLES:
+        raise InputError(f"role={role!r} should be one of {', '.join(map(repr, ROLES))}.")
+    try:
+        with writing(engine) as session:
+            session.add(User(name=name, role=role))
+    except IntegrityError:
+        raise InputError(f"name={name!r} is taken; choose another.") from None
+
+
+def users(engine: Engine) -> list[dict[str, object]]:
+    """List all users, with the number of their valid tokens."""
+    count = select(func.count()).where(Token.user == User.name, _valid()).scalar_subquery()
+    with reading(engine) as session:
+        rows = session.execute(select(User.name, User.role, count).order_by(User.name)).all()
+    return [{"name": name, "role": role, "tokens": tokens} for name, role, tokens in rows]
+
+
+def new_token(
+    engine: Engine, user: str, scopes: Iterable[str] | None = None, days: float | None = DEFAULT_DAYS
+) -> tuple[str, str]:
+    """Create a token for a user; return its id and the token, which cannot be shown again.
+
+    Parameters
+    ----------
+    engine : Engine
+    user : str
+    scopes : iterable of str, optional
+        By default all of the user's role.
+    days : float, optional
+        Until it expires; None: never.
+
+    Raises
+    ------
+    InputError
+        An unknown user, a scope that the role does not have, an invalid number of days, or too many tokens.
+    """
+    if days is not None and not 0 < days <= MAX_DAYS:
+        raise InputError(f"days={days} should be > 0 and <= {MAX_DAYS:g}.")
+    with writing(engine) as session:
+        found = session.get(User, user, with_for_update=True) if NAME_PATTERN.fullmatch(user) else None
+        if found is None:
+            raise InputError(f"user={user!r} does not exist; make it first.")
+        known = ROLES[found.role]
+        wanted = set(known if scopes is None else scopes)
+        if not wanted or not wanted.issubset(known):
+            raise InputError(
+                f"scopes={sorted(wanted)} should be some of {', '.join(map(repr, known))}, which a token of role "
+                f"{found.role!r} may have."
+            )
+        token, row = _token(user, [scope for scope in known if scope in wanted], days)
+        alive = select(func.count()).where(Token.user == user, _valid())
+        if (session.scalar(alive) or 0) >= MAX_TOKENS:
+            raise InputError(f"{user} has {MAX_TOKENS} tokens that are valid; revoke some first.")
+        ended = (Token.user == user, ~_valid())
+        kept = select(Token.id).where(*ended).order_by(Token.created.desc()).limit(MAX_TOKENS)
+        session.execute(delete(Token).where(*ended, Token.id.not_in(kept)))
+        session.add(row)
+    return row.id, token
+
+
+def revoke(engine: Engine, id_: str) -> bool:
+    """Revoke a token; whether it exists.
+
+    Raises
+    ------
+    LastToken
+        It is the last token of all administrators.
+    """
+    if not ID_PATTERN.fullmatch(id_):
+        return False
+    with writing(engine, alone=True) as session:  # one at a time: two requests may revoke the last two tokens
+        found = session.get(Token, id_)
+        if found is None:
+            return False
+        if session.scalars(_admin_tokens().limit(2)).all() == [id_]:
+            raise LastToken(f"token {id_} is the last one of an administrator; make another, then revoke this one.")
+        found.revoked = found.revoked or time.time()
+        return True
+
+
+def owner_of_token(engine: Engine, id_: str) -> str | None:
+    """The owner of a token; None if there is no such token."""
+    if not ID_PATTERN.fullmatch(id_):
+        return None
+    with reading(engine) as session:
+        return session.scalar(select(Token.user).where(Token.id == id_))
+
+
+def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
+    """List the tokens of a user, without their secrets."""
+    if not NAME_PATTERN.fullmatch(user):
+        return []
+    wanted = select(Token, User.role).join(User, Token.user == User.name).where(Token.user == user)
+    with reading(engine) as session:
+        return [
+            {
+                "id": token.id, "user": token.user, "created": token.created, "expires": token.expires,
+                "revoked": token.revoked, "used": token.used,
+                "scopes": token.scopes.split(),
+            }
+            for token, role in session.execute(wanted.order_by(Token.created)).all()
+        ]  # fmt: skip
+
+
+def role_of(engine: Engine, user: str) -> str | None:
+    """The role of a user; None if there is no such user."""
+    with reading(engine) as session:
+        found = session.get(User, user) if NAME_PATTERN.fullmatch(user) else None
+        return found.role if found else None
+
+
+def expiry_of(engine: Engine, id_: str) -> float | None:
+    """Time at which a token expires; None: never."""
+    with reading(engine) as session:
+        return session.get_one(Token, id_).expires
+
+
+def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
+    """Find callers by the hashes of tokens; `Unauthorized` for a token that is unknown, revoked or expired."""
+    wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role)
+    wanted = wanted.join(User, Token.user == User.name)
+    with reading(engine) as session:
+        rows = session.connection().execute(wanted.where(Token.sha256.in_(set(hashes)), Token.revoked.is_(None))).all()
+    now = time.time()
+    known: dict[str, Caller | Exception] = {}
+    for sha256, id_, scopes, expires, name, role in rows:
+        if expires is not None and expires <= now:
+            day = datetime.datetime.fromtimestamp(expires, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+            known[sha256] = Unauthorized(f"this token expired on {day}; ask the service's administrator for another.")
+        else:
+            allowed = frozenset(scopes.split())
+            known[sha256] = Caller(name, role, allowed, id_, expires)
+    refused = Unauthorized("this token is unknown or revoked; ask the service's administrator for one.")
+    return [known.get(sha256, refused) for sha256 in hashes]
+
+
+def record_use(engine: Engine, ids: Iterable[str]) -> None:
+    """Record that these tokens have been used, if their last record is older than an hour."""
+    now = time.time()
+    old = or_(Token.used.is_(None), Token.used < now - USE_RESOLUTION_SECONDS)
+    with reading(engine) as session:
+        due = session.scalars(select(Token.id).where(Token.id.in_(set(ids)), old)).all()
+    if due:
+        with writing(engine) as session:
+            session.execute(update(Token).where(Token.id.in_(due)).values(used=now))
+
+
+def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
+    """Make a token if no administrator has a valid one, in a file that only this account may read.
+
+    Programs of the account find it there, so that a local service needs no settings. It does not expire: an account
+    that can read it can read the database as well. A service without users gets an administrator.
+    """
+    path = data / "token"
+    with reading(engine) as session:
+        if session.scalars(_admin_tokens().limit(1)).first() is not None:
+            return path
+    made: Token | None = None
+    with writing(engine, alone=True) as session:  # one of several processes that start at once
+        if session.scalars(_admin_tokens().limit(1)).first() is None:
+            admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
+            if admin is None:
+                admin = "admin" if session.get(User, "admin") is None else f"admin-{secrets.token_hex(4)}"
+                session.add(User(name=admin, role="admin"))
+                session.flush()
+            token, made = _token(admin, SCOPES, None)
+            session.add(made)
+            # Before the commit: without the file no other token could ever be made.
+            partial = path.with_suffix(".partial")
+            partial.unlink(missing_ok=True)
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(token + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(path)
+    if made is not None and audit is not None:
+        audit.write(action="first_token", id=made.id, name=made.user)
+    return path
+
+
+def _token(user: str, scopes: Iterable[str], days: float | None) -> tuple[str, Token]:
+    token, now = f"mgc_{secrets.token_urlsafe(32)}", time.time()
+    row = Token(
+        id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=now, scopes=" ".join(scopes),
+        expires=None if days is None else now + 86_400.0 * days,
+    )  # fmt: skip
+    return token, row
+
+
+def _valid() -> ColumnElement[bool]:
+    return and_(Token.revoked.is_(None), or_(Token.expires.is_(None), Token.expires > time.time()))
+
+
+def _admin_tokens() -> Any:
+    """Ids of the tokens that can make tokens."""
+    admin = Token.scopes.like("%admin%")
+    return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), admin)
+
+
+def hash_of(token: str) -> str:
+    """The hash of a token, which the database holds."""
+    return hashlib.sha256(token.encode()).hexdigest()

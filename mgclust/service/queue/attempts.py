@@ -1,0 +1,235 @@
+"""The queue as runners use it: claims, heartbeats and ends of attempts, each one transaction.
+
+A claim makes a new attempt. A report names its attempt, and is discarded if the job has another one by now: a job ends
+once, even if a runner was lost by mistake. An attempt is lost if its heartbeat does not change for long, counting only
+time during which the judging runner ran; the times in the table, of whatever clock, are for display.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
+from mgclust.service.queue.fair_share import charge, next_job
+from mgclust.service.queue.jobs import Jobs, finish, queue
+from mgclust.service.queue.metrics import observe
+from mgclust.service.queue.models import Job, reading, writing
+from mgclust.service.queue.quotas import size_of_job
+from mgclust.service.settings import Settings
+from mgclust.service.states import ENDED
+
+__all__ = ["Attempts"]
+
+FREE_ATTEMPTS_FACTOR = 3  # times `attempts`: attempts of a job up to which the faults of runners do not count
+MIN_CHARGE_SECONDS = 1.0  # usage of an attempt that fails at once
+
+
+class Attempts(Jobs):
+    """All jobs of a service, for a runner.
+
+    Parameters
+    ----------
+    engine : Engine
+        From `open_database`.
+    settings : Settings
+    runner : str, optional
+        Its name.
+    """
+
+    def __init__(self, engine: Engine, settings: Settings, runner: str | None = None) -> None:
+        super().__init__(engine, settings)
+        self._runner, self.clock = runner, RunningTimeClock()
+        self._silence: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
+        self.blocked: str | None = None  # the next job, which `claim` found unable to start
+        self._turn: str | None = None  # the job that is next by fair share, but was blocked; urgent ones come before it
+
+    def claim(self, can_start: Callable[[Job], bool] = lambda job: True) -> Job | None:
+        """Start a new attempt of the next job, which is RUNNING from now on.
+
+        None if no job waits, or the next one cannot start yet: no later one overtakes it.
+        """
+        with reading(self._engine) as session:  # an idle runner polls often, and no writer should wait for that
+            if session.scalars(select(Job.id).where(Job.state == "PENDING").limit(1)).first() is None:
+                return None
+        with writing(self._engine, alone=True) as session:  # another runner counts this claim
+            job = next_job(session, self._turn)
+            self.blocked = None
+            if job is None:
+                return None
+            startable = can_start(job)
+            if job.priority <= 0:
+                self._turn = None if startable else job.id
+            if not startable:
+                self.blocked, job.progress = job.id, {"stage": "waiting for GPUs"}
+                return None
+            job.state, job.attempt, job.cancel = "RUNNING", job.attempt + 1, False
+            job.heartbeat = job.claimed = time.time()
+            job.runner = self._runner
+            job.started = job.started or job.heartbeat
+            charge(session, job.owner, MIN_CHARGE_SECONDS)
+            waited = max(0.0, job.claimed - job.queued)
+            observe(session, "wait", job.method, "RUNNING", waited)
+            job.before = job.error  # for the log of the new attempt
+            job.progress = job.error = job.fault = None
+        self._log("attempt.started", job, waited=round(waited, 3))
+        return job
+
+    def heartbeat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
+        """Record that an attempt runs.
+
+        An attempt that was lost by mistake continues if no other one has begun. If one has, the mistake does not count
+        as an attempt.
+
+        Returns
+        -------
+        bool or None
+            Whether the job is to be cancelled; None if the attempt is not the job's any more.
+        """
+        with writing(self._engine) as session:
+            job = session.get(Job, id_, with_for_update=True)
+            if job is None or job.state not in ("RUNNING", "PENDING") or job.attempt < attempt:
+                return None
+            if job.attempt > attempt:
+                job.begun_before += self._is_uncounted(attempt)
+                return None
+            if job.state == "PENDING":
+                job.state, job.error, job.fault, job.claimed = "RUNNING", None, None, time.time()
+            job.heartbeat = time.time()
+            job.progress = progress or job.progress
+            return job.cancel
+
+    def succeed(
+        self,
+        id_: str,
+        attempt: int,
+        scores: dict[str, Any],
+        facts: Mapping[str, Any] | None = None,
+        warnings: Sequence[str] = (),
+    ) -> bool:
+        """End a job whose attempt has left a complete result; False if the attempt is not the job's any more.
+
+        Parameters
+        ----------
+        id_ : str
+        attempt : int
+        scores : dict
+        facts : dict, optional
+            For the log.
+        warnings : sequence of str
+            Of the result.
+        """
+        files = size_of_job(self._settings, id_)
+        with writing(self._engine) as session:
+            job = self._current(session, id_, attempt)
+            if job is None:
+                return False
+            self._account(session, job, "SUCCEEDED")
+            job.scores, job.warnings, job.progress = (
+                scores,
+                list(warnings),
+                None,
+            )  # the last event is older than the end
+            finish(job, "SUCCEEDED", None, None, files)
+        self._log_attempt(job, facts)
+        return True
+
+    def fail(self, id_: str, attempt: int, error: str, fault: str, facts: Mapping[str, Any] | None = None) -> None:
+        """End a job whose attempt has failed, or queue it again if the cluster was at fault."""
+        files = size_of_job(self._settings, id_)
+        with writing(self._engine) as session:
+            job = self._current(session, id_, attempt)
+            if job is None:
+                return
+            self._apply_failure(session, job, error, fault, files)
+        self._log_attempt(job, facts)
+
+    def requeue(self, id_: str, attempt: int) -> None:
+        """Queue the job of an attempt that a stopping runner has ended; the attempt does not count."""
+        with writing(self._engine) as session:
+            job = self._current(session, id_, attempt)
+            if job is None:
+                return
+            if job.cancel:
+                self._account(session, job, "CANCELLED")
+                finish(job, "CANCELLED", None, None, None)
+            else:
+                job.begun_before += 1
+                self._account(session, job, "PENDING")
+                queue(job)
+        self._log_attempt(job)
+
+    def requeue_all(self, runners: Sequence[str]) -> None:
+        """Queue the jobs of runners that hung and were ended with all their attempts.
+
+        These attempts do not count, except for jobs with many attempts: one of them may be why its runners hang.
+        """
+        with reading(self._engine) as session:
+            found = session.execute(
+                select(Job.id, Job.attempt).where(Job.state == "RUNNING", Job.runner.in_(runners))
+            ).all()
+        for id_, attempt in found:
+            if self._is_uncounted(attempt):
+                self.requeue(id_, attempt)
+            else:
+                self.fail(id_, attempt, f"attempt {attempt} was ended with its runner, which hung.", "cluster")
+
+    def requeue_lost(self, after: float) -> list[str]:
+        """Queue running jobs whose heartbeat has not changed for `after` seconds of `clock`; their ids."""
+        running = select(Job.id, Job.attempt, Job.heartbeat).where(Job.state == "RUNNING")
+        with reading(self._engine) as session:
+            marks = {id_: (attempt, heartbeat) for id_, attempt, heartbeat in session.execute(running)}
+        silent = [id_ for id_, seconds in self._silence.of(marks).items() if seconds > after]
+        lost = []
+        for id_ in silent:  # one transaction each: two processes that lock several users could deadlock
+            files = size_of_job(self._settings, id_)
+            with writing(self._engine) as session:
+                wanted = select(Job).where(Job.id == id_, Job.state == "RUNNING").with_for_update(skip_locked=True)
+                job = session.scalars(wanted).first()
+                if job is None or (job.attempt, job.heartbeat) != marks[id_]:
+                    continue  # it has a new heartbeat, or another runner was first
+                error = (
+                    f"attempt {job.attempt} was lost: its runner, or its machine, gave no sign of life for {after:g} s."
+                )
+                self._apply_failure(session, job, error, "cluster", files)
+            self._log_attempt(job)
+            lost.append(id_)
+        return lost
+
+    def _current(self, session: Session, id_: str, attempt: int) -> Job | None:
+        wanted = select(Job).where(Job.id == id_, Job.attempt == attempt, Job.state == "RUNNING")
+        return session.scalars(wanted.with_for_update()).first()
+
+    def _is_uncounted(self, attempt: int) -> bool:
+        """Return whether an attempt that a runner's fault ended does not count."""
+        return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
+
+    def _apply_failure(self, session: Session, job: Job, error: str, fault: str, files: int) -> None:
+        if job.cancel:
+            self._account(session, job, "CANCELLED")
+            finish(job, "CANCELLED", None, None, files)
+        elif fault == "cluster" and job.attempt - job.begun_before < self._settings.attempts:
+            self._account(session, job, "PENDING")
+            queue(job)
+            job.error, job.fault = error, fault
+        else:
+            self._account(session, job, "FAILED")
+            finish(job, "FAILED", error, fault, files)
+
+    def _account(self, session: Session, job: Job, state: str) -> None:
+        """Add the time of an attempt to its user's usage and to the metrics; the job goes to `state`."""
+        seconds = max(0.0, time.time() - (job.claimed or job.created))
+        if seconds > MIN_CHARGE_SECONDS:  # charged by the claim
+            charge(session, job.owner, seconds - MIN_CHARGE_SECONDS)
+        observe(session, "attempt", job.method, state, seconds)
+
+    def _log_attempt(self, job: Job, facts: Mapping[str, Any] | None = None) -> None:
+        """Log the end of an attempt, after the transaction."""
+        seconds = max(0.0, time.time() - (job.claimed or job.created))
+        self._log("attempt.ended", job, seconds=round(seconds, 3), **(facts or {}))
+        if job.state in ENDED:
+            self._log_end(job)

@@ -1,0 +1,65 @@
+"""The order of the queue, and the usage of users by which it is fair.
+
+An administrator's job with a priority above 0 comes first, by priority and then age. Else the user with the fewest
+running jobs is next; of several, the one whose jobs have used the least slot time, which decays with a half-life of
+an hour: no user waits for another's usage of long ago, nor for more than about an hour behind a user without any.
+Within a user: by priority, then age.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from mgclust.service.queue.models import Job, User
+
+__all__ = ["add_usage", "charge", "next_job"]
+
+USAGE_HALF_LIFE_SECONDS = 3600.0
+
+
+def next_job(session: Session, begun: str | None = None) -> Job | None:
+    """Lock the job that is to run next; None if no job waits.
+
+    A job whose turn has begun, but which waits for GPUs, keeps its turn: only urgent jobs overtake it.
+    """
+    for condition in (Job.priority > 0, Job.id == begun):
+        if (job := _first(session, condition)) is not None:
+            return job
+    running = select(Job.owner, func.count().label("number")).where(Job.state == "RUNNING").group_by(Job.owner)
+    slots = running.subquery()
+    # One index lookup for each user, not one for each job that waits.
+    waits = select(Job.id).where(Job.owner == User.name, Job.state == "PENDING").exists()
+    shares = select(User.name).outerjoin(slots, slots.c.owner == User.name).where(waits)
+    shares = shares.order_by(func.coalesce(slots.c.number, 0), User.used, User.name).limit(1)
+    return _first(session, Job.owner == session.scalar(shares))
+
+
+def _first(session: Session, condition: ColumnElement[bool]) -> Job | None:
+    """The oldest job of the highest priority among the waiting jobs that meet the condition."""
+    highest = session.scalar(select(func.max(Job.priority)).where(Job.state == "PENDING", condition))
+    if highest is None:
+        return None
+    wanted = select(Job).where(Job.state == "PENDING", condition, Job.priority == highest)
+    wanted = wanted.order_by(Job.created, Job.id).limit(1)
+    return session.scalars(wanted.with_for_update(skip_locked=True)).first()
+
+
+def charge(session: Session, owner: str, seconds: float) -> None:
+    """Add slot time to a user's usage."""
+    user = session.get_one(User, owner, with_for_update={"key_share": True})
+    user.used = add_usage(user.used, seconds, time.time())
+
+
+def add_usage(used: float, seconds: float, now: float) -> float:
+    """Add seconds, which end now, to the slot time that a user has used.
+
+    The value is log2 of a sum in which a second weighs twice as much as one `USAGE_HALF_LIFE_SECONDS` earlier. Users
+    compare by it at any time, and nothing has to be updated while time passes.
+    """
+    more = math.log2(seconds) + now / USAGE_HALF_LIFE_SECONDS
+    low, high = sorted((used, more))
+    return high + math.log2(1 + 2 ** (low - high))

@@ -1,0 +1,1 @@
+"""Alembic: how older tables become those of `mgclust.service.queue.models`; Alembic runs `env`."""

@@ -1,0 +1,8 @@
+"""Alembic runs this with the connection that `mgclust.service.queue.models.migrate` gives."""
+
+from alembic import context
+
+from mgclust.service.queue.models import Base
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
+context.run_migrations()

@@ -1,0 +1,344 @@
+"""Tables of the service, in SQLite or PostgreSQL.
+
+Times are seconds since 1970, UTC. SQLite is in WAL mode, in which readers and one writer do not wait for each other. A
+writing transaction is one from its beginning: a reading one cannot always become a writing one later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    Engine,
+    ForeignKey,
+    Index,
+    String,
+    Text,
+    create_engine,
+    event,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from mgclust.base.errors import InputError
+from mgclust.service.queue.identity import DatabaseLost, Identity
+
+__all__ = [
+    "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload",
+    "User", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "writing",
+]  # fmt: skip
+
+
+WAL_BYTES = 16 << 20  # that SQLite's log keeps of the disk after it was larger
+WRITE_TIMEOUT_SECONDS = 20.0  # for a transaction that waits for others
+
+_WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
+
+
+class Base(DeclarativeBase):
+    """All tables."""
+
+
+class User(Base):
+    """A user."""
+
+    __tablename__ = "users"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
+    # Slot time that their jobs have used, with a half-life of an hour; see `fair_share.add_usage`.
+    used: Mapped[float] = mapped_column(default=0.0)
+
+
+class Token(Base):
+    """A token, by its hash."""
+
+    __tablename__ = "tokens"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    user: Mapped[str] = mapped_column(ForeignKey("users.name"))
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created: Mapped[float]
+    revoked: Mapped[float | None]
+    expires: Mapped[float | None]  # None: never
+    scopes: Mapped[str] = mapped_column(String(64))  # separated by spaces
+    used: Mapped[float | None]  # last use, to the hour
+
+    __table_args__ = (Index("tokens_of_user", "user", "created"),)
+
+
+class Upload(Base):
+    """A file that a user has uploaded."""
+
+    __tablename__ = "uploads"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
+    name: Mapped[str] = mapped_column(String(255))
+    size: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str] = mapped_column(String(64))
+    created: Mapped[float]
+
+    __table_args__ = (Index("uploads_of_owner", "owner", "created", "id", "size"),)
+
+
+class Folder(Base):
+    """The data folder of the database, by the id in its file `folder-id`."""
+
+    __tablename__ = "folders"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+
+
+class Tally(Base):
+    """Number and sum of the durations in a bucket of a histogram; see `metrics`."""
+
+    __tablename__ = "tallies"
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    method: Mapped[str] = mapped_column(String(64), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16), primary_key=True)
+    bucket: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(BigInteger)
+    seconds: Mapped[float]
+
+
+class RunnerSign(Base):
+    """The sign of life of a runner: a counter, which increases while it lives."""
+
+    __tablename__ = "signs"
+    runner: Mapped[str] = mapped_column(String(16), primary_key=True)
+    count: Mapped[int]
+
+
+class Removal(Base):
+    """A folder below the data folder that is still to be removed."""
+
+    __tablename__ = "removals"
+    path: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+def _given(row: Any, column: str) -> Any:
+    """A value of the row whose defaults are computed."""
+    return row.get_current_parameters()[column]
+
+
+def _summary(job: Any) -> dict[str, Any]:
+    """Summarize a request: the names of its first sources, their number, and the parent job."""
+    record = _given(job, "request")
+    sources = record.get("sources") or []
+    named = [source.get("name") or source.get("path") or f"upload {source.get('upload')}" for source in sources[:3]]
+    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
+
+
+class Job(Base):
+    """A job: its request, its state, and its outcome."""
+
+    __tablename__ = "jobs"
+    __allow_unmapped__ = True
+    before: str | None = None  # error of the previous attempt, set by a claim; not a column
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
+    method: Mapped[str] = mapped_column(String(64))
+    request: Mapped[dict[str, Any]] = mapped_column(JSON)
+    summary: Mapped[dict[str, Any]] = mapped_column(JSON, default=_summary)  # of the request, for lists
+    priority: Mapped[int] = mapped_column(default=0)
+    state: Mapped[str] = mapped_column(String(16), default="PENDING")
+    created: Mapped[float]
+    started: Mapped[float | None]
+    finished: Mapped[float | None]
+    queued: Mapped[float] = mapped_column(default=lambda job: _given(job, "created"))  # start of its last wait
+    claimed: Mapped[float | None]  # start of its current or last attempt
+    attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
+    begun_before: Mapped[int] = mapped_column(
+        default=0
+    )  # attempts that do not count: before a retry, or ended by a runner's stop
+    heartbeat: Mapped[float | None]
+    runner: Mapped[str | None] = mapped_column(String(16))  # that of the current or last attempt
+    cancel: Mapped[bool] = mapped_column(default=False)  # requested
+    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    warnings: Mapped[list[str] | None] = mapped_column(JSON)  # of the result
+    error: Mapped[str | None] = mapped_column(Text)
+    fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
+    size: Mapped[int | None] = mapped_column(BigInteger)  # bytes of its row, and of its files when it last ended
+
+    __table_args__ = (
+        Index("jobs_queue", "state", "priority", "created", "id"),
+        Index("jobs_queue_of_owner", "owner", "state", "priority", "created", "id"),
+        Index("jobs_of_owner", "owner", "created", "id"),
+        Index("jobs_of_owner_by_state", "owner", "state", "created", "id"),
+        Index("jobs_by_state", "state", "created", "id"),
+        Index("jobs_by_age", "created", "id"),
+        Index("jobs_sizes_of_owner", "owner", "size"),
+    )
+
+
+OUTAGES = (DBAPIError, NoConnection, DatabaseLost)
+
+
+def open_database(url: str) -> Engine:
+    """Connect to the database, which has tables after `migrate`."""
+    try:
+        # Detect a server that has disappeared without closing its connections.
+        timeouts = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 15, "keepalives_interval": 5}
+        connect_args = timeouts if make_url(url).get_backend_name() == "postgresql" else {}
+        engine = create_engine(url, pool_pre_ping=True, connect_args=connect_args)
+    except Exception as error:
+        raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
+    if engine.dialect.name == "sqlite" and (engine.url.database or "").startswith("file:"):
+        raise InputError(f"database={url!r} should name the file itself: sqlite:////folder/service.db.")
+    identity = Identity(engine.url.database if engine.dialect.name == "sqlite" else None)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "do_connect", lambda *_: identity.check_place())
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", functools.partial(_begin_sqlite, identity))
+        event.listen(engine, "handle_error", lambda context: identity.damaged(context.original_exception))
+    else:
+        event.listen(engine, "connect", lambda connection, record: identity.compare(connection))
+    return engine
+
+
+@contextlib.contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """A reading transaction, which sees one snapshot."""
+    with engine.connect() as connection, Session(connection) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
+    """A writing transaction: committed at the end of the block, rolled back by an exception.
+
+    Transactions with `alone` exclude each other, across processes; on SQLite, all writing ones do.
+    """
+    with _writer_lock(engine), engine.connect() as connection:
+        connection = connection.execution_options(writes=True)
+        with Session(connection, expire_on_commit=False) as session, session.begin():
+            if alone and engine.dialect.name == "postgresql":
+                session.connection().exec_driver_sql("SELECT pg_advisory_xact_lock(7300241)")
+            yield session
+
+
+@contextlib.contextmanager
+def _writer_lock(engine: Engine) -> Iterator[None]:
+    """Queue the writing threads of SQLite, which itself polls every 0.1 s, in no order."""
+    if engine.dialect.name != "sqlite":
+        yield
+        return
+    lock = _WRITERS.setdefault(engine, threading.Lock())
+    if not lock.acquire(timeout=WRITE_TIMEOUT_SECONDS):  # waiting for the file's lock does not take longer
+        raise NoConnection(f"others have been writing to the database for {WRITE_TIMEOUT_SECONDS:g} s.")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def full(error: DBAPIError) -> bool:
+    """Return whether the database's disk has no space left."""
+    if isinstance(error.orig, sqlite3.Error):
+        # SQLite reports a full disk as an I/O error while the log is made or grows, and other I/O errors likewise.
+        code = error.orig.sqlite_errorcode
+        other = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)
+        return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and code not in other
+    return getattr(error.orig, "sqlstate", None) == "53100"
+
+
+def read_only(error: DBAPIError) -> bool:
+    """Return whether the database can be read, but not written."""
+    if isinstance(error.orig, sqlite3.Error):
+        return error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
+    return getattr(error.orig, "sqlstate", None) == "25006"
+
+
+def migrate(engine: Engine) -> None:
+    """Migrate the tables to this version; several processes may do so at once.
+
+    Raises
+    ------
+    InputError
+        The database has the schema of a newer version.
+    """
+    from alembic import command
+    from alembic.config import Config
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    known = {each.revision for each in ScriptDirectory.from_config(config).walk_revisions()}
+    with writing(engine, alone=True) as session:
+        connection = session.connection()
+        found = MigrationContext.configure(connection).get_current_revision()
+        if found is not None and found not in known:
+            raise InputError(
+                f"the database is of a newer mgclust: its schema {found} is unknown to this version; upgrade mgclust, "
+                "or restore the backup from before the upgrade."
+            )
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
+    """Check that the data folder is the one of the database; note it for a new database.
+
+    Parameters
+    ----------
+    engine : Engine
+    data : Path
+    adopt : bool
+        Accept a folder with jobs or uploads for a new database; they belong to no user any more.
+
+    Raises
+    ------
+    InputError
+        It belongs to another database, or the database of its jobs is lost.
+    """
+    path = data / "folder-id"
+    with writing(engine, alone=True) as session:
+        known = session.scalars(select(Folder.id)).first()
+        here = path.read_text().strip() if path.exists() else None
+        if known is None:
+            kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
+            if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
+                raise InputError(
+                    f"data={str(data)!r} holds {' and '.join(kept)}, and the database has none of them: it was lost or "
+                    "is another one. Restore its last backup, or give the right one; 'mgclust serve --adopt' "
+                    "starts a new database for this folder, whose jobs and uploads then belong to no user."
+                )
+            if here is None:
+                here = secrets.token_hex(16)
+                path.write_text(here + "\n")
+            session.add(Folder(id=here))
+        elif here != known:
+            raise InputError(
+                f"data={str(data)!r} is not the data folder of this database; name that one (its folder-id says "
+                f"{known}), or another database."
+            )
+
+
+def _prepare_sqlite(connection: Any, record: Any) -> None:
+    connection.isolation_level = None  # `_begin_sqlite` begins transactions, not the driver
+    cursor = connection.cursor()
+    wait = f"busy_timeout={WRITE_TIMEOUT_SECONDS * 1000:.0f}"
+    size = f"journal_size_limit={WAL_BYTES}"
+    for pragma in (wait, "journal_mode=WAL", size, "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(identity: Identity, connection: Connection) -> None:
+    identity.check()
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,55 @@
+"""Limits of what a user keeps: uploads, jobs and their rows of the database."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import case, func, select
+from sqlalchemy.orm import Session
+
+from mgclust.service.confined.folders import size_of
+from mgclust.service.queue.models import Job, Upload, User
+from mgclust.service.settings import Settings
+
+__all__ = ["BLOCK_BYTES", "QuotaExceeded", "bytes_kept", "lock_users", "quota_error", "row_size", "size_of_job"]
+
+BLOCK_BYTES = 4096  # charged at least for a file, and for a row of the database with its indexes
+
+
+class QuotaExceeded(Exception):
+    """A limit of what a user keeps is reached."""
+
+
+def size_of_job(settings: Settings, id_: str) -> int:
+    """Bytes of all files of a job, with its checkpoints."""
+    elsewhere = size_of(settings.checkpoint_folder(id_)) if settings.checkpoints else 0
+    return size_of(settings.job_folder(id_)) + elsewhere
+
+
+def lock_users(session: Session, names: set[str]) -> None:
+    """Lock these users until the transaction ends, so that limits hold; SQLite has one writer anyway."""
+    wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)  # in one order: no deadlock
+    session.execute(wanted.with_for_update(key_share=True))
+
+
+def row_size(request: dict[str, Any], *more: Any) -> int:
+    """Bytes of a job in the database: a constant for its row, and its long values as JSON."""
+    return BLOCK_BYTES + sum(len(json.dumps(each)) for each in (request, *more) if each is not None)
+
+
+def quota_error(owner: str, most: int, kept: int, more: int) -> QuotaExceeded | None:
+    """The error of exceeding a user's limit of `most` bytes by adding `more`; None within it. 0 is no limit."""
+    if not most or kept + more <= most:
+        return None
+    return QuotaExceeded(
+        f"{owner} keeps {kept} bytes of uploads and jobs, and this would exceed disk_per_user={most}; delete some jobs "
+        "or uploads."
+    )
+
+
+def bytes_kept(session: Session, owner: str) -> int:
+    """Bytes of a user's uploads, at least a block each, and of their jobs."""
+    uploads = func.sum(case((Upload.size < BLOCK_BYTES, BLOCK_BYTES), else_=Upload.size))
+    sums = (select(uploads).where(Upload.owner == owner), select(func.sum(Job.size)).where(Job.owner == owner))
+    return sum(int(session.scalar(each) or 0) for each in sums)

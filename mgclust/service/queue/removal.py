@@ -1,0 +1,196 @@
+"""Removal of what was deleted, and of what killed processes left.
+
+A deletion first removes the row, in a transaction that records the folder; then the folder is renamed and removed. If a
+process is killed meanwhile, the next one finds the folder by its record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from mgclust.service.audit import Audit
+from mgclust.service.confined.folders import DELETED_SUFFIX, remove, set_aside, size_of
+from mgclust.service.queue.log import JobLog
+from mgclust.service.queue.models import OUTAGES, Job, Removal, full, reading, writing
+from mgclust.service.queue.quotas import row_size, size_of_job
+from mgclust.service.settings import Settings
+from mgclust.service.states import ENDED
+
+__all__ = ["InUse", "remove_deleted", "sweep", "sweep_until", "with_reserve"]
+
+DAY_SECONDS = 86_400.0
+RECEIVING_GRACE_SECONDS = 300.0  # before an unlocked partial upload is removed
+SWEEP_SECONDS = 600.0
+MAX_CACHE_BYTES = 2 << 30  # of what jobs of a user have compiled
+RESERVE_FILE = "reserve"  # a file in the data folder
+RESERVE_BYTES = 4 << 20  # of this file: more than the database writes for a deletion
+
+Answer = TypeVar("Answer")
+
+
+class InUse(Exception):
+    """It is in use and cannot be deleted now."""
+
+
+def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
+    """Call a function that writes to the database; if its disk is full, again with the space of the reserve.
+
+    Deletions must be possible on a full disk.
+    """
+    try:
+        return change()
+    except DBAPIError as error:
+        if not full(error):
+            raise
+    (settings.data / RESERVE_FILE).unlink(missing_ok=True)
+    try:
+        return change()
+    finally:
+        _keep_reserve(settings)
+
+
+def _keep_reserve(settings: Settings) -> None:
+    path = settings.data / RESERVE_FILE
+    if path.exists():
+        return
+    try:
+        with open(path, "xb") as file:
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+    except FileExistsError:
+        pass
+    except OSError:  # no space now; the next start, or the next deletion on a full disk, tries again
+        path.unlink(missing_ok=True)
+
+
+def remove_deleted(engine: Engine, settings: Settings) -> None:
+    """Remove the folders of all that was deleted."""
+    try:
+        with_reserve(settings, lambda: _remove_deleted(engine, settings))
+    except DBAPIError as error:
+        if not full(error):  # otherwise the records remain for the next time
+            raise
+
+
+def _remove_deleted(engine: Engine, settings: Settings) -> None:
+    gone: list[Path] = []
+    try:
+        _set_aside(engine, settings, gone)
+    finally:
+        for folder in gone:
+            remove(folder)
+
+
+def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
+    with writing(engine, alone=True) as session:  # no attempt of the same id starts meanwhile
+        for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
+            folder = settings.data / removal.path
+            again = _exists_again(session, folder.name)
+            if settings.checkpoints and folder.parent.name == "jobs" and not again:
+                elsewhere = set_aside(settings.checkpoint_folder(folder.name), Path(settings.checkpoints))
+                gone += [elsewhere] if elsewhere else []
+            if folder.exists() and not again:
+                target = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}{DELETED_SUFFIX}")
+                try:
+                    folder.rename(target)
+                except OSError as error:
+                    print(f"{folder} cannot be removed yet: {error}", file=sys.stderr)
+                    continue
+                gone.append(target)
+            session.delete(removal)
+
+
+def _exists_again(session: Session, id_: str) -> bool:
+    """Return whether a job with this id, of the same key, exists again; its first attempt removes the folder."""
+    return session.scalar(select(Job.id).where(Job.id == id_)) is not None
+
+
+def sweep(engine: Engine, settings: Settings) -> None:
+    """Delete expired jobs, and remove what killed processes left of deletions, uploads and results."""
+    _delete_expired(engine, settings)
+    remove_deleted(engine, settings)
+    _keep_reserve(settings)
+    _empty_caches(engine, settings)
+    elsewhere = Path(settings.checkpoints).glob(f"*{DELETED_SUFFIX}") if settings.checkpoints else ()
+    for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*"), *elsewhere):
+        with contextlib.suppress(OSError):  # another web process may sweep, too
+            if folder.name.endswith(DELETED_SUFFIX) or time.time() - folder.stat().st_mtime > DAY_SECONDS:
+                remove(folder)
+    for partial in settings.data.glob("uploads/*/partial"):
+        with contextlib.suppress(OSError), open(partial, "rb") as file:
+            if time.time() - os.fstat(file.fileno()).st_mtime > RECEIVING_GRACE_SECONDS:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the process that receives it holds the lock
+                partial.unlink()
+                partial.parent.rmdir()
+    _fill_in_sizes(engine, settings)
+
+
+def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -> None:
+    """Sweep every few minutes."""
+    while not stopping.wait(SWEEP_SECONDS):
+        try:
+            sweep(engine, settings)
+        except (OSError, *OUTAGES) as error:
+            print(f"the cleanup failed; trying again: {error}", file=sys.stderr)
+
+
+def _empty_caches(engine: Engine, settings: Settings) -> None:
+    """Remove what jobs of a user have compiled where it is large; what a job writes there counts for no quota.
+
+    The next job compiles again. One that begins meanwhile keeps nothing of what it compiles.
+    """
+    for folder in settings.cache_folder("").glob("*"):
+        if size_of(folder) > MAX_CACHE_BYTES:
+            running = select(Job.id).where(Job.owner == folder.name, Job.state == "RUNNING").limit(1)
+            with reading(engine) as session:
+                busy = session.scalar(running) is not None
+            if not busy and (aside := set_aside(folder, settings.data / "jobs")) is not None:
+                remove(aside)
+
+
+def _delete_expired(engine: Engine, settings: Settings) -> None:
+    """Delete jobs that ended more than `keep_days` ago."""
+    if not settings.keep_days:
+        return
+    log, first = JobLog(settings.log), time.time() - DAY_SECONDS * settings.keep_days
+    ended = select(Job).where(Job.state.in_(ENDED), Job.finished < first).limit(100)
+    while True:
+        with writing(engine) as session:
+            gone = session.scalars(ended.with_for_update(skip_locked=True)).all()
+            for job in gone:
+                session.delete(job)
+                session.merge(Removal(path=f"jobs/{job.id}"))
+        if gone:
+            audit = Audit(settings.audit_path)
+            for job in gone:
+                log("job.expired", job)
+                audit.write(action="expire", id=job.id, name=job.owner)
+            audit.close()
+        remove_deleted(engine, settings)
+        if len(gone) < 100:
+            return
+
+
+def _fill_in_sizes(engine: Engine, settings: Settings) -> None:
+    """Measure jobs that were cancelled while they waited, and may have files of earlier attempts."""
+    wanted = select(Job.id).where(Job.finished.is_not(None), Job.size.is_(None))
+    with reading(engine) as session:
+        ids = session.scalars(wanted).all()
+    for id_ in ids:
+        files = size_of_job(settings, id_)
+        with writing(engine) as session:
+            job = session.get(Job, id_)
+            if job is not None and job.size is None:
+                job.size = row_size(job.request, job.scores, job.warnings, job.error, job.progress) + files

@@ -1,0 +1,287 @@
+"""Sources of jobs: uploads, and files below the roots of the service.
+
+A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are `Beneath`, not
+paths: if the file is replaced before it is opened, still nothing outside of the root is opened.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sqlalchemy import Engine, Text, cast, func, select, tuple_
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+
+from mgclust.base.errors import InputError
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined.inputs import named_sources
+from mgclust.service.queue.access import ID_PATTERN, Caller
+from mgclust.service.queue.models import Job, Removal, Upload, reading, writing
+from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
+from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
+from mgclust.service.settings import Settings
+
+__all__ = [
+    "TooLarge", "check_sources", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive",
+]  # fmt: skip
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # of an upload
+MAX_UPLOADS_KEPT = 10_000  # of one user
+CHECK_SECONDS = 10.0  # for all paths of a job, when it is submitted
+
+_receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
+
+
+class TooLarge(Exception):
+    """An upload exceeds the limit."""
+
+
+async def receive(
+    engine: Engine,
+    settings: Settings,
+    caller: Caller,
+    name: str,
+    parts: AsyncIterator[bytes],
+    sha256: str | None = None,
+) -> dict[str, Any]:
+    """Write an upload to disk as it arrives; it exists when it is complete.
+
+    Raises
+    ------
+    InputError
+        An invalid name, or a digest other than `sha256`.
+    TooLarge
+        More bytes than `upload_limit`.
+    QuotaExceeded
+        Together with other current uploads, it exceeds a limit of the caller.
+    """
+    if not NAME_PATTERN.fullmatch(name):
+        raise InputError(
+            f"name={name!r} should be a file's name: letters, digits and . _ -, up to 200, no folder, and a suffix "
+            "(.npy, .csv, .nii.gz, ...)."
+        )
+    id_ = secrets.token_hex(16)
+    folder = settings.data / "uploads" / id_
+    folder.mkdir(parents=True)
+    partial, digest, size, counted = folder / "partial", hashlib.sha256(), 0, BLOCK_BYTES
+    _receiving[caller.name] += counted
+    try:
+        kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
+        with open(partial, "xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # locked while it is being received: see `sweep`
+            async for part in parts:
+                size += len(part)
+                _receiving[caller.name] += max(size, counted) - counted
+                counted = max(size, counted)
+                if size > settings.upload_limit:
+                    raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
+                others = kept + _receiving[caller.name] - counted
+                if refusal := quota_error(caller.name, settings.disk_per_user, others, counted):
+                    raise refusal
+                # In threads: a slow disk must not block other requests.
+                await run_in_threadpool(_append, part, file, digest)
+            await run_in_threadpool(_flush, file)
+        if sha256 not in (None, digest.hexdigest()):
+            raise InputError(f"{name} should have sha256={sha256} and has {digest.hexdigest()}; send it again.")
+        partial.rename(folder / name)
+        upload = Upload(id=id_, owner=caller.name, name=name, size=size, sha256=digest.hexdigest(), created=time.time())
+        await run_in_threadpool(_record, engine, settings, upload)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    finally:
+        _receiving[caller.name] -= counted
+    return _described(upload)
+
+
+def _append(part: bytes, file: BinaryIO, digest: Any) -> None:
+    digest.update(part)
+    file.write(part)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _kept(session: Session, settings: Settings, owner: str) -> int:
+    """Bytes of a user; 0 without a limit.
+
+    Raises
+    ------
+    QuotaExceeded
+        The user has the maximum number of uploads.
+    """
+    wanted = select(Upload.id).where(Upload.owner == owner).limit(MAX_UPLOADS_KEPT).subquery()
+    if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= MAX_UPLOADS_KEPT:
+        raise QuotaExceeded(f"{owner} keeps {MAX_UPLOADS_KEPT} uploads, the most of a user; delete some.")
+    return bytes_kept(session, owner) if settings.disk_per_user else 0
+
+
+def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
+    with reading(engine) as session:
+        return _kept(session, settings, owner)
+
+
+def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
+    with writing(engine) as session:
+        lock_users(session, {upload.owner})
+        kept = _kept(session, settings, upload.owner)  # others may have been added meanwhile
+        if refusal := quota_error(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
+            raise refusal
+        session.add(upload)
+
+
+def latest_uploads(
+    engine: Engine, caller: Caller, limit: int, before: tuple[float, str] | None
+) -> list[dict[str, Any]]:
+    """List the caller's uploads, newest first; of all users for an administrator.
+
+    Parameters
+    ----------
+    engine : Engine
+    caller : Caller
+    limit : int
+    before : tuple, optional
+        Time of creation and id of an upload: only older ones.
+    """
+    wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
+    if not caller.is_admin:
+        wanted = wanted.where(Upload.owner == caller.name)
+    with reading(engine) as session:
+        if before is not None:
+            wanted = wanted.where(tuple_(Upload.created, Upload.id) < before)
+        return [_described(upload) for upload in session.scalars(wanted)]
+
+
+def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) -> dict[str, Any] | None:
+    """Delete an upload and its file, and return what it was; None if the caller has no such upload.
+
+    Raises
+    ------
+    InUse
+        A waiting or running job needs it.
+    """
+    upload = with_reserve(settings, lambda: _delete(engine, caller, id_))
+    if upload is None:
+        return None
+    remove_deleted(engine, settings)
+    return _described(upload)
+
+
+def _delete(engine: Engine, caller: Caller, id_: str) -> Upload | None:
+    named = cast(Job.request, Text).like(f'%"upload": "{id_}"%')
+    readers = select(Job.id).where(Job.state.in_(("PENDING", "RUNNING")), named).order_by(Job.created).limit(4)
+    with writing(engine) as session:
+        upload = _visible(session, caller, id_)
+        if upload is None:
+            return None
+        needed = session.scalars(readers).all()
+        if needed:
+            jobs = ", ".join(needed[:3]) + (", ..." if needed[3:] else "")
+            raise InUse(
+                f"upload {id_} is needed by waiting or running jobs ({jobs}); cancel them or wait for their end."
+            )
+        session.delete(upload)
+        session.merge(Removal(path=f"uploads/{id_}"))
+    return upload
+
+
+def _visible(session: Session, caller: Caller, id_: str) -> Upload | None:
+    upload = session.get(Upload, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
+    return upload if upload is not None and caller.may_see(upload.owner) else None
+
+
+def _described(upload: Upload) -> dict[str, Any]:
+    return {name: getattr(upload, name) for name in ("id", "owner", "name", "size", "sha256", "created")}
+
+
+def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[Beneath | Exception]:
+    """Find the files of uploads by caller and id; `InputError` for one that the caller does not have."""
+    ids = {id_ for _, id_ in asked if ID_PATTERN.fullmatch(id_)}
+    wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
+    with reading(engine) as session:
+        known = {row.id: row for row in session.connection().execute(wanted)}
+    return [
+        Beneath(str(settings.data / "uploads" / id_), known[id_].name)
+        if id_ in known and caller.name == known[id_].owner  # the owner of the job
+        else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
+        for caller, id_ in asked
+    ]
+
+
+def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:
+    """Check the paths of a request.
+
+    Raises
+    ------
+    InputError
+        The caller may not read one, or the files take too long to find.
+    """
+    end = time.monotonic() + CHECK_SECONDS
+    for source in sources:
+        if time.monotonic() > end:
+            raise InputError(f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer in one.")
+        _beneath_root(source["path"], settings.folders)
+
+
+def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> Beneath:
+    """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``; it is not opened yet.
+
+    Raises
+    ------
+    InputError
+        It does not exist or the caller may not read it, with the same message for both.
+    """
+    if "upload" in source:
+        (file,) = find_uploads(engine, settings, [(caller, source["upload"])])
+        if isinstance(file, Exception):
+            raise file
+        return file
+    return _beneath_root(source["path"], settings.folders)
+
+
+def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]:
+    """Find the files of a job, with the names of `named_sources`.
+
+    This is done whenever they are opened: the rights of the owner may have changed since the job was submitted.
+
+    Raises
+    ------
+    InputError
+        As for `_resolve`.
+    """
+    owner = Caller(job.owner, "user")
+    return {name: _resolve(engine, settings, owner, source) for name, source in named_sources(job.request).items()}
+
+
+def _beneath_root(name: str, folders: list[Path]) -> Beneath:
+    """Resolve a path to a file or folder beneath one of the folders, without links.
+
+    The file may be replaced before it is opened: what counts is that `Beneath` opens nothing outside.
+    """
+    refusal = InputError(
+        f"path={name!r} is not a file or folder below what this service may read "
+        f"({', '.join(map(str, folders)) or 'no folders'}); upload it, or ask the administrator for a root."
+    )
+    if "\0" in name or "://" in name or not os.path.isabs(name):
+        raise refusal
+    try:
+        path = Path(os.path.realpath(name))
+        root = next((folder for folder in folders if path.is_relative_to(folder)), None)
+        if root is None or not (path.is_file() or path.is_dir()):
+            raise refusal
+    except OSError:  # a part of the name is too long, or a folder may not be searched
+        raise refusal from None
+    relative = os.path.relpath(path, root)
+    return Beneath(str(root), "" if relative == "." else relative, quotable=False)

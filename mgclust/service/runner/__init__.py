@@ -1,0 +1,1 @@
+"""The runner: takes jobs from the queue and runs an attempt of each in a process of its own."""

@@ -1,0 +1,301 @@
+"""The process of an attempt: it reads an order on its standard input, one line of JSON, and computes the job.
+
+::
+
+    in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
+           "files": {name: file beneath a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
+           "place": where to run, "devices": the GPUs to use, ...}
+    out   {"progress": {...}}, at most a few a second, then {"scores": {...}, "warnings": [sentence, ...]} or
+          {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a heartbeat;
+          see `mgclust.service.confined.child_messages`
+
+Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confined.confine`). This cannot be
+undone, so each attempt has a new process, a fork of `mgclust.service.confined.fork_server`. The end of its input means that the
+runner has gone: the attempt ends. Its output goes to ``log.txt`` in the attempt's folder; the result appears there as
+``result``, complete or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgclust.outside.beneath import Beneath
+from mgclust.outside.json_text import parse_json
+from mgclust.outside.quoting import quoting
+from mgclust.service.confined.caches import cache_folders, use_private_caches
+from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, first_warnings
+from mgclust.service.confined.confine import become_subreaper, confine
+from mgclust.service.confined.fork_server import run_child
+from mgclust.service.confined.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
+
+if TYPE_CHECKING:
+    from mgclust.data import Dataset
+
+__all__ = ["fault_of", "main", "message_of"]
+
+PROGRESS_SECONDS = 0.5  # between two progress events
+STOP_GRACE_SECONDS = 20.0  # for an orderly end
+CLUSTER_WAIT_SECONDS = 300.0  # for a cluster that is unavailable
+FULL_DISK_WAIT_SECONDS = 20.0  # before the next attempt
+TEMPORARY_FOLDER = "tmp"  # in the attempt's folder; the runner removes it
+LONGEST_TEMPORARY_FOLDER = 100  # bytes of its path; with 127 and more NVIDIA's compiler keeps no headers for CuPy
+HEARTBEAT_SECONDS = 1.0  # between two heartbeats
+NICE = 5  # the web process and other programs have priority on shared cores
+
+_WRITE_LOCK = threading.Lock()
+
+
+def main() -> None:
+    """Read an order and carry it out; end if the input ends before."""
+    os.umask(0o077)  # results and checkpoints are for this account only
+    os.nice(NICE)
+    if sys.platform.startswith("linux"):
+        become_subreaper()  # the runner finds all descendants of this process
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # output of libraries is not an answer
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    loading = threading.Event()
+    heartbeats = threading.Thread(target=_send_heartbeats, args=(answers, loading), daemon=True)
+    heartbeats.start()
+    _warm_up()
+    line = sys.stdin.readline()
+    loading.set()
+    heartbeats.join()
+    if line:
+        order = parse_json(line) | {"answers": answers}
+        with contextlib.suppress(OSError):  # `_measured` reports the peak memory since then
+            Path("/proc/self/clear_refs").write_text("5")
+        answer = _run(order, lambda event: _send(answers, {"progress": event}))
+        os.dup2(nowhere, 2)  # later output does not belong to the job's log
+        os.dup2(nowhere, 1)
+        _send(answers, answer | {"facts": _measured(order)})
+
+
+def _warm_up() -> None:
+    """Import what every job needs, before there is one."""
+    from mgclust.algorithms import METHODS  # noqa: F401
+    from mgclust.output.file_run import open_sources  # noqa: F401
+
+
+def _start_threads(answers: Any) -> None:
+    """Watch the runner and send heartbeats; once confined, because a thread is bounded as its maker is."""
+    threading.Thread(target=_end_with_runner, daemon=True).start()
+    threading.Thread(target=_send_heartbeats, args=(answers, threading.Event()), daemon=True).start()
+
+
+def _end_with_runner() -> None:
+    for _ in sys.stdin:
+        pass
+    signal.raise_signal(signal.SIGINT)  # Python handles it in the main thread
+    time.sleep(STOP_GRACE_SECONDS)
+    os._exit(1)
+
+
+def _send_heartbeats(answers: Any, end: threading.Event) -> None:
+    while not end.wait(HEARTBEAT_SECONDS):
+        _send(answers, {})
+
+
+def _send(answers: Any, answer: dict[str, Any]) -> None:
+    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner has gone; `_end_with_runner` ends the process
+        answers.write(json.dumps(answer) + "\n")
+
+
+def _measured(order: dict[str, Any]) -> dict[str, Any]:
+    """The shape of the data, if known, and the peak memory of this process, without workers."""
+    facts: dict[str, Any] = {"shape": order.get("shape")}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text()
+        facts["peak_bytes"] = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    return facts
+
+
+def _log(line: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk should cost a line of the log, not the result
+        print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr)
+
+
+def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
+    folder = Path(order["folder"])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = _open_log(folder)
+        os.dup2(log, 2)
+        os.close(log)
+        os.dup2(2, 1)
+        if order.get("before"):
+            _log(f"the previous attempt ended: {order['before']}")
+        return _compute(order, folder, report)
+    except (Exception, KeyboardInterrupt) as error:
+        with contextlib.suppress(OSError):  # the disk is full for the log, too
+            print(traceback_of(error), end="", file=sys.stderr)
+        sentence = restore_names(message_of(error), order["request"], order["files"])
+        answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
+        full = _disk_is_full(error)
+    if full:
+        report({"stage": "waiting for space on the disk"})
+        with contextlib.suppress(KeyboardInterrupt):  # the job is cancelled
+            time.sleep(FULL_DISK_WAIT_SECONDS)
+    return answer
+
+
+def _open_log(folder: Path) -> int:
+    """Open the log; an earlier attempt may have made the folder: follow no link, and wait for no FIFO."""
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open("log.txt", flags, 0o600, dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def _writable(order: dict[str, Any]) -> dict[str, Beneath]:
+    """The folders that the attempt may write, opened through no link.
+
+    The folder of the job is not among them: no attempt can replace one of them for the next attempt or the runner.
+    """
+    folder, checkpoint = Path(order["folder"]), Path(order["checkpoint"])
+    found = {"checkpoint": Beneath(str(checkpoint.parents[1]), f"{checkpoint.parent.name}/{checkpoint.name}")}
+    for name in (folder.name, f"{folder.name}/{TEMPORARY_FOLDER}"):
+        (folder.parent / name).mkdir(exist_ok=True)
+        found[name] = Beneath(str(folder.parent), name)
+    tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
+    os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # of its workers
+    if len(os.fsencode(tempfile.tempdir)) > LONGEST_TEMPORARY_FOLDER:
+        os.chdir(tempfile.tempdir)
+        os.environ["TMPDIR"] = "."
+    if "cache" in order:
+        use_private_caches(order["cache"])
+        found["cache"] = Beneath(order["cache"], "")
+    return found
+
+
+def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]:
+    from mgclust.algorithms import METHODS
+    from mgclust.engine.checkpoint import CheckpointConfig
+    from mgclust.output.file_run import fit, save
+
+    request, last, stage = order["request"], 0.0, None
+
+    def progress(event: dict[str, Any]) -> None:
+        nonlocal last, stage
+        if "warning" in event:
+            _log(f"warning: {event['warning']}")
+            return
+        now = time.monotonic()
+        if now - last > PROGRESS_SECONDS or event.get("stage") != stage:
+            last, stage = now, event.get("stage")
+            if "elapsed" in event:
+                _log(f"{stage} {event.get('fraction') or 0:.0%}")
+            report(event)
+
+    if order.get("devices") is not None:  # before CUDA starts here, or in workers
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order["devices"])
+    files = files_of(order["files"])
+    if "hidden" in order:
+        writable = _writable(order)
+        readable: list[str | int] = [*descriptors(files), *cache_folders(order["hidden"])]
+        several = (order["place"].get("gpus") or 0) > 1 and not order["place"].get("scheduler")
+        confine(order["hidden"], readable, descriptors(writable), cuda_processes=several)
+    if (answers := order.pop("answers", None)) is not None:
+        _start_threads(answers)
+    method = METHODS[request["method"]]
+    given = {name: file for name, file in files.items() if name in request["parameters"]}
+    parameters = request["parameters"] | {
+        name: method.constraints[name].parse(each, name) for name, each in given.items()
+    }
+    dataset = open_inputs(method, request, files)
+    order["shape"] = list(dataset.shape)
+    check_rows(dataset, order["max_rows"])
+    checkpoint = CheckpointConfig(order["checkpoint"], order["checkpoint_seconds"], strict=False)
+    with contextlib.ExitStack() as stack:
+        where = _connect(stack, order["place"], progress)
+        result = fit(method(**parameters, **where), dataset, progress, checkpoint)
+        sources = [Path(file.name).name for name, file in files.items() if name.isdigit()]
+        command = ["mgclust", "run", request["method"], *sources]
+        save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
+        checkpoint.remove()
+    warnings = [restore_names(text, request, order["files"]) for text in result.warnings]
+    scores = parse_json(json.dumps(result.to_dict()["scores"]))
+    return {"scores": scores, "warnings": first_warnings(warnings)}
+
+
+def check_rows(dataset: Dataset, most: int) -> None:
+    """Reject data of more than `most` rows, or a graph of more edges or nodes; 0 is no limit."""
+    from mgclust.data import Graph
+
+    counts = {"n_samples": dataset.shape[0]}
+    if isinstance(dataset, Graph):
+        counts = {"n_edges": dataset.shape[0], "n_nodes": dataset.n_nodes}
+    for name, count in counts.items():
+        if most and count > most:
+            from mgclust.base.errors import InputError
+
+            raise InputError(
+                f"{name}={count} of {Path(dataset.name).name} should be at most max_rows={most}; send fewer, or ask "
+                "the administrator for a higher MGCLUST_SERVICE_MAX_ROWS."
+            )
+
+
+def _connect(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """Connect to the devices or the cluster; wait for a cluster without its scheduler or with too few workers."""
+    from mgclust.base.errors import ClusterUnavailableError
+    from mgclust.output.file_run import placed
+
+    end = time.monotonic() + CLUSTER_WAIT_SECONDS
+    while True:
+        try:
+            return stack.enter_context(placed(**place))
+        except ClusterUnavailableError as error:
+            if time.monotonic() > end:
+                raise
+            _log(str(error))
+            progress({"stage": "waiting for the cluster"})
+
+
+def fault_of(error: BaseException) -> str:
+    """Classify an error: fault of the input, the memory, the cluster, or mgclust."""
+    from mgclust.base.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, MgclustError
+
+    if isinstance(error, ClusterUnavailableError):
+        return "cluster"
+    if isinstance(error, InputError):
+        return "input"
+    if isinstance(error, MemoryError):
+        return "memory" if isinstance(error, InsufficientMemoryError) else "cluster"
+    if isinstance(error, (MgclustError, OSError, KeyboardInterrupt)):
+        return "cluster"
+    return "mgclust"
+
+
+def _disk_is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
+def message_of(error: BaseException) -> str:
+    """The error message of a job, one sentence."""
+    if _disk_is_full(error):
+        return "there is no space left where the service keeps its results; free some, then retry the job."
+    if isinstance(error, KeyboardInterrupt):
+        return "the attempt was told to stop."
+    text = " ".join(str(error).split())
+    from mgclust.base.errors import MgclustError
+
+    if isinstance(error, MgclustError):
+        return text
+    return f"{type(error).__name__}: {text}" if quoting() else f"{type(error).__name__}, in mgclust itself."
+
+
+if __name__ == "__main__":
+    run_child(main)

@@ -1,0 +1,1 @@
+"""The web process: connections, authentication, endpoints, and the pages that browsers show."""

@@ -1,0 +1,79 @@
+"""The web application: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics, and the pages.
+
+A request shows a token (``Authorization: Bearer ...``), which `Gate` checks first. An error is a sentence,
+``{"error": ..., "fault": ...}``. A job or upload of another user is "not found", like one that does not exist.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI
+
+from mgclust import __version__
+from mgclust.service.audit import Audit
+from mgclust.service.confined.reader_pool import Readers
+from mgclust.service.queue import removal, sources
+from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.metrics import Metrics
+from mgclust.service.queue.models import check_data_folder, migrate, open_database
+from mgclust.service.settings import Settings
+from mgclust.service.web.dependencies import Backend
+from mgclust.service.web.errors import Problem, answer_problems
+from mgclust.service.web.health import Health
+from mgclust.service.web.pages import SecurityHeaders, add_pages
+from mgclust.service.web.perimeter.batches import Batched
+from mgclust.service.web.perimeter.bodies import ShortBodies
+from mgclust.service.web.perimeter.callers import Callers
+from mgclust.service.web.perimeter.gate import Gate
+from mgclust.service.web.routers import admin, jobs, monitoring, results, uploads
+from mgclust.service.web.streams import Streams
+from mgclust.service.web.views import job_summary
+
+__all__ = ["create_app"]
+
+
+def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
+    """Make the web application; the database is brought up to date. `adopt` is for `check_data_folder`."""
+    settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = open_database(settings.database)
+    migrate(engine)
+    check_data_folder(engine, settings.data, adopt)
+    removal.sweep(engine, settings)
+    audit = Audit(settings.audit_path)
+    queue, callers = Jobs(engine, settings), Callers(engine)
+    backend = Backend(
+        settings=settings, engine=engine, jobs=queue, readers=Readers(settings), callers=callers,
+        streams=Streams(queue, callers, lambda row: job_summary(row).model_dump_json()),
+        health=Health(engine, settings.hung_after), metrics=Metrics(engine, settings, audit),
+        find_upload=Batched(functools.partial(sources.find_uploads, engine, settings)), submit=Batched(queue.submit),
+    )  # fmt: skip
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        watching = asyncio.create_task(backend.health.watch())
+        yield
+        watching.cancel()
+        backend.readers.close()
+        audit.close()
+
+    app = FastAPI(
+        title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None,
+        lifespan=lifespan, redirect_slashes=False,  # a redirect would name the host that the request named
+    )  # fmt: skip
+    app.state.backend = backend
+    # Each around those before it.
+    app.add_middleware(ShortBodies)
+    app.add_middleware(Gate, settings=settings, callers=callers, log=audit)
+    app.add_middleware(SecurityHeaders)
+    answer_problems(app)
+    refusals: dict[int | str, dict[str, Any]] = {
+        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
+    }
+    for part in (jobs, results, uploads, admin):  # each by itself: a router within a router is looked through twice
+        app.include_router(part.router, prefix="/api/v1", responses=refusals)
+    app.include_router(monitoring.router)
+    add_pages(app)
+    return app

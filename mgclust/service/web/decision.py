@@ -1,0 +1,210 @@
+"""Other centres for a job that has succeeded, where its method can choose them: a preview, or a job with their result.
+
+The method needs its result alone, no other pass over the data. `mgclust.service.confined.reader_process` computes them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from sqlalchemy import Engine
+
+from mgclust.algorithms import METHODS
+from mgclust.base.errors import InputError, printable
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined.child_messages import check_findings
+from mgclust.service.confined.folders import remove, set_aside, size_of
+from mgclust.service.confined.reader_pool import LimitExceeded, Readers
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.jobs import Jobs, job_id
+from mgclust.service.queue.models import Job
+from mgclust.service.queue.sources import files_of
+from mgclust.service.settings import Settings
+
+__all__ = [
+    "Centers",
+    "Points",
+    "Preview",
+    "PreviewRequest",
+    "SaveRequest",
+    "labels_file",
+    "points_of",
+    "preview",
+    "save_as_job",
+]
+
+CHUNK_BYTES = 1 << 20
+
+Value = bool | int | float | str | None
+
+
+class Centers(BaseModel):
+    """Centres, by the parameters that `/methods` describes as the method's `centers`; by default automatic ones."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Value | Annotated[list[int], Field(max_length=10_000)]]
+
+    def given(self) -> dict[str, Any]:
+        """The given parameters, for `select_centers` of the method, which checks them."""
+        return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+
+
+class PreviewRequest(Centers):
+    """Centres, and what to answer."""
+
+    answer: Literal["sizes", "points", "labels"] = Field(
+        "sizes", description="Sizes only; also the labels of the rows of /points; or all labels, as a .npy."
+    )
+
+
+class SaveRequest(Centers):
+    """Centres whose result is stored."""
+
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="Chosen by the client: a request with the same key does not make a second job."
+    )
+
+
+class Preview(BaseModel):
+    """Clusters of a choice of centres."""
+
+    n_clusters: int
+    centers: list[int]
+    sizes: list[int]
+    labels: list[int] | None = Field(default=None, description="Of the rows of /points, if asked for.")
+
+
+class Points(BaseModel):
+    """Sample rows for a picture, by their first two features."""
+
+    index: list[int]
+    x: list[float]
+    y: list[float]
+    why: Annotated[str, AfterValidator(printable)] | None = Field(None, description="The reason if there are none.")
+
+
+def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Preview:
+    """Preview the clusters of other centres.
+
+    Parameters
+    ----------
+    readers : Readers
+    result : Beneath
+        The result directory of a job.
+    wanted : PreviewRequest
+
+    Raises
+    ------
+    InputError
+        A result of another method; no row, or not the densest one, within the limits.
+    """
+    order = {"do": "preview", "result": result.order(), "centers": wanted.given(), "labels": wanted.answer == "points"}
+    return readers.serve(order, Preview.model_validate)
+
+
+def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: Centers) -> tuple[int, Iterator[bytes]]:
+    """Labels of all rows for these centres: the size of a .npy file, and its bytes in parts."""
+    folder = _scratch(settings, secrets.token_hex(16))
+    try:
+        readers.serve(
+            {"do": "labels", "result": result.order(), "centers": wanted.given(), "folder": str(folder)},
+            lambda answer: None,
+            writable=[folder],
+        )
+        file = Beneath(str(folder), "labels.npy").open()  # the process may have left anything
+    finally:
+        remove(folder)  # the open file remains readable
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+
+    def parts() -> Iterator[bytes]:
+        with file:
+            while part := file.read(CHUNK_BYTES):
+                yield part
+
+    return size, parts()
+
+
+def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: Beneath) -> Points:
+    """Sample rows for the page's picture; none if their source is gone, or too large to be read for a picture.
+
+    Raises
+    ------
+    InputError
+        A result of another method.
+    """
+    try:
+        order = {"do": "points", "result": result.order(), **_read_by(engine, settings, job)}
+        return readers.serve(order, Points.model_validate)
+    except LimitExceeded as error:
+        return Points(index=[], x=[], y=[], why=str(error))
+
+
+def save_as_job(
+    readers: Readers,
+    engine: Engine,
+    settings: Settings,
+    jobs: Jobs,
+    caller: Caller,
+    parent: Job,
+    result: Beneath,
+    centers: SaveRequest,
+) -> Job:
+    """Store the result of other centres as a new job, which has succeeded and names its parent.
+
+    A key that the caller has used before for this parent yields the existing job.
+
+    Raises
+    ------
+    InputError
+        As for `preview`; or the source, which labels and pictures need, is gone or has changed.
+    QuotaExceeded
+        The owner of the parent has reached a limit.
+    """
+    id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")
+    if (known := jobs.get(caller, id_)) is not None:
+        return known
+    given = centers.given()
+    method = METHODS[parent.method]
+    before = {*method.center_parameters, *method.discarded_by_centers}
+    parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}
+    request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
+    folder = _scratch(settings, id_)
+
+    def place() -> None:
+        attempt = settings.attempt_folder(id_, 1)
+        set_aside(attempt, settings.data / "jobs")  # of a process that died here; a sweep removes it
+        attempt.parent.mkdir(exist_ok=True)
+        folder.rename(attempt)
+
+    choice = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
+    # Before the process may write there: it may leave a link in its place.
+    (folder / "log.txt").write_text(f"other centres for the result of job {parent.id}: {choice}\n")
+    try:
+        order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
+        found = readers.serve(order | _read_by(engine, settings, parent), check_findings, writable=[folder])
+        return jobs.add_finished(parent, id_, request, found.scores, size_of(folder), place, found.warnings)
+    finally:
+        remove(folder)
+
+
+def _scratch(settings: Settings, id_: str) -> Path:
+    """Make a temporary folder, which a later start removes if this process does not."""
+    folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may write the same job
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
+
+
+def _read_by(engine: Engine, settings: Settings, job: Job) -> dict[str, Any]:
+    """The files of a job; or the reason why they may not be read any more."""
+    request = {"method": job.method, **job.request}
+    try:
+        files = {name: file.order() for name, file in files_of(engine, settings, job).items()}
+    except InputError as error:
+        return {"request": request, "files": {}, "refused": str(error)}
+    return {"request": request, "files": files, "refused": None}

@@ -1,0 +1,108 @@
+"""Dependencies of endpoints: the parts of the service, the caller and the scopes of its token, and pages of lists."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Query, Request
+from fastapi.security import HTTPBearer
+from sqlalchemy import Engine
+
+from mgclust.outside.beneath import Beneath
+from mgclust.service.confined.reader_pool import Readers
+from mgclust.service.queue.access import Caller, Unauthorized
+from mgclust.service.queue.jobs import Jobs, NewJob
+from mgclust.service.queue.metrics import Metrics
+from mgclust.service.queue.models import Job
+from mgclust.service.settings import Settings
+from mgclust.service.web.errors import NotFound
+from mgclust.service.web.health import Health
+from mgclust.service.web.perimeter.batches import Batched
+from mgclust.service.web.perimeter.callers import Callers
+from mgclust.service.web.streams import Streams
+
+__all__ = [
+    "Administrator",
+    "AnyCaller",
+    "Backend",
+    "BackendDep",
+    "Before",
+    "Reader",
+    "Submitter",
+    "found",
+    "parse_cursor",
+]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The parts of the service that endpoints call, made once by `create_app`."""
+
+    settings: Settings
+    engine: Engine
+    jobs: Jobs
+    readers: Readers
+    callers: Callers
+    streams: Streams
+    health: Health
+    metrics: Metrics
+    find_upload: Batched[tuple[Caller, str], Beneath]
+    submit: Batched[NewJob, Job]
+
+
+async def _backend(request: Request) -> Backend:
+    backend: Backend = request.app.state.backend
+    return backend
+
+
+class _Scoped(HTTPBearer):
+    """The caller, whose token has a scope; one dependency, since each is looked at in every request."""
+
+    def __init__(self, scope: str | None) -> None:
+        super().__init__(scheme_name="HTTPBearer", description="A token of the service.")
+        self._scope = scope
+
+    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
+        if (caller := getattr(request.state, "caller", None)) is None:
+            raise Unauthorized("a token is needed.")
+        assert isinstance(caller, Caller)
+        if self._scope is not None:
+            caller.check(self._scope)
+        return caller
+
+
+BackendDep = Annotated[Backend, Depends(_backend)]
+# The callers of endpoints, by the scope that their tokens need. `AnyCaller` is for endpoints with checks of their own.
+AnyCaller = Annotated[Caller, Depends(_Scoped(None))]
+Reader = Annotated[Caller, Depends(_Scoped("read"))]
+Submitter = Annotated[Caller, Depends(_Scoped("submit"))]
+Administrator = Annotated[Caller, Depends(_Scoped("admin"))]
+
+
+def found(job: Any) -> Any:
+    """The job, if there is one that the caller may see.
+
+    Raises
+    ------
+    NotFound
+        It is None.
+    """
+    if job is None:
+        raise NotFound("there is no such job.")
+    return job
+
+
+Before = Annotated[
+    str | None,
+    Query(
+        pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?,[0-9a-f]{32}$",
+        description="created,id of the last one of the page before.",
+    ),
+]
+
+
+def parse_cursor(before: str | None) -> tuple[float, str] | None:
+    """Creation time and id of a cursor."""
+    if before is None:
+        return None
+    created, _, id_ = before.partition(",")
+    return float(created), id_

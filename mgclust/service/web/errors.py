@@ -1,0 +1,113 @@
+"""Errors of the API: a status code, one sentence, and the fault."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnection
+from starlette.exceptions import HTTPException
+
+from mgclust.base.errors import InputError, printable
+from mgclust.service.confined.reader_pool import Busy
+from mgclust.service.queue.access import LastToken, Unauthorized
+from mgclust.service.queue.jobs import TooManyJobs
+from mgclust.service.queue.models import DatabaseLost, full, read_only
+from mgclust.service.queue.quotas import QuotaExceeded
+from mgclust.service.queue.removal import InUse
+from mgclust.service.queue.sources import TooLarge
+from mgclust.service.web.perimeter.rates import RateLimited
+
+__all__ = ["NotFound", "Problem", "answer", "answer_problems"]
+
+RETRY_AFTER_SECONDS = 2  # while the database does not answer, or too many requests of a user are open
+READ_ONLY = "the service's database cannot be written at present, so nothing was changed; ask again later."
+NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
+
+
+class Problem(BaseModel):
+    """An error."""
+
+    error: str
+    fault: str | None = None
+
+
+class NotFound(Exception):
+    """It does not exist, or not for this caller."""
+
+
+CODES: dict[type[Exception], int] = {
+    InputError: 400, Unauthorized: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409, TooLarge: 413,
+    TooManyJobs: 429, RateLimited: 429, QuotaExceeded: 507, OSError: 507, DataError: 400, DBAPIError: 503,
+    NoConnection: 503, Busy: 503, DatabaseLost: 503,
+}  # fmt: skip
+
+
+def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Answer with an error of `CODES`; an internal one is raised."""
+    code = next(code for kind, code in CODES.items() if isinstance(error, kind))
+    headers, sentence = dict(headers or {}), str(error)
+    if isinstance(error, (RateLimited, Busy)):
+        headers["Retry-After"] = str(error.after)
+    elif isinstance(error, DatabaseLost):
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    elif isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    elif isinstance(error, OSError) and code == 507:
+        if error.errno != errno.ENOSPC:
+            raise error  # an internal error
+        sentence = NO_SPACE
+    elif isinstance(error, DataError):
+        sentence = "the request holds what the database does not take, such as a NUL in a text; leave it out."
+    elif isinstance(error, DBAPIError) and full(error):
+        code, sentence = 507, NO_SPACE
+    elif isinstance(error, DBAPIError) and read_only(error):
+        headers["Retry-After"], sentence = str(RETRY_AFTER_SECONDS), READ_ONLY
+    elif isinstance(error, (DBAPIError, NoConnection)):
+        if isinstance(error, DBAPIError) and not (isinstance(error, OperationalError) or error.connection_invalidated):
+            raise error  # an internal error
+        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        sentence = "the service's database does not answer; ask again soon."
+    of_request = code in (400, 413) or isinstance(error, QuotaExceeded)
+    fault = "input" if of_request else "cluster" if code in (503, 507) else None
+    return _problem(sentence, fault, code, headers)
+
+
+def _problem(sentence: str, fault: str | None, code: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    # A message may quote names and values from files and requests: control characters do not reach a terminal.
+    return JSONResponse({"error": printable(sentence), "fault": fault}, code, headers)
+
+
+def answer_problems(app: FastAPI) -> None:
+    """Add handlers that answer every error with one sentence."""
+
+    def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body")
+        sentence = f"{where or 'the request'}: {first['msg']}."
+        return _problem(sentence, "input", 422)
+
+    def http_error(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        sentences = {
+            404: "there is nothing at this path.",
+            405: f"{request.method} is not possible here.",
+            400: "the request cannot be read; send JSON in UTF-8, not nested deeply, no number of thousands of digits.",
+        }
+        sentence = sentences.get(error.status_code, f"{error.detail}.")
+        fault = "input" if error.status_code in (400, 416) else None
+        return _problem(sentence, fault, error.status_code, error.headers)
+
+    async def known(request: Request, error: Exception) -> JSONResponse:
+        return answer(error)
+
+    for kind in CODES:
+        app.add_exception_handler(kind, known)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http_error)

@@ -1,0 +1,1 @@
+"""The perimeter of the web process: what is decided about a request before an endpoint sees it."""

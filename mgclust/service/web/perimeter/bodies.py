@@ -1,0 +1,99 @@
+"""Bodies of requests other than uploads: read completely, within limits, before the request is handled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mgclust.service.confined.reader_pool import Busy
+from mgclust.service.queue.sources import TooLarge
+from mgclust.service.web.errors import answer
+from mgclust.service.web.perimeter.rates import RateLimited
+
+__all__ = ["ShortBodies"]
+
+MAX_BODY_BYTES = 512 << 10  # twice the limit of a job in the queue
+SHORT_BODY_BYTES = 16 << 10  # such bodies do not wait
+LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer ones in memory at once, of a user and in all; others wait
+WAIT_SECONDS = 30.0
+# Twice those of 10,000 row numbers, the longest list in a request. Parsing a body of the same length with many more
+# takes a hundred times its size in memory, and seconds.
+DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
+
+
+class ShortBodies:
+    """Middleware that rejects requests, other than uploads, with more bytes than a request needs."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+        self._turns_in_all = asyncio.Semaphore(LONG_BODIES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the body of a request, or reject it, before the request is handled."""
+        caller = scope.get("state", {}).get("caller")
+        if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
+            await self._app(scope, receive, send)  # a request without a caller has no body: see `Gate`
+            return
+        async with contextlib.AsyncExitStack() as turn:
+            try:
+                body = await self._body(scope, receive, caller.name, turn)
+            except (Busy, RateLimited, TooLarge) as error:
+                await answer(error)(scope, receive, send)
+                return
+            if body is None:
+                return
+            given = False
+
+            async def replay() -> Message:
+                nonlocal given
+                if given:
+                    return await receive()
+                given = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await self._app(scope, replay, send)
+
+    async def _body(self, scope: Scope, receive: Receive, user: str, turn: contextlib.AsyncExitStack) -> bytes | None:
+        """The body; None if the client has disconnected."""
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        announced = int(length) if length.isdigit() else 0
+        body, more, waited = bytearray(), True, False
+        while more:
+            if max(len(body), announced) > MAX_BODY_BYTES:
+                raise TooLarge(f"a request should have at most {MAX_BODY_BYTES} bytes.")
+            if max(len(body), announced) > SHORT_BODY_BYTES and not waited:
+                waited = True
+                await self._wait(user, turn)  # meanwhile nothing is read from the connection
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        if len(body) > MAX_BODY_BYTES:
+            raise TooLarge(f"a request should have at most {MAX_BODY_BYTES} bytes.")
+        if len(body) > MAX_DELIMITERS and sum(map(body.count, DELIMITERS)) > MAX_DELIMITERS:
+            raise TooLarge(f"a request should have at most {MAX_DELIMITERS} commas, colons and opening brackets.")
+        return bytes(body)
+
+    async def _wait(self, user: str, turn: contextlib.AsyncExitStack) -> None:
+        semaphore, of_user = self._turns.setdefault(user, asyncio.Semaphore(LONG_BODIES_PER_USER)), True
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await turn.enter_async_context(semaphore)
+                of_user = False
+                await turn.enter_async_context(self._turns_in_all)
+        except TimeoutError:
+            if not of_user:
+                raise Busy(
+                    f"the service has received {LONG_BODIES} requests of more than {SHORT_BODY_BYTES} bytes for "
+                    f"{WAIT_SECONDS:g} s; ask again in a few seconds."
+                ) from None
+            raise RateLimited(
+                f"{user} sends more than {LONG_BODIES_PER_USER} requests of more than {SHORT_BODY_BYTES} bytes at "
+                "once; wait for an answer.",
+                2,
+            ) from None

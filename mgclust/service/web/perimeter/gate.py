@@ -1,0 +1,188 @@
+"""Authentication and limits of requests, from their headers alone.
+
+All of ``/api/`` and ``/metrics`` needs a token. A request without a valid one is rejected before its body is read. The
+audit log records what each request did.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mgclust.base.errors import printable
+from mgclust.service import audit
+from mgclust.service.addresses import Proxies
+from mgclust.service.audit import Audit
+from mgclust.service.queue.access import TOKEN_PATTERN, Caller, Unauthorized, hash_of
+from mgclust.service.settings import Settings
+from mgclust.service.web.errors import CODES, RETRY_AFTER_SECONDS, answer
+from mgclust.service.web.perimeter.callers import Callers
+from mgclust.service.web.perimeter.rates import RateLimited, Rates
+
+__all__ = ["Gate"]
+
+UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
+# Reads of results and logs, which the audit log records; other methods than GET are always recorded.
+DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
+MAX_OPEN = {"requests": 128, "streams": 64}  # at once, of one user
+BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
+
+
+class ClientGone(Exception):
+    """The client has disconnected before the end of its answer."""
+
+
+class Gate:
+    """Middleware that admits or rejects requests.
+
+    Parameters
+    ----------
+    app : ASGIApp
+        Receives the ``caller``, the ``token`` (its hash) and the ``address`` of a request in ``scope["state"]``.
+    settings : Settings
+    callers : Callers
+    log : Audit
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, callers: Callers, log: Audit) -> None:
+        self._app, self._callers, self._log = app, callers, log
+        self._rates = Rates(settings.rate_per_token, settings.rate_per_address)
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._open: Counter[tuple[str, str]] = Counter()  # by user and kind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request, or reject it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["address"] = self._proxies.client_of(scope)
+        if not (scope["path"].startswith("/api/") or scope["path"] == "/metrics"):
+            await self._public(scope, receive, send)
+            return
+        try:
+            caller = await self._caller(scope)
+        except Exception as error:
+            if not isinstance(error, tuple(CODES)):
+                raise
+            refusal = answer(error, _closing(scope))
+            self._log.refused(
+                source=state["address"], action="refused", method=scope["method"], path=printable(scope["path"]),
+                status=refusal.status_code,
+            )  # fmt: skip
+            await refusal(scope, receive, send)
+            return
+        if (connection := state.get("connection")) is not None:
+            connection.admit(caller.name, upload=scope["method"] == "PUT" and scope["path"].startswith(UPLOADS_PATH))
+        await self._for_caller(caller, scope, receive, send)
+
+    async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if (
+                scope["path"] != "/healthz"
+            ):  # it answers from memory; a probe that restarts services should not be rejected
+                self._rates.count_page(scope["state"]["address"])
+        except RateLimited as error:
+            await answer(error, _closing(scope))(scope, receive, send)
+            return
+        given = False
+
+        async def nothing() -> Message:
+            nonlocal given
+            if not given:
+                given = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            while (message := await receive())["type"] == "http.request":
+                pass
+            return message
+
+        await self._app(scope, nothing, send)
+
+    async def _caller(self, scope: Scope) -> Caller:
+        """The caller of a request; it counts for the rate of its token, or of its address if it has no valid one."""
+        shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        match = BEARER_PATTERN.fullmatch(shown)
+        token = match[1].decode("latin-1") if match else ""
+        address = scope["state"]["address"]
+        if not token:
+            self._rates.count(None, address)
+            raise Unauthorized(
+                "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
+                "'mgclust serve' prints the path of its first one."
+            )
+        hash_ = hash_of(token) if TOKEN_PATTERN.fullmatch(token) else ""
+        try:
+            caller = await self._callers(token)
+        except Unauthorized:
+            self._rates.remove_token(hash_)
+            self._rates.count(None, address)
+            raise
+        self._rates.add_token(hash_)
+        self._rates.count(hash_, address)
+        scope["state"] |= {"caller": caller, "token": hash_}
+        return caller
+
+    async def _for_caller(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = "streams" if STREAM_PATH.fullmatch(scope["path"]) else "requests"
+        logged = scope["method"] not in ("GET", "HEAD", "OPTIONS") or DOWNLOAD_PATH.fullmatch(scope["path"]) is not None
+        facts: dict[str, Any] = {}
+        status, begun = None, time.monotonic()
+
+        async def send_checked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif connection is not None and connection.is_closing():
+                raise ClientGone  # otherwise a file would be read to its end
+            await send(message)
+
+        connection = scope["state"].get("connection")
+        key = (caller.name, kind)
+        if self._open[key] >= MAX_OPEN[kind]:
+            refusal = RateLimited(
+                f"{caller.name} has {MAX_OPEN[kind]} {kind} open, the most of a user; end one, or ask again later.",
+                RETRY_AFTER_SECONDS,
+            )
+            await answer(refusal, _closing(scope))(scope, receive, send_checked)
+        else:
+            self._open[key] += 1
+            token = audit.noted.set(facts)
+            try:
+                await self._app(scope, receive, send_checked)
+            except (ClientGone, ClientDisconnect):
+                pass
+            except BaseException:  # the server answers 500; what was changed before is in the log all the same
+                status = status or 500
+                raise
+            finally:
+                audit.noted.reset(token)
+                self._open[key] -= 1
+                if not self._open[key]:
+                    del self._open[key]
+                if logged:
+                    self._note(caller, scope, facts, status, begun)
+            return
+        if logged:
+            self._note(caller, scope, facts, status, begun)
+
+    def _note(self, caller: Caller, scope: Scope, facts: dict[str, Any], status: int | None, begun: float) -> None:
+        """Write the line of a request; parts of its path never replace what the service knows itself."""
+        given = {name: printable(str(value)) for name, value in scope.get("path_params", {}).items()}
+        self._log.write(
+            **given | facts | {
+                "user": caller.name, "token": caller.token, "source": scope["state"]["address"],
+                "action": getattr(scope.get("route"), "name", None) or "none", "method": scope["method"],
+                "status": status, "seconds": math.ceil(1000 * (time.monotonic() - begun)) / 1000,
+            }
+        )  # fmt: skip
+
+
+def _closing(scope: Scope) -> dict[str, str]:
+    """Headers of a rejection: close the connection of a client that waits for permission to send its body."""
+    return {"Connection": "close"} if any(name == b"expect" for name, _ in scope["headers"]) else {}

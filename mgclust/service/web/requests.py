@@ -1,0 +1,204 @@
+"""The request of a job, checked completely when it is submitted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from mgclust.algorithms import METHODS
+from mgclust.base.errors import InputError
+from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
+from mgclust.params import Option, check_parameters
+
+__all__ = ["Resources", "Source", "Submission", "describe_methods"]
+
+MAX_RECORD_BYTES = 256 << 10  # of a request in the queue
+MAX_NAMES, MAX_PARAMETERS = 64, 256
+
+
+def _at_most(given: Any, most: int) -> Any:
+    if isinstance(given, dict) and len(given) > most:
+        raise ValueError(f"{len(given)} names should be at most {most}")
+    return given
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limit_names(cls, given: Any) -> Any:
+        """Reject many unknown names at once: pydantic makes an error for each."""
+        return _at_most(given, MAX_NAMES)
+
+
+class Source(_Strict):
+    """A file to read: an upload, or a path below a folder that the service may read."""
+
+    upload: Annotated[str, Field(max_length=64)] | None = None
+    path: Annotated[str, Field(max_length=4096)] | None = None
+    # It is printed on terminals, which interpret control characters.
+    name: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] | None = Field(
+        None, description="Its name for display, without control characters."
+    )
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.upload is None) == (self.path is None):
+            raise ValueError("a source should be either {'upload': id} or {'path': path}")
+        return self
+
+
+class Resources(_Strict):
+    """Number of GPUs or workers, by default one of the machine's GPUs or all of a cluster; limits."""
+
+    gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
+    workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use, in place of GPUs.")] = (
+        None
+    )
+    max_seconds: Annotated[
+        float | None, Field(gt=0, le=1e9, description="Time limit of an attempt in seconds, without suspensions.")
+    ] = None
+    memory: Annotated[
+        int | None,
+        Field(ge=1 << 20, le=1 << 60, description="Memory limit of its processes on the service's machine in bytes."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if self.gpus and self.workers:
+            raise ValueError("resources should be either gpus or workers")
+        return self
+
+
+class Options(_Strict):
+    """Options of reading, as on the command line."""
+
+    columns: Annotated[str, Field(max_length=4096)] | None = None
+    delimiter: Annotated[str, Field(max_length=1)] | None = None
+    standardize: Literal["zscore"] | None = None
+    detrend: bool | None = None
+    constant: Literal["drop", "refuse"] | None = None
+    n_nodes: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+
+
+class Submission(_Strict):
+    """The request of a job."""
+
+    method: Annotated[str, Field(max_length=64)]
+    sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
+    parameters: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Any],
+        BeforeValidator(lambda given: _at_most(given, MAX_PARAMETERS)),
+    ] = {}
+    options: Options = Field(default_factory=Options)  # pydantic would copy a default, which takes longer
+    mask: Source | None = None
+    resources: Resources = Field(default_factory=Resources)
+    report: bool = True
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="Chosen by the client: a request with the same key does not make a second job."
+    )
+
+    def check(self) -> None:
+        """Check the method, its parameters, and the options of reading.
+
+        Raises
+        ------
+        InputError
+        """
+        method = METHODS.get(self.method)
+        if method is None:
+            raise InputError(f"method={self.method!r} should be one of {', '.join(map(repr, METHODS))}.")
+        constraints = {option.name: option.constraint for option in method.options()}
+        for name, value in self.parameters.items():
+            if name not in constraints:
+                raise InputError(f"{name!r} is no parameter of {self.method}; it has {', '.join(constraints)}.")
+            kinds = constraints[name].type.split("|")
+            of_file = bool({"FILE", "file"} & set(kinds))
+            if of_file and (isinstance(value, dict) or (isinstance(value, str) and value not in kinds)):
+                if name not in self.files():
+                    raise InputError(
+                        f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
+                    )
+            elif not isinstance(value, (str, int, float, bool, type(None))):
+                raise InputError(f"{name} should be a number, a text or a truth value; a job takes no arrays.")
+        plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
+        check_parameters({name: constraints[name] for name in plain}, plain)
+        graph = method.opens == "graph"
+        given = {name for name, value in self.options if value is not None}
+        wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
+        if wrong or (graph and self.mask):
+            raise InputError(f"{', '.join(sorted(wrong)) or 'mask'} does not go with {self.method}, which reads "
+                             f"{'graphs' if graph else 'rows'}.")  # fmt: skip
+        if graph and len(self.sources) > 1:
+            raise InputError(f"sources names {len(self.sources)} files; {self.method} takes one graph.")
+
+    def files(self) -> dict[str, Source]:
+        """Parameters that are sources: their values are in files."""
+        found = {}
+        for name, value in self.parameters.items():
+            if isinstance(value, dict):
+                with contextlib.suppress(ValidationError):
+                    found[name] = Source.model_validate(value)
+        return found
+
+    def to_record(self) -> dict[str, Any]:
+        """Make the record that the queue stores.
+
+        Raises
+        ------
+        InputError
+            It is too long.
+        """
+        kept = self.model_dump(exclude={"method", "priority", "key"}, exclude_none=True)
+        kept["parameters"] = self.parameters | {
+            name: source.model_dump(exclude_none=True) for name, source in self.files().items()
+        }
+        if (size := len(json.dumps(kept))) > MAX_RECORD_BYTES:
+            raise InputError(
+                f"the job takes {size} bytes in the queue and should take at most {MAX_RECORD_BYTES}; name fewer "
+                "sources, or shorter names."
+            )
+        return kept
+
+
+def describe_methods() -> dict[str, Any]:
+    """Describe the methods, their parameters, options and resources: the page makes its form from this."""
+    return {
+        name: {
+            "title": method.presentation.title_of(name),
+            "scores": {score: words.name for score, words in method.presentation.all_scores().items() if words},
+            "summary": method.summary(),
+            "reads": method.opens,
+            "centers": {
+                parameter: Option(parameter, None, constraint).describe()
+                for parameter, constraint in method.center_parameters.items()
+            },
+            "decision_graph": [axis._asdict() for axis in method.presentation.decision_graph],
+            "parameters": _describe(method.options()),
+            "options": _describe(
+                option
+                for option in (GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS)
+                if option.name in Options.model_fields
+            ),
+            "resources": {
+                name: {
+                    "values": "number" if name == "max_seconds" else "integer",
+                    "choices": [],
+                    "default": None,
+                    "help": field.description,
+                }
+                for name, field in Resources.model_fields.items()
+            },
+        }
+        for name, method in METHODS.items()
+    }
+
+
+def _describe(options: Iterable[Option]) -> dict[str, Any]:
+    return {option.name: option.describe() for option in options}

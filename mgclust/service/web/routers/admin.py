@@ -1,0 +1,96 @@
+"""Users and tokens."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from mgclust.service.audit import note
+from mgclust.service.queue import access
+from mgclust.service.queue.access import Caller
+from mgclust.service.web.dependencies import Administrator, AnyCaller, BackendDep, Reader
+from mgclust.service.web.errors import NotFound
+
+router = APIRouter()
+
+
+class NewUser(BaseModel):
+    """A user to make."""
+
+    name: str
+    role: str = "user"
+
+
+class NewToken(BaseModel):
+    """A token to make."""
+
+    user: str | None = Field(None, description="Its user; by default that of the token that is shown.")
+    scopes: list[str] | None = Field(
+        None, max_length=8, description="Some of read, submit and admin; by default all that the user's role has."
+    )
+    days: float | None = Field(
+        access.DEFAULT_DAYS, description="Until it expires; null: never, for administrators only."
+    )
+
+
+@router.post("/users", status_code=201)
+def make_user(user: NewUser, caller: Administrator, backend: BackendDep) -> NewUser:
+    """Make a user."""
+    access.add_user(backend.engine, user.name, user.role)
+    note(name=user.name, role=user.role)
+    return user
+
+
+@router.get("/users")
+def list_users(caller: Administrator, backend: BackendDep) -> list[dict[str, Any]]:
+    """List all users."""
+    return access.users(backend.engine)
+
+
+def _check_may_manage(caller: Caller, user: str) -> None:
+    if not caller.may_manage(user):
+        raise PermissionError(
+            "only an administrator may do this for others; for yourself, a token with all scopes of your role."
+        )
+
+
+@router.post("/tokens", status_code=201)
+def make_token(wanted: NewToken, caller: AnyCaller, backend: BackendDep) -> dict[str, str | float | None]:
+    """Make a token for oneself or, as an administrator, for others; the answer alone holds its secret.
+
+    Its scopes and its lifetime are at most those of the token that is shown.
+    """
+    engine = backend.engine
+    user = wanted.user or caller.name
+    _check_may_manage(caller, user)
+    role = caller.role if user == caller.name else access.role_of(engine, user)
+    days = wanted.days if role is None else caller.check_new_token(user, role, wanted.scopes, wanted.days)
+    id_, token = access.new_token(engine, user, wanted.scopes, days)
+    expires = access.expiry_of(engine, id_)
+    note(name=user, id=id_)
+    return {"id": id_, "user": user, "token": token, "expires": expires}
+
+
+@router.get("/tokens")
+def list_own_tokens(caller: Reader, backend: BackendDep) -> list[dict[str, Any]]:
+    """List one's own tokens, without their secrets."""
+    return access.tokens_of(backend.engine, caller.name)
+
+
+@router.get("/tokens/{user}")
+def list_tokens(user: str, caller: Reader, backend: BackendDep) -> list[dict[str, Any]]:
+    """List a user's tokens, without their secrets."""
+    _check_may_manage(caller, user)
+    return access.tokens_of(backend.engine, user)
+
+
+@router.delete("/tokens/{id}")
+async def revoke(id: str, caller: AnyCaller, backend: BackendDep) -> dict[str, str]:
+    """Revoke a token."""
+    owner = await run_in_threadpool(access.owner_of_token, backend.engine, id)
+    if owner is None or not caller.may_manage(owner) or not await run_in_threadpool(access.revoke, backend.engine, id):
+        raise NotFound("there is no such token.")
+    backend.callers.forget(id)
+    note(name=owner)
+    return {"id": id}

@@ -1,0 +1,77 @@
+"""Results: their files, and what other centres would give."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import FileResponse, StreamingResponse
+
+from mgclust.base.errors import InputError
+from mgclust.outside.beneath import Beneath
+from mgclust.service.audit import note
+from mgclust.service.confined.results import list_files, open_result
+from mgclust.service.queue.models import Job
+from mgclust.service.web import decision
+from mgclust.service.web.dependencies import BackendDep, Reader, Submitter, found
+from mgclust.service.web.errors import NotFound
+from mgclust.service.web.sent_file import SentFile
+from mgclust.service.web.views import JobView, job_view
+
+router = APIRouter(prefix="/jobs/{id}")
+
+
+def _result(id: str, caller: Reader, backend: BackendDep) -> Iterator[tuple[Job, Beneath]]:
+    job = found(backend.jobs.get(caller, id))
+    opened = open_result(backend.settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
+    if opened is None:
+        raise NotFound(f"job {job.id} is {job.state} and has no result.")
+    try:
+        yield job, opened
+    except (InputError, FileNotFoundError):
+        if open_result(backend.settings, job.id, job.attempt) is not None:
+            raise
+        found(None)  # it was deleted while it was being read
+
+
+ResultDep = Annotated[tuple[Job, Beneath], Depends(_result)]
+
+
+@router.get("/files")
+def files(result: ResultDep) -> list[dict[str, Any]]:
+    """List the files of the result: names and sizes."""
+    return list_files(result[1])
+
+
+@router.get("/files/{name:path}", response_class=FileResponse)
+def file(name: str, result: ResultDep) -> FileResponse:
+    """Send one file of the result, or a range of it."""
+    try:
+        return SentFile(result[1], name)
+    except FileNotFoundError:
+        raise NotFound("the result has no such file.") from None
+
+
+@router.get("/points")
+def points(result: ResultDep, backend: BackendDep) -> decision.Points:
+    """Sample rows of a job whose centres can be chosen for a picture, by their first two features."""
+    return decision.points_of(backend.readers, backend.engine, backend.settings, *result)
+
+
+@router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}})
+def centers(wanted: decision.PreviewRequest, result: ResultDep, backend: BackendDep) -> decision.Preview:
+    """Preview other centres for a job; nothing is stored."""
+    if wanted.answer != "labels":
+        return decision.preview(backend.readers, result[1], wanted)
+    size, content = decision.labels_file(backend.readers, backend.settings, result[1], wanted)
+    headers = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
+    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)  # type: ignore[return-value]
+
+
+@router.post("/centers/save", status_code=201)
+def save_centers(wanted: decision.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
+    """Store the result of other centres for a job, as a job with this one as its parent."""
+    saved = decision.save_as_job(
+        backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted
+    )
+    note(saved=saved.id)
+    return job_view(saved)

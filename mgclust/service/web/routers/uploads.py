@@ -1,0 +1,46 @@
+"""Uploads: files that users send, as sources of jobs."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from mgclust.service.audit import note
+from mgclust.service.queue import sources
+from mgclust.service.web.dependencies import BackendDep, Before, Reader, Submitter, parse_cursor
+from mgclust.service.web.errors import NotFound
+
+router = APIRouter(prefix="/uploads")
+
+
+@router.put("/{name}", status_code=201)
+async def upload(
+    name: str,
+    request: Request,
+    caller: Submitter,
+    backend: BackendDep,
+    sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="The expected digest.")] = None,
+) -> dict[str, Any]:
+    """Send a file; its id is a source for jobs."""
+    received = await sources.receive(backend.engine, backend.settings, caller, name, request.stream(), sha256)
+    note(id=received["id"], size=received["size"])
+    return received
+
+
+@router.get("")
+def list_uploads(
+    caller: Reader,
+    backend: BackendDep,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    before: Before = None,
+) -> list[dict[str, Any]]:
+    """List one's own uploads, newest first."""
+    return sources.latest_uploads(backend.engine, caller, limit, parse_cursor(before))
+
+
+@router.delete("/{id}")
+def delete_upload(id: str, caller: Submitter, backend: BackendDep) -> dict[str, Any]:
+    """Delete an upload that no job waits for or reads, and return what it was."""
+    deleted = sources.delete_upload(backend.engine, backend.settings, caller, id)
+    if deleted is None:
+        raise NotFound("there is no such upload.")
+    return deleted

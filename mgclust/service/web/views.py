@@ -1,0 +1,103 @@
+"""Jobs as the API shows them: whole, in lists and events, and to tokens without the scope read."""
+
+from typing import Annotated, Any
+
+from fastapi import Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from mgclust.base.errors import printable
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.models import Job
+from mgclust.service.states import State
+
+__all__ = ["JobSummary", "JobView", "Progress", "Receipt", "job_summary", "job_view", "receipt"]
+
+# A message may quote names and values from files: control characters do not reach a terminal that prints it.
+Sentence = Annotated[str, AfterValidator(printable)]
+
+
+class Progress(BaseModel):
+    """Progress of an attempt, with the figures that its method adds."""
+
+    model_config = ConfigDict(extra="allow")
+    stage: str | None = None
+    fraction: float | None = Field(None, description="Of the stage, from 0 to 1.")
+    elapsed: float | None = Field(None, description="Seconds since the computation began.")
+    stage_rate: float | None = Field(None, description="The share of the stage that is done in a second, smoothed.")
+    stage_eta: float | None = Field(None, description="Seconds until the stage, not the job, has ended.")
+
+
+class JobView(BaseModel):
+    """A job as its owner sees it."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    owner: str
+    method: str
+    state: State
+    priority: int
+    attempt: int
+    created: float
+    started: float | None
+    finished: float | None
+    progress: Progress | None
+    scores: dict[str, Any] | None
+    warnings: list[Sentence] | None = Field(description="Of the result: what should be known before it is used.")
+    error: Sentence | None
+    fault: str | None
+    size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
+    request: dict[str, Any]
+
+
+class JobSummary(BaseModel):
+    """A job in lists and events: without its request."""
+
+    id: str
+    owner: str
+    method: str
+    state: State
+    priority: int
+    attempt: int
+    created: float
+    started: float | None
+    finished: float | None
+    progress: Progress | None
+    scores: dict[str, Any] | None = Field(description="Null if they are long; the job has them.")
+    warnings: list[Sentence] | None = Field(description="Of the result; null if they are long: the job has them.")
+    error: Sentence | None = Field(description="Truncated if it is long.")
+    fault: str | None
+    size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
+    sources: list[str] = Field(description="Names of the first ones.")
+    n_sources: int
+    parent: str | None = Field(description="The job from whose result this one was made with other centres.")
+
+
+class Receipt(BaseModel):
+    """The state of a job, for a token without the scope read."""
+
+    id: str
+    method: str
+    state: State
+
+
+def job_view(job: Job) -> JobView:
+    """All of a job."""
+    return JobView(**{name: getattr(job, name) for name in JobView.model_fields})
+
+
+def receipt(caller: Caller, job: Job, status: int = 200) -> Response:
+    """A job that the caller has changed: all of it only for a token that may read.
+
+    It is encoded here: FastAPI would check what a model has checked already.
+    """
+    kind = JobView if "read" in caller.scopes else Receipt
+    view = kind(**{name: getattr(job, name) for name in kind.model_fields})
+    return Response(view.model_dump_json(), status, media_type="application/json")
+
+
+def job_summary(row: Any) -> JobSummary:
+    """A job in lists and events."""
+    summary = row.summary
+    return JobSummary(
+        **summary, **{name: getattr(row, name) for name in JobSummary.model_fields if name not in summary}
+    )
