@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
+from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
-from mgclust.results.array_files import computed
 
 __all__ = ["Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
 

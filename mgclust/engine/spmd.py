@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.dask_arrays import computed, is_dask
 from mgclust.base.errors import InsufficientMemoryError, WorkerLost
 from mgclust.base.progress import paced
 from mgclust.data import Dataset
@@ -32,7 +33,6 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Assignment, hardware, refuse, run_rank
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec, Work
-from mgclust.results.array_files import computed, is_dask
 
 __all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
@@ -21,24 +20,19 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from mgclust.base.errors import InputError, MgclustError, RunFailed
+from mgclust.base.dask_arrays import computed, is_dask, parts_of
+from mgclust.base.errors import InputError
 from mgclust.outside.beneath import Beneath
 from mgclust.outside.json_text import parse_json
 from mgclust.outside.quoting import shortened
 
 __all__ = [
     "Deferred",
-    "computed",
     "empty_chunk",
     "file_name",
-    "in_event_loop",
-    "is_dask",
-    "lost_array",
     "open_zarr",
-    "parts_of",
     "read_array",
     "read_npy_parameter",
-    "refuse_lost",
     "write_array",
     "write_csv",
     "write_npy",
@@ -49,8 +43,6 @@ ZARR_CODECS = {
     "adler32", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta", "endian", "fixedscaleoffset",
     "fletcher32", "gzip", "lz4", "lzma", "quantize", "shuffle", "sharding_indexed", "transpose", "zlib", "zstd",
 }  # fmt: skip
-# Errors of Dask for futures of a client that is closed, and of workers that have gone.
-_LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
 _LONGEST_METADATA = 2**24  # bytes
 CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv needs
 
@@ -188,86 +180,6 @@ def write_csv(path: Path, labels: Any, halo: Any) -> None:
                     columns.append(flag[some].astype(int).tolist())
                 file.write("".join([line % each for each in zip(*columns, strict=False)]))
             row += len(part)
-
-
-def is_dask(array: Any) -> bool:
-    """Return whether an array is one of Dask, which is not imported here."""
-    return hasattr(array, "__dask_graph__")
-
-
-def empty_chunk(array: Any) -> Any:
-    """Make an empty array of the type that the chunks of a Dask array have; any other array is returned as it is."""
-    # Dask is imported where a Dask array is.
-    return sys.modules["dask.array"].utils.meta_from_array(array) if is_dask(array) else array
-
-
-def computed(array: Any) -> Any:
-    """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
-    clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
-    if clients and clients[0].asynchronous:
-        raise in_event_loop(clients[0])
-    try:
-        return array.compute(scheduler=clients[0].get) if clients else array.compute()
-    except MgclustError:
-        raise
-    except BaseException as error:
-        if type(error).__name__ in _LOST:
-            raise lost_array() from None
-        if not isinstance(error, Exception):
-            raise
-        if "asynchronous Client" in str(error):
-            raise in_event_loop("auto") from None
-        raise RunFailed(
-            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}. X.compute() should be "
-            "an array of numbers."
-        ) from error
-
-
-def refuse_lost(array: Any) -> None:
-    """Raise the error of `lost_array` for a Dask array whose client is closed; others, and None, pass.
-
-    Parameters
-    ----------
-    array : object
-        Of a Dask array only the parts of its graph are looked at that are written out, as futures are.
-    """
-    layers = getattr(array.__dask_graph__(), "layers", {}) if is_dask(array) else {}
-    for layer in layers.values():
-        some = next(iter(layer.values()), None) if layer.is_materialized() else None
-        if getattr(getattr(some, "client", None), "status", "") in ("closed", "closing"):
-            raise lost_array()
-
-
-def lost_array() -> RunFailed:
-    """Make the error for a Dask array that cannot be had any more."""
-    return RunFailed(
-        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Make it again, by "
-        "another fit if it is of a result; X.compute() makes a copy that stays."
-    )
-
-
-def in_event_loop(client: object) -> InputError:
-    """Make the error for a call that would have to wait for an asynchronous client in the client's event loop.
-
-    Parameters
-    ----------
-    client : object
-        The client, or what names it.
-    """
-    return InputError(
-        f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
-        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or for a fit "
-        "mgclust.submit(model, X)."
-    )
-
-
-def parts_of(array: Any) -> Iterator[Any]:
-    """A Dask array in memory, chunk after chunk along its first axis; any other as it is."""
-    if not is_dask(array):
-        yield array
-        return
-    for number in range(array.numblocks[0]):
-        yield computed(array.blocks[number])
 
 
 def _comes_from(package: str, array: Any) -> bool:

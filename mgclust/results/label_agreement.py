@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.dask_arrays import computed, is_dask
 from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
-from mgclust.results.array_files import computed, is_dask
 
 __all__ = ["adjusted_rand", "compare_labels"]
 

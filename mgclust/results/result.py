@@ -24,20 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.base.dask_arrays import computed, is_dask, parts_of
 from mgclust.base.errors import InputError
 from mgclust.outside.beneath import Beneath
 from mgclust.outside.json_text import parse_json
-from mgclust.results.array_files import (
-    Deferred,
-    computed,
-    file_name,
-    is_dask,
-    parts_of,
-    read_array,
-    write_array,
-    write_csv,
-    write_npy,
-)
+from mgclust.results.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
 from mgclust.results.atomic_directory import atomic_directory
 
 __all__ = ["Deferred", "Result", "load_result"]

@@ -21,13 +21,13 @@ from mgclust import plots
 from mgclust.algorithms import NearestNeighbors, Silhouette
 from mgclust.algorithms.common.weights import RowWeights, on_host
 from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.base.dask_arrays import computed, is_dask
 from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
 from mgclust.engine.spmd import RunSpec, run
 from mgclust.output.report import write_report
-from mgclust.results.array_files import computed, is_dask
 from support import rank_jobs
 from support.waiting import wait_for
 

@@ -45,13 +45,13 @@ from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
+from mgclust.base.dask_arrays import refuse_lost
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.rows import share_of
 from mgclust.engine.spmd import Context, Outcome, RunSpec, Work, run
 from mgclust.params import Integer
-from mgclust.results.array_files import refuse_lost
 from mgclust.results.result import Result
 
 __all__ = ["Communities", "FastNewman"]

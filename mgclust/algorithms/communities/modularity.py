@@ -16,12 +16,12 @@ import numpy as np
 
 from mgclust.algorithms.communities.levels import MOST_RESOLUTION, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
+from mgclust.base.dask_arrays import is_dask, refuse_lost
 from mgclust.base.errors import InputError
 from mgclust.data import open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Context, RunSpec, run
 from mgclust.params import Real
-from mgclust.results.array_files import is_dask, refuse_lost
 
 __all__ = ["modularity"]
 

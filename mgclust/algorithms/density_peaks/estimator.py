@@ -40,6 +40,7 @@ from mgclust.algorithms.density_peaks.ranks import (
 from mgclust.algorithms.density_peaks.refusals import is_automatic, refuse
 from mgclust.algorithms.density_peaks.significance import Peaks
 from mgclust.algorithms.density_peaks.stability import with_stability
+from mgclust.base.dask_arrays import is_dask, refuse_lost
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -47,7 +48,6 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, Work, run
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import check_parameters
-from mgclust.results.array_files import is_dask, refuse_lost
 from mgclust.results.result import Result
 
 __all__ = ["DensityPeaks"]

@@ -26,6 +26,7 @@ from mgclust.algorithms.common.weights import RowWeights
 from mgclust.algorithms.fuzzy_c_means.covariances import CovarianceSums
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums
+from mgclust.base.dask_arrays import refuse_lost
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
@@ -33,7 +34,7 @@ from mgclust.engine.memory import Estimate, EstimateFunction, human
 from mgclust.engine.partition import LARGEST_BLOCK, Partition
 from mgclust.engine.spmd import Context, Outcome, RunSpec, run, stays_on_workers
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.results.array_files import Deferred, refuse_lost
+from mgclust.results.array_files import Deferred
 from mgclust.results.atomic_directory import atomic_directory
 
 __all__ = [

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.base.by_value import by_value
+from mgclust.base.dask_arrays import computed, is_dask
 from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
-from mgclust.results.array_files import computed, is_dask
 
 __all__ = ["Labeling", "encode_labels"]
 

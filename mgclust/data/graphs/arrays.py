@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
+from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.data.base import dask_digests
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
-from mgclust.results.array_files import computed
 
 __all__ = ["ArrayGraph", "DaskGraph", "DeviceGraph", "open_edges"]
 

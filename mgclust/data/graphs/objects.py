@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
+from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, row_number
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
 from mgclust.outside.quoting import shortened
-from mgclust.results.array_files import computed
 
 __all__ = [
     "DEFAULT_WEIGHT",

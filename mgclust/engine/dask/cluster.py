@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mgclust.base.dask_arrays import in_event_loop
 from mgclust.base.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.base.progress import WAITING, paced
 from mgclust.engine import tls
@@ -24,7 +25,6 @@ from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.run_spec import Work
 from mgclust.engine.safe_path import safe_path
 from mgclust.outside.quoting import shortened
-from mgclust.results.array_files import in_event_loop
 
 __all__ = ["Cluster", "check_workers", "connect", "leave_pool", "patience", "too_few"]
 

@@ -29,6 +29,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 
 from mgclust.base.by_value import by_value
+from mgclust.base.dask_arrays import is_dask
 from mgclust.base.errors import ClusterUnavailableError, CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
@@ -42,7 +43,6 @@ from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
 from mgclust.engine.rows import share_of
 from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
 from mgclust.engine.wire import PeerLost, SessionLost, too_late, waited_for
-from mgclust.results.array_files import is_dask
 
 __all__ = ["Driver"]
 

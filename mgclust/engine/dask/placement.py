@@ -21,12 +21,12 @@ from dask.core import flatten
 from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
+from mgclust.base.dask_arrays import lost_array
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.data import Dataset
 from mgclust.data.arrays import plain_rows
 from mgclust.engine.dask import sessions
 from mgclust.engine.partition import Partition
-from mgclust.results.array_files import lost_array
 
 __all__ = ["Pieces", "chunks_of", "place", "place_beside"]
 

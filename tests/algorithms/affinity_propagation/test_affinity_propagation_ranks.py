@@ -9,9 +9,9 @@ import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms import base
+from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import DaskDataset
-from mgclust.results.array_files import computed
 from oracles.affinity_propagation import similarity
 from support.points import load_points
 
