@@ -2,10 +2,14 @@
 
 Nothing heavy is imported before it is used: ``import mgclust`` loads neither Dask nor CuPy nor Numba.
 
-Modules: runs and results are in ``file_run``, ``result``, ``atomic_directory``, ``label_output``, ``label_agreement``,
-``progress``,
-``params``, ``versions`` and ``errors``; content from outside in ``beneath``, ``array_files``, ``zarr_store``,
-``json_text``, ``quoting`` and ``hashing``.
+::
+
+    algorithms   the methods, a folder each; datasets    generated data
+      engine     ranks, and what runs on them; kernels    the numerical work, for CPUs and GPUs
+      data       rows and graphs from arrays and files; params    checks of parameters
+    results      a result and its files; output    from a file to a folder of results, and its report; plots    pictures
+    cli, service, accel    the command line, jobs on a server, calls of other projects
+    outside      untrusted content, read within bounds; base    errors, progress, hashing
 """
 
 from __future__ import annotations
@@ -19,11 +23,22 @@ __version__ = "0.1.0"
 # Read when CuPy is imported: headers are parsed once a process, not once for each of the 50 kernels of a first fit.
 os.environ.setdefault("CUPY_NVRTC_USE_PCH", "1")
 
+_ERRORS = (
+    "ClusterUnavailableError",
+    "ClusteringWarning",
+    "CollectiveTimeout",
+    "DeviceUnavailableError",
+    "InputError",
+    "InsufficientMemoryError",
+    "MgclustError",
+    "RunCancelled",
+    "RunFailed",
+    "WorkerLost",
+)
 _HOME = {
     "AdaptiveAffinityPropagation": "mgclust.algorithms",
     "AffinityPropagation": "mgclust.algorithms",
     "Canopy": "mgclust.algorithms",
-    "ClusteringWarning": "mgclust.base.errors",
     "Communities": "mgclust.algorithms",
     "DensityPeaks": "mgclust.algorithms",
     "FastNewman": "mgclust.algorithms",
@@ -40,8 +55,9 @@ _HOME = {
     "load_result": "mgclust.results.result",
     "Result": "mgclust.results.result",
     "Service": "mgclust.service.client",
+    **dict.fromkeys(_ERRORS, "mgclust.base.errors"),
 }
-_MODULES = ("algorithms", "data", "datasets", "engine", "errors", "kernels", "plots", "report")
+_MODULES = ("algorithms", "data", "datasets", "engine", "kernels", "output", "plots")
 
 __all__ = [*_HOME, *_MODULES]
 

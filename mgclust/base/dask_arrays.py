@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from mgclust.base.errors import InputError, MgclustError, RunFailed
 
-__all__ = ["computed", "in_event_loop", "is_dask", "lost_array", "parts_of", "refuse_lost"]
+__all__ = ["computed", "empty_chunk", "in_event_loop", "is_dask", "lost_array", "parts_of", "refuse_lost"]
 
 # Errors of Dask for futures of a client that is closed, and of workers that have gone.
 _LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from mgclust.base.dask_arrays import computed, is_dask, parts_of
+from mgclust.base.dask_arrays import computed, empty_chunk, is_dask, parts_of
 from mgclust.base.errors import InputError
 from mgclust.outside.beneath import Beneath
 from mgclust.outside.json_text import parse_json
@@ -28,7 +28,6 @@ from mgclust.outside.quoting import shortened
 
 __all__ = [
     "Deferred",
-    "empty_chunk",
     "file_name",
     "open_zarr",
     "read_array",
