@@ -117,7 +117,7 @@ def test_refused(first, second, given, text):
 
 
 def test_no_matching_of_very_many_clusters(monkeypatch):
-    monkeypatch.setattr(label_agreement, "MOST_PAIRS", 3)
+    monkeypatch.setattr(label_agreement, "MAX_PAIRS", 3)
     assert compare_labels([0, 1], [0, 1])["error_rate"] is None
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 ROUNDS, REPEATS, SECONDS = 3, 12, 0.3
-MOST_NUMBERS = 1 << 23  # of a set
+MAX_NUMBERS = 1 << 23  # of a set
 WANTED = 1.5
 HERE = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,7 @@ def work(folder: Path) -> None:
     for path in sorted(folder.glob("*.npz")):
         with np.load(path, allow_pickle=False) as arrays:
             X = np.ascontiguousarray(arrays["X"])
-        if X.size > MOST_NUMBERS:
+        if X.size > MAX_NUMBERS:
             continue
 
         def fit(X: np.ndarray = X) -> float:

@@ -1,6 +1,6 @@
 """Significant density peaks beside the defaults and DADApy, on many sets and on noise.
 
-The sets are those of `benchmarks.density_peaks.defaults`, up to MOST_ROWS rows. Compared are the defaults,
+The sets are those of `benchmarks.density_peaks.defaults`, up to MAX_ROWS rows. Compared are the defaults,
 ``density="knn", k="adaptive", significance=1.65``, and, where its Python is given, DADApy's ADP with Z = 1.65: once as
 it comes (its intrinsic dimension may exceed the number of features; 100 neighbours), and once with the same dimension
 and neighbours and its form in pure Python (the compiled one may miss borders), so that k*, densities and labels should
@@ -25,7 +25,7 @@ from benchmarks.density_peaks.defaults import CORE, fit, half, made, of_folder
 from benchmarks.support import record as bench
 from mgclust import DensityPeaks
 
-MOST_ROWS, MOST_NUMBERS = 12_000, 1 << 21
+MAX_ROWS, MAX_NUMBERS = 12_000, 1 << 21
 NOISE, DRAWS = 20, 20
 SHAPES = ((300, 2), (1000, 1), (1000, 2), (1000, 5), (1000, 10), (5000, 2), (5000, 5))
 TEST: dict[str, Any] = {"density": "knn", "k": "adaptive", "significance": 1.65}
@@ -178,7 +178,7 @@ def main() -> None:
             out.note("dadapy", subprocess.check_output([options.peers_python, "-c", told], text=True).strip())
         out.note("noise", noise())
         for name, X, y in [*made(), *of_folder(options.data)]:
-            if (wanted is None or name in wanted) and len(X) <= MOST_ROWS and X.size <= MOST_NUMBERS:
+            if (wanted is None or name in wanted) and len(X) <= MAX_ROWS and X.size <= MAX_NUMBERS:
                 items.append({"item": name, **out.add(name, **measured(name, X, y, options.peers_python))})
     groups = {"all": items, "core": [item for item in items if item["core"]]}
     for part in ("tune", "report"):

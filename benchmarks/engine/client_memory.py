@@ -29,7 +29,7 @@ from benchmarks.support import record as bench
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = 20_000
 CHUNK = 1 << 20
-MOST_GATHERED = 20_000_000
+MAX_GATHERED = 20_000_000
 # Item: rows.
 ITEMS = {
     "fuzzy c-means": 20_000_000,
@@ -139,7 +139,7 @@ def measured(item: str, n: int, gpus: int) -> dict[str, Any]:
             began = time.perf_counter()
             arrays = call(X)
             seconds = time.perf_counter() - began
-        part = arrays[0][: min(n, MOST_GATHERED)]
+        part = arrays[0][: min(n, MAX_GATHERED)]
         with Peak() as gathering:  # what the same look says where something does pass
             part.compute()
         holders = client.who_has(futures_of(arrays))

@@ -40,7 +40,7 @@ from mgclust.data import open_dataset
 from mgclust.engine import comm as comm_module
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import HostComm
-from mgclust.engine.meeting import listen
+from mgclust.engine.handshake import listen
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows
 from mgclust.engine.session import Session

@@ -7,7 +7,7 @@ leaks       many runs of one client: memory, threads, open files of the client a
             its logs, which keep a thousand
 WHO-WHEN    a worker, the client or the scheduler is killed (SIGKILL) between two runs of one session, or during a
             run, at a random moment; a scheduler of its own process, two workers with nannies. A round is right if
-            the caller has had the right bits or one sentence of mgclust, within `PATIENCE` seconds, the next run
+            the caller has had the right bits or one sentence of mgclust, within `WAIT_LIMIT` seconds, the next run
             has the right bits, and after the last client has gone no worker keeps a session; runs are counted by their
             ranks, of which all should have two
 
@@ -41,7 +41,7 @@ import psutil
 from benchmarks.support import record as bench
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # seconds
+WAIT_LIMIT = 60.0  # seconds
 SIZES = (3_000, 20_000)
 NO_WORK = ("place", "load", "connect", "dask")  # stages
 RANKS = 2  # asked for: runs of few rows would take one, and so no session
@@ -258,7 +258,7 @@ class Caller:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as ready:
             ready.register(self.process.stdout, selectors.EVENT_READ)
-            if not ready.select(PATIENCE):
+            if not ready.select(WAIT_LIMIT):
                 return "fault: no answer"
         said = self.process.stdout.readline().strip()
         if said.startswith(("fault", "sentence")):
@@ -337,7 +337,7 @@ def kills(record: bench.Record, kind: str, rounds: int, seed: int) -> None:
             if (said := here.said()) != right[QUICK]:
                 wrong.append(f"round {number}, next run: {said}")
         here.close()
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_LIMIT
         while any(left := seats(hosts.address)) and time.monotonic() < end:
             time.sleep(0.2)
     record.add(

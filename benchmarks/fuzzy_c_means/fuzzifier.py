@@ -11,7 +11,7 @@ Of each set the fits of three seeds (`random_state` 0, 1, 2; other parameters at
 
 with the mean adjusted Rand index against the truth; how many fits gave each of the clusters rows (`whole`), at least
 one row in a hundred of the mean size (`even`); and the least distance of two centres, relative to the root mean square
-distance of rows from centres in J. Sets of more than `MOST_ROWS` rows are left out, and those without a truth.
+distance of rows from centres in J. Sets of more than `MAX_ROWS` rows are left out, and those without a truth.
 
     python -m benchmarks.fuzzy_c_means.fuzzifier --data FOLDER --out benchmarks/results/fuzzy_c_means/fuzzifier.json
 """
@@ -30,7 +30,7 @@ from benchmarks.support import record as bench
 from benchmarks.support import sets
 from mgclust import FuzzyCMeans
 
-MOST_ROWS, SAMPLE, SEEDS = 20_000, 1000, (0, 1, 2)
+MAX_ROWS, SAMPLE, SEEDS = 20_000, 1000, (0, 1, 2)
 
 
 def schwaemmle_jensen(n: int, d: int) -> float:
@@ -75,11 +75,11 @@ def main() -> None:
     """Fit each set by each rule."""
     options = bench.parser(__doc__ or "").parse_args()
     out = bench.Record(__doc__ or "", options.out)
-    out.note("conditions", f"seeds {SEEDS}; sets of at most {MOST_ROWS} rows; rows as they are, not scaled")
+    out.note("conditions", f"seeds {SEEDS}; sets of at most {MAX_ROWS} rows; rows as they are, not scaled")
     means: dict[str, list[float]] = {}
     for name in sorted(path.stem for path in options.data.glob("*.npz")):
         loaded = sets.load(name, options.data)
-        if loaded is None or loaded[1] is None or len(loaded[0]) > MOST_ROWS:
+        if loaded is None or loaded[1] is None or len(loaded[0]) > MAX_ROWS:
             continue
         X, y = loaded
         (n, d), k = X.shape, len(np.unique(y))

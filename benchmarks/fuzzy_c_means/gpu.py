@@ -14,7 +14,7 @@ first one. The least time: each row read once (4 n d bytes at 4.25 TB/s, what a 
 The last is the write-up's sample, 50 iterations from given random memberships; the whole fit is timed, too. Beside
 it, in this process and on the same arrays, the same formulation written directly in CuPy with U stored: `as_written`,
 each formula by broadcasting (differences of n c d numbers written and read three times: about 2.5 ms an iteration), and
-`by_products`, as cuBLAS makes it easy (X read twice, about 0.3 ms). Asked for: 20 times as fast as the
+`by_products`, as cuBLAS makes it easy (X read twice, about 0.3 ms). Requested for: 20 times as fast as the
 former. No program can be 20 times as fast as the latter, which is within 6 times of reading X once.
 
     python -m benchmarks.fuzzy_c_means.gpu --out benchmarks/results/fuzzy_c_means/gpu.json

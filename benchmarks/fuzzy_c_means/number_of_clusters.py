@@ -1,6 +1,6 @@
 r"""Which validity index of fuzzy c-means finds the number of clusters, on sets whose truth is known.
 
-Of each set of at most `MOST_ROWS` rows and `MOST_FEATURES` features, partitions into 2 to twice the true number of
+Of each set of at most `MAX_ROWS` rows and `MAX_FEATURES` features, partitions into 2 to twice the true number of
 clusters, at least 10 (three starts, seed 0, other parameters at their defaults), all with their indices; for each index
 the number that it chooses and the adjusted Rand index of that partition, besides that of the true number.
 
@@ -20,7 +20,7 @@ from benchmarks.support import sets
 from mgclust import FuzzyCMeans
 from mgclust.algorithms.fuzzy_c_means.options import CRITERIA
 
-MOST_ROWS, MOST_FEATURES, LEAST_REACH = 12_000, 256, 10
+MAX_ROWS, MAX_FEATURES, MIN_REACH = 12_000, 256, 10
 OPTIONS = {"n_init": 3, "random_state": 0, "client": None, "device": "cpu"}
 
 
@@ -28,16 +28,16 @@ def main() -> None:
     """Choose by each index on each set."""
     options = bench.parser(__doc__ or "").parse_args()
     out = bench.Record(__doc__ or "", options.out)
-    out.note("conditions", f"sets of at most {MOST_ROWS} rows and {MOST_FEATURES} features, as they are; {OPTIONS}")
+    out.note("conditions", f"sets of at most {MAX_ROWS} rows and {MAX_FEATURES} features, as they are; {OPTIONS}")
     right: dict[str, list[bool]] = {}
     scores: dict[str, list[float]] = {}
     for name in sorted(path.stem for path in options.data.glob("*.npz")):
         loaded = sets.load(name, options.data)
-        if loaded is None or loaded[1] is None or len(loaded[0]) > MOST_ROWS or loaded[0].shape[1] > MOST_FEATURES:
+        if loaded is None or loaded[1] is None or len(loaded[0]) > MAX_ROWS or loaded[0].shape[1] > MAX_FEATURES:
             continue
         X, y = loaded
         truth = len(np.unique(y))
-        reach = (2, max(LEAST_REACH, 2 * truth))
+        reach = (2, max(MIN_REACH, 2 * truth))
         known: dict[int, float] = {}
 
         def ari(k: int, X: np.ndarray = X, y: np.ndarray = y, known: dict[int, float] = known) -> float:

@@ -118,9 +118,9 @@ def passes_timed(
         Also the kernel alone, and the sum over blocks and ranks alone.
     """
     from mgclust.algorithms.common.preparation import prepare_rows
+    from mgclust.algorithms.fuzzy_c_means.convergence import Settling
     from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
     from mgclust.algorithms.fuzzy_c_means.ranks import Fit, iterate
-    from mgclust.algorithms.fuzzy_c_means.settling import Settling
     from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
     from mgclust.kernels.pairs.metrics import METRICS
 

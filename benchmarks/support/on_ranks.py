@@ -127,7 +127,7 @@ def messages_timed(
     out["similarities_first_seconds"], similarities = timed(lambda: similarity_matrix(context, affinity, seed))
     out["preference_seconds"], median = timed(lambda: median_of(context, similarities, with_diagonal=False))
     out["median"] = median
-    similarities.settle()
+    similarities.synchronize()
     messages = MessagePassing(context, DenseRows(context, similarities), np.full(n, preference_factor * median))
     kernels.memory.synchronize()
     found: list[int] = []
@@ -173,11 +173,11 @@ def _all_reduce(context: Any, sums: Any) -> float:
     """Seconds of the sum that every iteration needs, queued many times; the sums are zero here."""
     count = 64
     for _ in range(2):
-        context.comm.settle()
+        context.comm.synchronize()
         start = time.perf_counter()
         for _ in range(count):
             context.comm.queue_reduce(sums)
-        context.comm.settle()
+        context.comm.synchronize()
         took = (time.perf_counter() - start) / count
     return took
 

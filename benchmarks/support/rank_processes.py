@@ -79,7 +79,7 @@ class Processes:
     def run(self, spec: Any, dataset: Any) -> Any:
         """As `mgclust.engine.spmd.run`, with these ranks."""
         from mgclust.engine.partition import Partition
-        from mgclust.engine.rank import Assignment, gathered, hardware, refuse
+        from mgclust.engine.rank import RankAssignment, gathered, hardware, refuse
         from mgclust.engine.rows import offset_of
         from mgclust.engine.spmd import Outcome
 
@@ -87,7 +87,7 @@ class Processes:
         offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
         name = secrets.token_hex(8)
         for rank, pipe in enumerate(self._pipes):
-            assignment = Assignment(spec, name, rank, partition, self.device, neighbours=self.size, offset=offset)
+            assignment = RankAssignment(spec, name, rank, partition, self.device, neighbours=self.size, offset=offset)
             pipe.send((assignment, dataset))
         done = self._answers()
         reports = [each.report for each in done]
@@ -121,7 +121,7 @@ class Processes:
 def _serve(pipe: Any) -> None:
     """Do one run after the other until the pipe is closed."""
     from mgclust.engine.abort import Abort
-    from mgclust.engine.meeting import listen
+    from mgclust.engine.handshake import listen
     from mgclust.engine.rank import run_rank
     from mgclust.engine.session import Session
     from mgclust.engine.wire import Wire

@@ -16,7 +16,7 @@ from support.service_process import Running
 
 HERE = Path(__file__).parent
 COLOURS = 128
-MOST_BYTES = 100_000
+MAX_BYTES = 100_000
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def keep(browser: Browser, name: str) -> None:
     picture = Image.open(BytesIO(browser.picture())).convert("RGB").quantize(COLOURS)
     picture.save(HERE / name, optimize=True)
     size = (HERE / name).stat().st_size
-    assert size < MOST_BYTES, f"{name} has {size} bytes"
+    assert size < MAX_BYTES, f"{name} has {size} bytes"
 
 
 if __name__ == "__main__":

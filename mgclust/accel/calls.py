@@ -15,9 +15,9 @@ from typing import Any
 
 from mgclust.base.errors import ClusterUnavailableError, MgclustError, printable
 
-__all__ = ["Call", "Settings", "Unsupported", "replacement", "summary", "totals"]
+__all__ = ["AccelSettings", "Call", "Unsupported", "replacement", "summary", "totals"]
 
-MOST_REASONS = 100  # different ones that are kept of a call; data may be in them
+MAX_REASONS = 100  # different ones that are kept of a call; data may be in them
 
 
 class Unsupported(Exception):
@@ -25,7 +25,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
+class AccelSettings:
     """Choices of the user.
 
     Attributes
@@ -105,14 +105,14 @@ _running = threading.RLock()  # each run has all cores or the GPU to itself
 _counts: dict[Call, _Count] = {}
 
 
-def replacement(call: Call, original: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
+def replacement(call: Call, original: Callable[..., Any], settings: AccelSettings) -> Callable[..., Any]:
     """Make the function that stands in the original's place.
 
     Parameters
     ----------
     call : Call
     original : callable
-    settings : Settings
+    settings : AccelSettings
     """
     signature, process = inspect.signature(call.ours), os.getpid()
 
@@ -150,7 +150,7 @@ def _count_of(call: Call) -> _Count:
     return _counts.setdefault(call, _Count())
 
 
-def _took(call: Call, seconds: float, settings: Settings) -> None:
+def _took(call: Call, seconds: float, settings: AccelSettings) -> None:
     with _lock:
         count = _count_of(call)
         count.on_mgclust += 1
@@ -159,11 +159,11 @@ def _took(call: Call, seconds: float, settings: Settings) -> None:
         _say(f"{call.shown} ran on mgclust in {seconds:.3f} s")
 
 
-def _left(call: Call, reason: str, settings: Settings) -> None:
+def _left(call: Call, reason: str, settings: AccelSettings) -> None:
     reason = " ".join(reason.split())
     with _lock:
         reasons = _count_of(call).fell_back
-        reasons[reason if reason in reasons or len(reasons) < MOST_REASONS else "other reasons"] += 1
+        reasons[reason if reason in reasons or len(reasons) < MAX_REASONS else "other reasons"] += 1
     if settings.verbose:
         _say(f"{call.shown} runs on the original: {reason}")
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mgclust.accel.calls import Settings
+from mgclust.accel.calls import AccelSettings
 
 __all__ = ["communities"]
 
 
-def communities(settings: Settings, graph: Any, resolution: float, seed: int | None = None) -> Any:
+def communities(settings: AccelSettings, graph: Any, resolution: float, seed: int | None = None) -> Any:
     """Fit `mgclust.Communities`; without a seed, with one from the generator that the original uses.
 
     So calls that are repeated find other communities, as the original's do, and the same ones after ``random.seed``.
 
     Parameters
     ----------
-    settings : Settings
+    settings : AccelSettings
     graph : mgclust.data.Graph
     resolution : float
     seed : int, optional

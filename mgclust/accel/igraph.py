@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.accel.calls import Call, Settings, Unsupported
+from mgclust.accel.calls import AccelSettings, Call, Unsupported
 from mgclust.accel.communities import communities
 
 __all__ = ["CALLS"]
 
 
-def community_fastgreedy(settings: Settings, graph: Any, weights: Any = None) -> Any:
+def community_fastgreedy(settings: AccelSettings, graph: Any, weights: Any = None) -> Any:
     """Merge the pair of the largest gain down to the components; other pairs than igraph's where gains are equal."""
     from mgclust.algorithms import FastNewman
 
@@ -32,7 +32,7 @@ def community_fastgreedy(settings: Settings, graph: Any, weights: Any = None) ->
 
 
 def community_multilevel(
-    settings: Settings, graph: Any, weights: Any = None, return_levels: bool = False, resolution: float = 1
+    settings: AccelSettings, graph: Any, weights: Any = None, return_levels: bool = False, resolution: float = 1
 ) -> Any:
     """Move nodes between communities until no move raises the modularity, as Louvain's method does."""
     if return_levels:
@@ -44,7 +44,7 @@ def community_multilevel(
 
 
 def community_leiden(
-    settings: Settings,
+    settings: AccelSettings,
     graph: Any,
     objective_function: str = "CPM",
     weights: Any = None,

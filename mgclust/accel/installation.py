@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from mgclust.accel import igraph, networkx, skfuzzy, sklearn
-from mgclust.accel.calls import Call, Settings, replacement
+from mgclust.accel.calls import AccelSettings, Call, replacement
 from mgclust.base.errors import InputError
 
 __all__ = ["CALLS", "install", "installed", "uninstall"]
@@ -26,10 +26,10 @@ class Installation:
     Parameters
     ----------
     calls : sequence of Call
-    settings : Settings
+    settings : AccelSettings
     """
 
-    def __init__(self, calls: Sequence[Call], settings: Settings) -> None:
+    def __init__(self, calls: Sequence[Call], settings: AccelSettings) -> None:
         self._settings = settings
         self._homes: dict[str, list[Call]] = {}
         for call in calls:
@@ -168,7 +168,7 @@ def install(
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
     uninstall()
-    _installation = Installation(calls, Settings(device, client, seeded, verbose))
+    _installation = Installation(calls, AccelSettings(device, client, seeded, verbose))
     _installation.begin()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.accel.calls import Call, Settings, Unsupported
+from mgclust.accel.calls import AccelSettings, Call, Unsupported
 from mgclust.accel.communities import communities
 
 __all__ = ["CALLS"]
@@ -16,7 +16,7 @@ NO_THRESHOLD = 0.0000001  # the default: gains that are none
 
 
 def greedy_modularity_communities(
-    settings: Settings,
+    settings: AccelSettings,
     G: Any,
     weight: str | None = None,
     resolution: float = 1,
@@ -41,7 +41,7 @@ def greedy_modularity_communities(
 
 
 def louvain_communities(
-    settings: Settings,
+    settings: AccelSettings,
     G: Any,
     weight: str | None = "weight",
     resolution: float = 1,
@@ -56,7 +56,7 @@ def louvain_communities(
 
 
 def leiden_communities(
-    settings: Settings,
+    settings: AccelSettings,
     G: Any,
     weight: str | None = "weight",
     resolution: float = 1,

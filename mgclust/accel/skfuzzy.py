@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.accel.calls import Call, Settings, Unsupported
+from mgclust.accel.calls import AccelSettings, Call, Unsupported
 
 __all__ = ["CALLS"]
 
@@ -15,7 +15,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def cmeans(
-    settings: Settings,
+    settings: AccelSettings,
     data: Any,
     c: int,
     m: float,
@@ -32,7 +32,7 @@ def cmeans(
 
 
 def cmeans_predict(
-    settings: Settings,
+    settings: AccelSettings,
     test_data: Any,
     cntr_trained: Any,
     m: float,
@@ -48,7 +48,7 @@ def cmeans_predict(
 
 
 def _iterations(
-    settings: Settings,
+    settings: AccelSettings,
     data: Any,
     c: int,
     centers: np.ndarray | None,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.accel.calls import Call, Settings, Unsupported
+from mgclust.accel.calls import AccelSettings, Call, Unsupported
 
 __all__ = ["CALLS"]
 
@@ -23,11 +23,11 @@ METRICS = {
 HOW_TO_COMPUTE = {"n_jobs", "working_memory"}  # arguments that do not change what is computed
 # Rows up to which a generator of the script draws what scikit-learn would have drawn: beyond, that takes longer than
 # the fit.
-MOST_ROWS_TO_DRAW = 2048
+MAX_ROWS_TO_DRAW = 2048
 ROWS = "_mgclust_rows"  # of a fit, from which `affinity_matrix_` is computed when it is asked for
 
 
-def fit_affinity_propagation(settings: Settings, self: Any, X: Any, y: Any = None) -> Any:
+def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any = None) -> Any:
     """Fit scikit-learn's estimator: the same attributes, in float64."""
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import validate_data
@@ -71,7 +71,7 @@ def fit_affinity_propagation(settings: Settings, self: Any, X: Any, y: Any = Non
     if result.warnings:
         raise Unsupported(result.warnings[0])
     n = len(model.labels_)
-    if not isinstance(seed, (int, np.integer)) and n <= MOST_ROWS_TO_DRAW:
+    if not isinstance(seed, (int, np.integer)) and n <= MAX_ROWS_TO_DRAW:
         generator.standard_normal((n, n))
     if self.verbose:
         print(f"Converged after {model.n_iter_ - 1} iterations.")
@@ -122,7 +122,7 @@ def _state(self: Any) -> dict[str, Any]:
 
 
 def silhouette_samples(
-    settings: Settings, X: Any, labels: Any, *, metric: Any = "euclidean", **options: Any
+    settings: AccelSettings, X: Any, labels: Any, *, metric: Any = "euclidean", **options: Any
 ) -> np.ndarray:
     """Silhouettes of rows, in float32 where the rows are, else in float64."""
     from sklearn.preprocessing import LabelEncoder

@@ -32,7 +32,7 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Outcome, RunSpec, Work, run
 from mgclust.outside.quoting import shortened
 from mgclust.params import check_parameters
-from mgclust.params.relations import void_parameters
+from mgclust.params.relations import ignored_parameters
 from mgclust.results.result import Result
 from mgclust.results.versions import installed_versions
 
@@ -180,7 +180,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         if digest is None and inputs.provenance:
             digest = dataset.fingerprint()
         result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest), inputs)
-        said = [*dataset.warnings, *void_parameters(self.voids, parameters, self.defaults())]
+        said = [*dataset.warnings, *ignored_parameters(self.ignored_when, parameters, self.defaults())]
         self.result_ = replace(result, warnings=[*said, *result.warnings, *_all_alone(result, parameters, dataset)])
         return self.result_
 
@@ -268,8 +268,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
 class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
     """Base of the estimators: methods that find clusters.
 
-    `fit` makes a Python warning of each warning of the result: a `mgclust.base.errors.ClusteringWarning`, unless the method
-    says in `_categories` that the sentence is of another category.
+    `fit` makes a Python warning of each warning of the result: a `mgclust.base.errors.ClusteringWarning`, unless the
+    method says in `_categories` that the sentence is of another category.
     """
 
     _categories: Mapping[str, type[Warning]] = {}

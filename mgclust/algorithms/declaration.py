@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, ParamSpec
 
 from mgclust.params import Anything, Boolean, Bytes, Choice, Constraint, Integer, Option, Seed
-from mgclust.params.relations import Void
+from mgclust.params.relations import Ignored
 
 __all__ = ["PLACE", "Declaration", "refuses"]
 
@@ -58,7 +58,7 @@ class Declaration:
         Its own parameters.
     common : dict of str to Constraint
         Those of all methods; of these a method has what its constructor takes.
-    voids : tuple of Void
+    ignored_when : tuple of Ignored
         Parameters that others make void: a fit warns of each that was given.
     center_parameters : dict of str to Constraint
         A method that has some can choose other centres of a result without another pass: its class method
@@ -73,7 +73,7 @@ class Declaration:
     constraints: ClassVar[dict[str, Constraint]]
     center_parameters: ClassVar[dict[str, Constraint]] = {}
     discarded_by_centers: ClassVar[tuple[str, ...]] = ()
-    voids: ClassVar[tuple[Void, ...]] = ()
+    ignored_when: ClassVar[tuple[Ignored, ...]] = ()
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),

@@ -21,8 +21,8 @@ __all__ = [
     "pace_text",
     "paced",
     "progress_text",
+    "reported_details",
     "seconds_text",
-    "told_details",
     "worded",
 ]
 
@@ -130,7 +130,7 @@ def progress_text(event: Mapping[str, Any]) -> str:
     fraction = event.get("fraction")
     done = [_cut(f"{fraction:.0%}", LONGEST_DETAIL)] if _is_number(fraction) else []
     pace = pace_text(event)
-    return " ".join(part for part in (*done, told_details(event), f"({pace})" if pace else "") if part)
+    return " ".join(part for part in (*done, reported_details(event), f"({pace})" if pace else "") if part)
 
 
 def is_first_compiled(event: Mapping[str, Any]) -> bool:
@@ -138,7 +138,7 @@ def is_first_compiled(event: Mapping[str, Any]) -> bool:
     return event.get("compiling") == 1
 
 
-def told_details(event: Mapping[str, Any]) -> str:
+def reported_details(event: Mapping[str, Any]) -> str:
     """The figures in words that `worded` gave an event, safe to print: it may come from another machine."""
     return _cut(printable(str(event.get("details") or "")), LONGEST_DETAILS)
 

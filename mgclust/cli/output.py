@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mgclust.base.errors import printable
-from mgclust.base.progress import LINE_SECONDS, is_first_compiled, pace_text, progress_text, told_details
+from mgclust.base.progress import LINE_SECONDS, is_first_compiled, pace_text, progress_text, reported_details
 
 if TYPE_CHECKING:
     from mgclust.results.result import Result
@@ -59,7 +59,7 @@ class ShownProgress:
             if started:
                 self.bar.remove_task(self.task)
                 self.task = self.bar.add_task(stage, total=None, details="", pace="")
-            self.bar.update(self.task, details=told_details(event), pace=pace_text(event))
+            self.bar.update(self.task, details=reported_details(event), pace=pace_text(event))
             if fraction is not None:
                 self.bar.update(self.task, completed=100 * fraction, total=100)
         elif started or is_first_compiled(event) or time.monotonic() - self.printed > LINE_SECONDS:

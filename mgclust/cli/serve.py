@@ -189,7 +189,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         http=connections,  # type: ignore[arg-type]  # called like a class
         ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
         log_level="error",  # no line for each request that breaks HTTP
-        proxy_headers=False,  # `Gate` reads forwarding headers of trusted proxies only
+        proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
     )  # fmt: skip
     try:
         with contextlib.suppress(KeyboardInterrupt):

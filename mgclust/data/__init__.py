@@ -10,7 +10,7 @@
       |-- numpy_files.py, zarr_files.py   .npy, .npz, memory maps; zarr (files.py has the base classes)
       |-- tables.py    delimited text, Parquet
       `-- volumes.py   BOLD series: nifti.py and cifti.py read them
-             none takes more memory than its size can mean (inflation.py)
+             none takes more memory than its size can mean (outside/inflation.py)
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
              rows.py wraps one whose rows are standardised or detrended, selected_rows.py has some rows of one
 

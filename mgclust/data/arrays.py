@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import computed, refuse_lost
+from mgclust.base.dask_arrays import computed, empty_chunk, refuse_lost
 from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
 from mgclust.outside.quoting import shortened
-from mgclust.results.array_files import empty_chunk
 
 __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "plain_rows", "select_columns"]
 

@@ -16,7 +16,7 @@ __all__ = ["Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dt
 
 # Rows are hashed in blocks of this many bytes, so that a Dask array can be hashed where its chunks are.
 _DIGEST_BYTES = 2**24
-_MOST_NUMBERS = 2**56
+_MAX_NUMBERS = 2**56
 _TAKE_NUMBERS = 2**24  # read at a time by `Dataset.take`
 
 
@@ -239,6 +239,6 @@ def check_shape(shape: Any, name: str) -> tuple[int, int]:
         raise InputError(f"{name} has 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required.")
     if n == 0:
         raise InputError(f"{name} has 0 sample(s) (shape=(0, {d})) while a minimum of 1 is required.")
-    if n * d > _MOST_NUMBERS:
+    if n * d > _MAX_NUMBERS:
         raise InputError(f"{name} has shape=({n}, {d}), more numbers than any machine holds; is it whole?")
     return n, d

@@ -10,7 +10,7 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
-from mgclust.data.formats import FORMATS, Asked, Format, format_of
+from mgclust.data.formats import FORMATS, Format, Requested, format_of
 from mgclust.data.location import Location, is_path
 from mgclust.data.nifti import is_volume
 from mgclust.data.numpy_files import open_memmap
@@ -116,7 +116,7 @@ def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str
         if columns is not None and not format.table:
             raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); leave it out.")
         assert format.rows is not None
-        return format.rows(location, Asked(delimiter, columns))
+        return format.rows(location, Requested(delimiter, columns))
 
 
 def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Dataset:

@@ -24,12 +24,12 @@ from mgclust.data.numpy_files import open_npy, open_npz
 from mgclust.data.tables import ParquetDataset, TextDataset
 from mgclust.data.zarr_files import ZarrDataset
 
-__all__ = ["FORMATS", "Asked", "Format", "format_of", "suffixes"]
+__all__ = ["FORMATS", "Format", "Requested", "format_of", "suffixes"]
 
 What = Literal["rows", "graph", "labels"]
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """Options that were given beside the path; None where nothing was.
 
     Attributes
@@ -66,19 +66,19 @@ class Format(NamedTuple):
         Whether as a graph it may be gzipped.
     """
 
-    rows: Callable[[Location, Asked], Dataset] | None = None
-    graph: Callable[[Location, Asked], Graph] | None = None
+    rows: Callable[[Location, Requested], Dataset] | None = None
+    graph: Callable[[Location, Requested], Graph] | None = None
     labels: Callable[[Location], Any] | None = None
     table: bool = False
     delimited: bool = False
     gzip: bool = False
 
 
-def _text(location: Location, asked: Asked) -> Dataset:
+def _text(location: Location, asked: Requested) -> Dataset:
     return TextDataset(location, asked.delimiter, asked.columns)
 
 
-def _edges(location: Location, asked: Asked) -> Graph:
+def _edges(location: Location, asked: Requested) -> Graph:
     return open_edge_list(_chunks(location), _suffix(location), asked.n_nodes, asked.columns)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, collected, refuse_containers
-from mgclust.data.formats import Asked, format_of
+from mgclust.data.formats import Requested, format_of
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.objects import (
@@ -105,7 +105,7 @@ def _open_location(location: Location, n_nodes: int | None, columns: Columns) ->
             f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
         )
     assert format.graph is not None
-    return _agreed(format.graph(location, Asked(columns=columns, n_nodes=n_nodes)), n_nodes, None)
+    return _agreed(format.graph(location, Requested(columns=columns, n_nodes=n_nodes)), n_nodes, None)
 
 
 def _open_whole(source: Any) -> Graph | None:

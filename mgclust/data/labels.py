@@ -9,13 +9,13 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.formats import format_of
 from mgclust.data.location import Location
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 
 __all__ = ["labels_location", "read_labels"]
 
 
-def labels_location(source: str | os.PathLike[str] | Beneath) -> Location:
+def labels_location(source: str | os.PathLike[str] | RootedFile) -> Location:
     """Location of labels: a file, or that of a result directory."""
     location = Location.of(source)
     if location.remote or not location.is_directory():
@@ -24,7 +24,7 @@ def labels_location(source: str | os.PathLike[str] | Beneath) -> Location:
     return Location.of(inside if location.beneath is None else location.beneath.inside("labels.npy"))
 
 
-def read_labels(source: str | os.PathLike[str] | Beneath) -> np.ndarray:
+def read_labels(source: str | os.PathLike[str] | RootedFile) -> np.ndarray:
     """Read labels as results hold them.
 
     Parameters

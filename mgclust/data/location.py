@@ -19,8 +19,8 @@ from urllib.parse import unquote, urlparse
 from zipfile import BadZipFile
 
 from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.quoting import reason, without_quotes
+from mgclust.outside.rooted_files import RootedFile
 
 __all__ = ["Location", "Stamp", "is_path"]
 
@@ -48,24 +48,24 @@ class Location:
         As the user wrote it.
     path : str
         Absolute local path, or a URL.
-    beneath : Beneath or None
+    beneath : RootedFile or None
         The local file as one beneath a root: then it is never opened by its path.
     """
 
     name: str
     path: str
-    beneath: Beneath | None = None
+    beneath: RootedFile | None = None
 
     @classmethod
-    def of(cls, source: str | os.PathLike[str] | Beneath) -> Location:
+    def of(cls, source: str | os.PathLike[str] | RootedFile) -> Location:
         """Resolve a user's path or URL.
 
         Parameters
         ----------
-        source : path, URL or Beneath
+        source : path, URL or RootedFile
             As the user wrote it.
         """
-        if isinstance(source, Beneath):
+        if isinstance(source, RootedFile):
             return cls(source.path, source.path, source)
         name = os.fspath(source)
         if not name:
@@ -238,7 +238,7 @@ class Location:
 
 def is_path(source: Any) -> bool:
     """Return whether a source is the path or URL of something, as `Location.of` takes it."""
-    return isinstance(source, (str, os.PathLike, Beneath))
+    return isinstance(source, (str, os.PathLike, RootedFile))
 
 
 def _hash_file(file: IO[bytes], digest: Any) -> None:

@@ -30,7 +30,7 @@ from mgclust.outside.inflation import check_holds, check_memory
 from mgclust.outside.quoting import reason, shortened
 
 __all__ = [
-    "Layout",
+    "NpyLayout",
     "NumpyFileDataset",
     "data_offset",
     "fill",
@@ -48,7 +48,7 @@ SPARSE = {"format", "shape", "data"}  # of what `scipy.sparse.save_npz` writes, 
 
 
 @dataclass(frozen=True)
-class Layout:
+class NpyLayout:
     """Header of a .npy file."""
 
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class NumpyFileDataset(FileDataset):
     Parameters
     ----------
     location : Location
-    layout : Layout
+    layout : NpyLayout
     labels_member : str, optional
         Member of the .npz file that holds the labels.
     whole_file : bool
@@ -83,7 +83,7 @@ class NumpyFileDataset(FileDataset):
     kind = "npy"
 
     def __init__(
-        self, location: Location, layout: Layout, labels_member: str | None = None, whole_file: bool = True
+        self, location: Location, layout: NpyLayout, labels_member: str | None = None, whole_file: bool = True
     ) -> None:
         super().__init__(location, layout.shape, layout.dtype)
         self._layout = layout
@@ -126,7 +126,7 @@ class _StreamedNumpyDataset(LoadedDataset):
     kind = "npz"
 
     def __init__(
-        self, location: Location, layout: Layout, member: str | None, labels_member: str | None = None
+        self, location: Location, layout: NpyLayout, member: str | None, labels_member: str | None = None
     ) -> None:
         super().__init__(location, layout.shape, layout.dtype)
         self._member = member
@@ -198,7 +198,7 @@ def open_memmap(array: np.memmap) -> Dataset | None:
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY
     offset = begin + array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     location = Location.of(array.filename)
-    layout = Layout(array.shape, array.dtype, not array.flags.c_contiguous, offset)
+    layout = NpyLayout(array.shape, array.dtype, not array.flags.c_contiguous, offset)
     if offset < 0 or offset + layout.nbytes > os.path.getsize(location.path):
         return None
     dataset = NumpyFileDataset(location, layout, whole_file=False)
@@ -225,7 +225,7 @@ def member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]]
                 yield stream
 
 
-def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Location) -> Layout:
+def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Location) -> NpyLayout:
     """Interpret the header of an array in a .npz file, and refuse one that the archive cannot hold."""
     if info.flag_bits & _ZIP_ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(
@@ -240,7 +240,7 @@ def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Loc
     return layout
 
 
-def read_layout(stream: IO[bytes], location: Location) -> Layout:
+def read_layout(stream: IO[bytes], location: Location) -> NpyLayout:
     """Interpret the header of a .npy file, of which `stream` is at the beginning; leaves it where the numbers begin."""
     head = io.BytesIO(stream.read(_LONGEST_HEADER))
     try:
@@ -260,7 +260,7 @@ def read_layout(stream: IO[bytes], location: Location) -> Layout:
             "any code; save numbers with X.astype(float)."
         )
     stream.seek(head.tell())
-    return Layout(tuple(map(int, shape)), dtype, fortran, head.tell())
+    return NpyLayout(tuple(map(int, shape)), dtype, fortran, head.tell())
 
 
 def fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:

@@ -23,7 +23,7 @@ __all__ = ["ParquetDataset", "TextDataset", "open_parquet", "read_groups"]
 
 _BLOCK_BYTES = 2**23
 _LONGEST_FIRST = 2**24  # bytes
-_MOST_COLUMNS = 2**17
+_MAX_COLUMNS = 2**17
 _COLUMN_BYTES = 10_240  # that each costs the parser
 _BATCH_ROWS = 2**16  # of a row group at once
 DELIMITERS = (",", ";", "\t", "|")
@@ -51,8 +51,8 @@ class TextDataset(LoadedDataset):
             first, self._skip = _first_line(file, location)
             self._delimiter = delimiter or _guess_delimiter(first, location)
             count = first.count(self._delimiter) + 1
-            if count > _MOST_COLUMNS:
-                raise InputError(f"{location.name} has {count:,} columns; at most {_MOST_COLUMNS:,} are read.")
+            if count > _MAX_COLUMNS:
+                raise InputError(f"{location.name} has {count:,} columns; at most {_MAX_COLUMNS:,} are read.")
             check_memory(location.name, count * _COLUMN_BYTES, "give fewer columns, or a .npy")
             fields = [field.strip() for field in _split(first, self._delimiter)]
         header = not any(_is_number(field) for field in fields)

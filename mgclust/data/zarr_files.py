@@ -17,7 +17,7 @@ from mgclust.results.array_files import open_zarr
 
 __all__ = ["ZarrDataset"]
 
-_MOST_ACROSS = 2**14  # files that are opened to read a row of a zarr array
+_MAX_ACROSS = 2**14  # files that are opened to read a row of a zarr array
 
 
 class ZarrDataset(FileDataset):
@@ -54,10 +54,10 @@ def _zarr_rows(location: Location) -> Any:
             )
         array = arrays["X"] if "X" in arrays else next(iter(arrays.values()))
         across = -(-array.shape[1] // array.chunks[1]) if array.ndim == 2 else 0
-        if across > _MOST_ACROSS:
+        if across > _MAX_ACROSS:
             raise InputError(
                 f"{location.name} has {across:,} chunks across its {array.shape[1]:,} columns; at most "
-                f"{_MOST_ACROSS:,} are read for a row; write it with wider chunks."
+                f"{_MAX_ACROSS:,} are read for a row; write it with wider chunks."
             )
         # A chunk is decoded as a whole, whatever rows of it are wanted.
         check_memory(f"a chunk of {location.name}", 2 * math.prod(array.shards or array.chunks) * array.dtype.itemsize)

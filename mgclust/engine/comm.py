@@ -27,8 +27,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mgclust.engine.meeting import listen, meet
-from mgclust.engine.partition import Partition, Span
+from mgclust.engine.handshake import listen, meet
+from mgclust.engine.partition import Partition, RowRange
 from mgclust.engine.rows import Block, Rows
 from mgclust.engine.wire import Link, PeerLost, SessionLost, Wire, relay, together
 from mgclust.outside.json_text import parse_json
@@ -80,7 +80,7 @@ class Comm(Protocol):
     def mark(self) -> Any:
         """The end of what is queued by now, for `settle`."""
 
-    def settle(self, mark: Any = None) -> None:
+    def synchronize(self, mark: Any = None) -> None:
         """Wait for everything that was queued, or for what was before a mark; the run can be stopped meanwhile.
 
         Parameters
@@ -202,7 +202,7 @@ class SoloComm:
     def mark(self) -> Any:
         """See `Comm`."""
 
-    def settle(self, mark: Any = None) -> None:
+    def synchronize(self, mark: Any = None) -> None:
         """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:
@@ -276,7 +276,7 @@ class HostComm:
     ----------
     wire : Wire
         As given.
-    spans : list of Span
+    spans : list of RowRange
         What `stream` yields, once the ranks have met.
     """
 
@@ -284,7 +284,7 @@ class HostComm:
         self.rank = rank
         self.size = size
         self.wire = wire
-        self.spans: list[Span] = []
+        self.spans: list[RowRange] = []
         self._peers = peers
         self._links = peers.links
         self._abort = wire.abort
@@ -354,7 +354,7 @@ class HostComm:
     def mark(self) -> Any:
         """See `Comm`."""
 
-    def settle(self, mark: Any = None) -> None:
+    def synchronize(self, mark: Any = None) -> None:
         """See `Comm`."""
 
     def all_gather(self, array: Array) -> Array:

@@ -187,7 +187,7 @@ class Context:
             if threading.get_ident() == thread:  # the receiver is called in no other
                 self.say(compiling=self._compiled)
 
-        with contextlib.nullcontext() if self._emit is None else self.kernels.told_of_compiling(tell):
+        with contextlib.nullcontext() if self._emit is None else self.kernels.on_compiling(tell):
             yield
 
     def deliver(self, **arrays: Array) -> None:
@@ -364,7 +364,7 @@ class Context:
         mark = self.comm.mark()
 
         def arrived() -> np.ndarray:
-            self.comm.settle(mark)
+            self.comm.synchronize(mark)
             return np.asarray(host)
 
         return arrived

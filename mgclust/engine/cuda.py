@@ -31,7 +31,7 @@ from mgclust.base.errors import CollectiveTimeout, DeviceUnavailableError, RunFa
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import HostComm, SoloComm, check_reducible
 from mgclust.engine.nccl_network import choose_interface
-from mgclust.engine.partition import Partition, Span
+from mgclust.engine.partition import Partition, RowRange
 from mgclust.engine.rows import Block, Rows
 
 __all__ = ["Communicator", "DeviceSoloComm", "NcclComm"]
@@ -77,7 +77,7 @@ class DeviceSoloComm(SoloComm):
     def mark(self) -> Any:
         return _mark(cupy.cuda.get_current_stream())
 
-    def settle(self, mark: Any = None) -> None:
+    def synchronize(self, mark: Any = None) -> None:
         _poll(mark or self.mark(), self._abort.check)
 
     def stream(self, rows: Rows) -> Iterator[Block]:
@@ -212,7 +212,7 @@ class NcclComm:
     def mark(self) -> Any:
         return _mark(cupy.cuda.get_current_stream())
 
-    def settle(self, mark: Any = None) -> None:
+    def synchronize(self, mark: Any = None) -> None:
         self._wait(mark or self.mark(), "queue_reduce")
 
     def all_gather(self, array: Array) -> Array:
@@ -332,7 +332,7 @@ class NcclComm:
         self, rows: Rows, index: int, buffers: list[Any], keep: list[Any], free: list[Any]
     ) -> tuple[Array, Any]:
         """Queue the broadcast of one span; its array, and the event of its arrival."""
-        span: Span = self._spans[index]
+        span: RowRange = self._spans[index]
         slot = index % BUFFERS
         if free[slot] is not None:
             self._stream.wait_event(free[slot])

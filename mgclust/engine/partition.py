@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Partition", "Span"]
+__all__ = ["Partition", "RowRange"]
 
 SMALLEST_BLOCK = 1024
 LARGEST_BLOCK = 65536
 BLOCKS = 256
 
 
-class Span(NamedTuple):
+class RowRange(NamedTuple):
     """Neighbouring rows of one owner that travel together."""
 
     start: int
@@ -112,7 +112,7 @@ class Partition:
         """
         return ((block + 1) * self.size - 1) // self.blocks
 
-    def spans(self, max_rows: int) -> Iterator[Span]:
+    def spans(self, max_rows: int) -> Iterator[RowRange]:
         """The data in global order, neighbouring blocks of one owner merged.
 
         Parameters
@@ -125,4 +125,4 @@ class Partition:
             own = self.blocks_of(rank)
             edges = [*range(own.start, own.stop, blocks_at_once), own.stop]
             for first, last in pairwise(edges):
-                yield Span(self.bounds(first)[0], self.bounds(last - 1)[1], rank)
+                yield RowRange(self.bounds(first)[0], self.bounds(last - 1)[1], rank)

@@ -19,17 +19,17 @@ from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus
 from mgclust.engine.memory import Residency
 from mgclust.engine.partition import Partition
-from mgclust.engine.rows import Beside, Rows, Source
+from mgclust.engine.rows import Beside, Rows, RowSource
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
 from mgclust.kernels import Kernels
 from mgclust.results.versions import installed_versions
 
-__all__ = ["Assignment", "Done", "Report", "gathered", "hardware", "not_finite", "refuse", "run_rank"]
+__all__ = ["Done", "RankAssignment", "Report", "gathered", "hardware", "not_finite", "refuse", "run_rank"]
 
 
 @dataclass(frozen=True)
-class Assignment:
+class RankAssignment:
     """Instructions that a rank gets before it loads its rows."""
 
     spec: RunSpec  # the same for all ranks
@@ -78,20 +78,20 @@ class Done:
 
 
 def run_rank(
-    assignment: Assignment,
-    source: Source,
+    assignment: RankAssignment,
+    source: RowSource,
     abort: Abort,
     session: Session | None = None,
     emit: Emit | None = None,
-    beside: Source | None = None,
+    beside: RowSource | None = None,
 ) -> Done:
     """Load this rank's rows, meet the other ranks, run the function, leave; nothing is run where a rank refuses.
 
     Parameters
     ----------
-    assignment : Assignment
+    assignment : RankAssignment
         What to do.
-    source : Source
+    source : RowSource
         Where rows come from.
     abort : Abort
         Ends every wait.
@@ -99,7 +99,7 @@ def run_rank(
         Connections to the other ranks, where there are others. Every error but a refusal closes them.
     emit : callable, optional
         Called with the events of the progress, on rank 0.
-    beside : Source, optional
+    beside : RowSource, optional
         Rows of which each rank has a share beside its own.
     """
     prepared, report = _prepare(assignment, source, session)
@@ -124,7 +124,9 @@ def run_rank(
     return Done(report, value, {"connect": connected, **timings}, delivered)
 
 
-def _prepare(assignment: Assignment, source: Source, session: Session | None = None) -> tuple[_Prepared | None, Report]:
+def _prepare(
+    assignment: RankAssignment, source: RowSource, session: Session | None = None
+) -> tuple[_Prepared | None, Report]:
     """Load this rank's rows; find every reason to refuse before the first collective."""
     began = time.perf_counter()
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
@@ -230,12 +232,12 @@ def not_finite(
 
 
 def _execute(
-    assignment: Assignment,
+    assignment: RankAssignment,
     prepared: _Prepared | None,
     abort: Abort,
     comm: Comm,
     emit: Emit | None,
-    beside: Source | None,
+    beside: RowSource | None,
 ) -> tuple[Any, dict[str, float], dict[str, np.ndarray]]:
     """Run the function; its value on rank 0, seconds by stage, and what this rank has delivered."""
     assert prepared is not None
@@ -260,7 +262,7 @@ def _execute(
     return (value if comm.rank == 0 else None), context.timings, context.delivered
 
 
-def _solo(assignment: Assignment, abort: Abort, span_rows: int) -> SoloComm:
+def _solo(assignment: RankAssignment, abort: Abort, span_rows: int) -> SoloComm:
     if assignment.device == "cpu":
         return SoloComm(assignment.partition, span_rows)
     from mgclust.engine.cuda import DeviceSoloComm
@@ -281,14 +283,14 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
     }
 
 
-def _free_memory(assignment: Assignment, kernels: Kernels) -> int:
+def _free_memory(assignment: RankAssignment, kernels: Kernels) -> int:
     if assignment.spec.memory_limit is not None:
         return assignment.spec.memory_limit
     free = int(kernels.memory.free_memory())
     return free if assignment.device == "cuda" else min(free, _host_share(assignment))
 
 
-def _host_share(assignment: Assignment) -> int:
+def _host_share(assignment: RankAssignment) -> int:
     """Bytes of host memory that this rank may take beside its neighbours."""
     share = psutil.virtual_memory().available // assignment.neighbours
     if assignment.worker_limit:
@@ -297,13 +299,13 @@ def _host_share(assignment: Assignment) -> int:
     return share
 
 
-def _room(assignment: Assignment) -> int:
+def _room(assignment: RankAssignment) -> int:
     """Bytes of host memory that copies for a checkpoint may take now; none beside what `memory_limit` grants."""
     limited = assignment.device == "cpu" and assignment.spec.memory_limit is not None
     return 0 if limited else _host_share(assignment) // 2
 
 
-def _keep_on_host(assignment: Assignment, source: Source, row_bytes: int) -> bool:
+def _keep_on_host(assignment: RankAssignment, source: RowSource, row_bytes: int) -> bool:
     """Return whether a GPU's streamed rows are copied to host memory that is fast to read: if they fit there."""
     start, stop = assignment.partition.rows_of(assignment.rank)
     if assignment.device != "cuda" or start == stop or (stop - start) * row_bytes >= _host_share(assignment) // 2:
@@ -312,7 +314,7 @@ def _keep_on_host(assignment: Assignment, source: Source, row_bytes: int) -> boo
     return source.kind != "array" or not hasattr(source.read(start, start + 1), "__cuda_array_interface__")
 
 
-def _check_memory(residency: Residency, assignment: Assignment, shape: tuple[int, int], itemsize: int) -> None:
+def _check_memory(residency: Residency, assignment: RankAssignment, shape: tuple[int, int], itemsize: int) -> None:
     size, (start, stop) = assignment.partition.size, assignment.partition.rows_of(assignment.rank)
     residency.rows_estimate(stop - start).check(residency.free, size)
     if assignment.spec.estimate is not None:

@@ -14,18 +14,18 @@ import numpy as np
 from mgclust.kernels import Kernels
 from mgclust.kernels.masks import all_true, any_true
 
-__all__ = ["Beside", "Block", "Rows", "Source", "few_digits", "offset_of", "share_of"]
+__all__ = ["Beside", "Block", "RowSource", "Rows", "few_digits", "offset_of", "share_of"]
 
 Array = Any
 Transform = Callable[[Array], Array]
 
 # Rows are read and transformed in pieces of about this many numbers, so that temporaries stay small.
 PIECE_NUMBERS = 1 << 24
-LEAST_PIECE = 1 << 18  # numbers that are read together, though they lie in several arrays
+MIN_PIECE = 1 << 18  # numbers that are read together, though they lie in several arrays
 OFFSET_ROWS = 1024
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Source of rows; a `mgclust.data.Dataset` is one."""
 
     shape: tuple[int, int]
@@ -44,22 +44,22 @@ class Beside(NamedTuple):
 
     Attributes
     ----------
-    source : Source
+    source : RowSource
     start, stop : int
         The share; all are as large, to a row.
     """
 
-    source: Source
+    source: RowSource
     start: int
     stop: int
 
     @classmethod
-    def of(cls, source: Source, rank: int, size: int) -> Beside:
+    def of(cls, source: RowSource, rank: int, size: int) -> Beside:
         """The share of a rank among so many.
 
         Parameters
         ----------
-        source : Source
+        source : RowSource
         rank, size : int
         """
         return cls(source, *share_of(source.shape[0], rank, size))
@@ -103,14 +103,14 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
         return np.round(mean / step) * step
 
 
-def offset_of(source: Source, dtype: np.dtype, typical: np.ndarray | None = None) -> np.ndarray | None:
+def offset_of(source: RowSource, dtype: np.dtype, typical: np.ndarray | None = None) -> np.ndarray | None:
     """Find a point near the data to subtract before rows are rounded to a narrower type, or None if they are not.
 
     float64 rows far from the origin would lose in float32 the digits by which they differ.
 
     Parameters
     ----------
-    source : Source
+    source : RowSource
     dtype : numpy.dtype
         The narrower type.
     typical : int array, optional
@@ -132,7 +132,7 @@ class Rows:
 
     Parameters
     ----------
-    source : Source
+    source : RowSource
         Read by global row numbers.
     start, stop : int
         The rows of this rank.
@@ -152,7 +152,7 @@ class Rows:
 
     def __init__(
         self,
-        source: Source,
+        source: RowSource,
         start: int,
         stop: int,
         *,
@@ -170,7 +170,7 @@ class Rows:
         self.block_rows = block_rows
         self._kernels = kernels
         self._chunk_rows = chunk_rows
-        self._source: Source | None = source
+        self._source: RowSource | None = source
         self._transforms: list[Transform] = []
         self._device: Array | None = None
         self._host: np.ndarray | None = None
@@ -300,7 +300,7 @@ class Rows:
 
     def _pieces(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
         """Cut rows, where a piece is not small at edges: reading across would first copy arrays into one."""
-        step, least = max(1, PIECE_NUMBERS // self.n_features), max(1, LEAST_PIECE // self.n_features)
+        step, least = max(1, PIECE_NUMBERS // self.n_features), max(1, MIN_PIECE // self.n_features)
         ends = [*(edge for edge in edges if start < edge < stop), stop]
         for end in ends:
             if end < stop and end - start < least:

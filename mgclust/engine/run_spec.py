@@ -17,7 +17,7 @@ __all__ = ["RunSpec", "Work"]
 
 TIMEOUT = 300.0  # seconds
 STARTING_SECONDS = 5.0  # seconds of work that a worker should have to be started: about as long as a start takes
-MOST_STARTED = 16  # workers that a run asks for by itself: a cluster may have no maximum
+MAX_STARTED = 16  # workers that a run asks for by itself: a cluster may have no maximum
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Work:
         if device == "auto":
             return min(self.growth("cpu"), self.growth("cuda"))
         seconds = self.amount / self.per_second.get(device, inf)
-        return min(max(1, int(seconds // STARTING_SECONDS)), self.ranks(device), MOST_STARTED)
+        return min(max(1, int(seconds // STARTING_SECONDS)), self.ranks(device), MAX_STARTED)
 
     def sentence(self, device: str) -> str:
         """Reason for which a run takes no more ranks than `ranks`.

@@ -20,7 +20,7 @@ from mgclust.base.errors import DeviceUnavailableError
 from mgclust.engine import nccl_network
 from mgclust.engine.abort import Abort
 from mgclust.engine.comm import Comm, HostComm, Peers
-from mgclust.engine.meeting import accept, dial
+from mgclust.engine.handshake import accept, dial
 from mgclust.engine.partition import Partition
 from mgclust.engine.wire import Wire
 

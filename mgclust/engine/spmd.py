@@ -30,7 +30,7 @@ from mgclust.engine.abort import Abort
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, hardware, refuse, run_rank
+from mgclust.engine.rank import RankAssignment, hardware, refuse, run_rank
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec, Work
 
@@ -101,8 +101,8 @@ def run(
     cluster : Cluster
         From ``mgclust.engine.dask.cluster.connect``.
     on_progress : callable, optional
-        Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.base.progress.paced`, in the thread
-        that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.
+        Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.base.progress.paced`, in the
+        thread that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.
     beside : Dataset, optional
         Rows that the ranks meet with those of the data set, each a share of them: ``context.beside``.
 
@@ -120,7 +120,7 @@ def run(
         spec = replace(spec, arguments=_here(spec.arguments), row_arguments=_here(spec.row_arguments))
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
     stays = stays_on_workers(cluster, beside or dataset)
-    first = Assignment(spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, stays=stays)
+    first = RankAssignment(spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, stays=stays)
     if cluster.client is not None:
         return _on_workers(first, dataset, cluster, on_progress, beside)
     done = run_rank(first, dataset, Abort(), emit=on_progress, beside=beside)
@@ -135,7 +135,7 @@ def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_workers(
-    first: Assignment, dataset: Dataset, cluster: Cluster, on_progress: Emit | None, beside: Dataset | None
+    first: RankAssignment, dataset: Dataset, cluster: Cluster, on_progress: Emit | None, beside: Dataset | None
 ) -> Outcome:
     """A run on a cluster; again on all workers where those that it took have too little memory."""
     from mgclust.engine.dask.driver import Driver

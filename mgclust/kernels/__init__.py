@@ -31,16 +31,16 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 if TYPE_CHECKING:
-    from mgclust.kernels.affinity_propagation import AffinityPropagation
-    from mgclust.kernels.canopy import Canopy
-    from mgclust.kernels.exact_sums import ExactSums
-    from mgclust.kernels.fuzzy_c_means import FuzzyCMeans
-    from mgclust.kernels.graph import Graph
-    from mgclust.kernels.greedy_merges import GreedyMerges
-    from mgclust.kernels.label_sums import LabelSums
-    from mgclust.kernels.low_dimension import LowDimension
-    from mgclust.kernels.memory import Memory
-    from mgclust.kernels.pairs import Pairs
+    from mgclust.kernels.affinity_propagation import AffinityPropagationKernels
+    from mgclust.kernels.canopy import CanopyKernels
+    from mgclust.kernels.exact_sums import ExactSumKernels
+    from mgclust.kernels.fuzzy_c_means import FuzzyCMeansKernels
+    from mgclust.kernels.graph import GraphKernels
+    from mgclust.kernels.greedy_merges import GreedyMergeKernels
+    from mgclust.kernels.label_sums import LabelSumKernels
+    from mgclust.kernels.low_dimension import LowDimensionKernels
+    from mgclust.kernels.memory import MemoryKernels
+    from mgclust.kernels.pairs import PairKernels
 
 __all__ = ["Kernels", "load"]
 
@@ -58,16 +58,16 @@ class Kernels:
         The array module of the device, NumPy or CuPy.
     """
 
-    memory: Memory
-    pairs: Pairs
-    low_dimension: LowDimension
-    affinity_propagation: AffinityPropagation
-    label_sums: LabelSums
-    fuzzy_c_means: FuzzyCMeans
-    canopy: Canopy
-    exact_sums: ExactSums
-    graph: Graph
-    greedy_merges: GreedyMerges
+    memory: MemoryKernels
+    pairs: PairKernels
+    low_dimension: LowDimensionKernels
+    affinity_propagation: AffinityPropagationKernels
+    label_sums: LabelSumKernels
+    fuzzy_c_means: FuzzyCMeansKernels
+    canopy: CanopyKernels
+    exact_sums: ExactSumKernels
+    graph: GraphKernels
+    greedy_merges: GreedyMergeKernels
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -92,7 +92,7 @@ class Kernels:
             lists = (getattr(self, name[0]).kernels_of(name[2], d, dtype, **figures) for name, figures in asked)
             compile_ahead(kernel for kernels in lists for kernel in kernels)
 
-    def told_of_compiling(self, listener: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    def on_compiling(self, listener: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
         """Let something be called before each kernel that is compiled in the block.
 
         Parameters
@@ -101,7 +101,7 @@ class Kernels:
             Called in the thread that compiles the kernel, or waits for it.
         """
         compiler = "gpu_compiler" if self.device == "cuda" else "cpu_compiler"
-        told: Any = importlib.import_module(f"mgclust.kernels.toolkit.{compiler}").told_of_compiling
+        told: Any = importlib.import_module(f"mgclust.kernels.toolkit.{compiler}").on_compiling
         return cast("contextlib.AbstractContextManager[None]", told(listener))
 
     if not TYPE_CHECKING:  # a name that is no concept is an error to mypy

@@ -14,7 +14,7 @@ from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
 from mgclust.output.label_output import write_labels
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Integer
 from mgclust.results.label_agreement import compare_labels
 from mgclust.results.result import Result
@@ -24,14 +24,16 @@ __all__ = ["compared", "fit", "open_sources", "placed", "save"]
 AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # with a known truth
 
 
-def open_sources(method: Any, sources: Sequence[str | Beneath], *, columns: str | None = None, **how: Any) -> Dataset:
+def open_sources(
+    method: Any, sources: Sequence[str | RootedFile], *, columns: str | None = None, **how: Any
+) -> Dataset:
     """Open what a method is to cluster.
 
     Parameters
     ----------
     method : type
         Of the estimator; says whether it takes rows or a graph.
-    sources : sequence of str or Beneath
+    sources : sequence of str or RootedFile
         Paths or URLs: several runs one after the other, or one graph.
     columns : str, optional
         Names or numbers with commas between.

@@ -9,7 +9,7 @@ from mgclust.base.errors import InputError, InsufficientMemoryError
 __all__ = ["LONGEST_LINE", "check_holds", "check_memory"]
 
 # Deflate cannot make less of its input than this share.
-_MOST_DEFLATED = 1032
+_MAX_DEFLATED = 1032
 LONGEST_LINE = 2**28  # bytes; 30 million neighbours of one node
 
 
@@ -32,7 +32,7 @@ def check_holds(name: str, wanted: int, stored: int, deflated: bool = False) -> 
     InputError
         They are fewer than Deflate could make of the wanted ones.
     """
-    if wanted > stored * (_MOST_DEFLATED if deflated else 1):
+    if wanted > stored * (_MAX_DEFLATED if deflated else 1):
         raise InputError(
             f"{name} is truncated: its header says {wanted:,} bytes, {stored:,} are there; copy or write it again."
         )

@@ -18,9 +18,9 @@ from typing import Any
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 
-__all__ = ["BeneathStore"]
+__all__ = ["RootedStore"]
 
 _LARGEST = 2**31  # bytes of one file of a store
 _SLACK = 8  # what is compressed may be of a wider type than what comes out at the end
@@ -30,13 +30,13 @@ _METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
 _COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 
 
-class BeneathStore(Store):  # type: ignore[misc]
+class RootedStore(Store):  # type: ignore[misc]
     """The files of a folder beneath a root, for reading."""
 
     supports_writes = supports_deletes = False
     supports_listing = True
 
-    def __init__(self, folder: Beneath) -> None:
+    def __init__(self, folder: RootedFile) -> None:
         super().__init__(read_only=True)
         self._folder = folder
         self._bounds: dict[str, tuple[str, int]] = {}  # by the array's path: what compresses a chunk, and its bytes
@@ -60,12 +60,12 @@ class BeneathStore(Store):  # type: ignore[misc]
         self._bounds[array.path.strip("/")] = compressors[0], most
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BeneathStore) and self._folder == other._folder
+        return isinstance(other, RootedStore) and self._folder == other._folder
 
     def __str__(self) -> str:
         return f"beneath://{self._folder.path}"
 
-    def with_read_only(self, read_only: bool = True) -> BeneathStore:
+    def with_read_only(self, read_only: bool = True) -> RootedStore:
         """The same store: it is for reading anyway."""
         return self
 

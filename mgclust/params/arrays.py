@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.quoting import shortened
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.params.constraint import Constraint
 from mgclust.params.numbers import Real
 from mgclust.results.array_files import read_npy_parameter
@@ -60,7 +60,7 @@ class RealOrPerRow(Real):
             return read_npy_parameter(text, "a number or a .npy")
         return super()._convert(text)
 
-    def _read(self, file: Beneath) -> Any:
+    def _read(self, file: RootedFile) -> Any:
         return read_npy_parameter(file, "a number or a .npy")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 
 __all__ = ["Constraint", "nearest_word", "plain", "shown"]
 
@@ -67,12 +67,12 @@ class Constraint:
             raise self.refuse(name, value)
         return self._check(name, plain(value))
 
-    def parse(self, text: str | Beneath, name: str = "value") -> Any:
+    def parse(self, text: str | RootedFile, name: str = "value") -> Any:
         """Convert what was written on the command line, or a file beneath a root, then `check` it.
 
         Parameters
         ----------
-        text : str or Beneath
+        text : str or RootedFile
             Its text, or the file that holds the value.
         name : str
             Of the parameter, for the message.
@@ -82,7 +82,7 @@ class Constraint:
         object
             What `check` returns.
         """
-        if isinstance(text, Beneath):
+        if isinstance(text, RootedFile):
             return self.check(name, self._read(text))
         if self.optional and text.strip().lower() == "none":
             return None
@@ -115,7 +115,7 @@ class Constraint:
         # What cannot be converted stays text, so that `check` words the refusal.
         return text
 
-    def _read(self, file: Beneath) -> Any:
+    def _read(self, file: RootedFile) -> Any:
         # Where a parameter is not read from files, `check` words the refusal.
         return file.path
 

@@ -2,10 +2,10 @@
 
 A method says once which of its parameters have no effect where others have certain values::
 
-    voids = (
-        Void("n_clusters", {"n_clusters_range": GIVEN}),
-        Void("criterion", {"n_clusters_range": LEFT_OUT}, values=("xie_beni",)),
-        Void("dc", {"density": "knn", "halo": False}),
+    ignored_when = (
+        Ignored("n_clusters", {"n_clusters_range": GIVEN}),
+        Ignored("criterion", {"n_clusters_range": LEFT_OUT}, values=("xie_beni",)),
+        Ignored("dc", {"density": "knn", "halo": False}),
     )
 
 and each that a user has given nevertheless becomes a warning of the result::
@@ -23,11 +23,11 @@ from typing import Any
 
 from mgclust.params.constraint import shown
 
-__all__ = ["GIVEN", "LEFT_OUT", "Unlike", "Void", "void_parameters"]
+__all__ = ["GIVEN", "LEFT_OUT", "Ignored", "Unlike", "ignored_parameters"]
 
 
 class Unlike:
-    """Any value but some: a condition of `mgclust.params.relations.Void`.
+    """Any value but some: a condition of `mgclust.params.relations.Ignored`.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ LEFT_OUT = (None,)
 
 
 @dataclass(frozen=True)
-class Void:
+class Ignored:
     """A parameter without effect beside others.
 
     Attributes
@@ -101,12 +101,14 @@ class Void:
         return f"{given} has no effect {' and '.join(parts)}: {self.remedy}."
 
 
-def void_parameters(voids: tuple[Void, ...], parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+def ignored_parameters(
+    ignored_when: tuple[Ignored, ...], parameters: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> list[str]:
     """Find the parameters that were given and have no effect; a sentence for each.
 
     Parameters
     ----------
-    voids : tuple of Void
+    ignored_when : tuple of Ignored
         What the method declares; of several that hold for one parameter, the first is said.
     parameters : mapping of str to object
         All of them, checked.
@@ -117,7 +119,7 @@ def void_parameters(voids: tuple[Void, ...], parameters: Mapping[str, Any], defa
     list of str
     """
     said: dict[str, str] = {}
-    for void in voids:
+    for void in ignored_when:
         given = parameters[void.name] != defaults[void.name]
         if given and void.name not in said and void.holds(parameters):
             said[void.name] = void.sentence(parameters)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["adjacency"]
 
 SIZE = (6.2, 6.2)  # inches: the image is square
-MOST_CELLS = 720  # across: as many as the picture has pixels there
+MAX_CELLS = 720  # across: as many as the picture has pixels there
 CELLS_PER_ENTRY = 3.0  # the mean of a row of a sparse graph: fewer cells than nodes make its entries visible
 SINGLE_EDGES = 240  # nodes up to which every edge has cells of its own, whatever their number
 NAMED_NODES = 90
@@ -102,7 +102,7 @@ def _places(ids: np.ndarray, labels: np.ndarray, by_size: np.ndarray, n: int) ->
 def _cell_count(n: int, m: int) -> int:
     if n <= SINGLE_EDGES:
         return max(n, 1)
-    return int(min(n, np.clip(CELLS_PER_ENTRY * np.sqrt(2.0 * m), SINGLE_EDGES, MOST_CELLS)))
+    return int(min(n, np.clip(CELLS_PER_ENTRY * np.sqrt(2.0 * m), SINGLE_EDGES, MAX_CELLS)))
 
 
 def _middles(n: int, cells: int) -> np.ndarray:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["canopies"]
 
-MOST_OUTLINES = 1_000  # more would cover the rows
+MAX_OUTLINES = 1_000  # more would cover the rows
 # The points at distance 1 of the origin, for metrics whose canopies can be drawn in the plane.
 _TURN = 2 * np.pi * np.arange(72) / 72
 OUTLINES = {
@@ -62,7 +62,7 @@ def canopies(
     count = len(centers)
     few = count <= NUMBERED_CLUSTERS
     ax = scatter(X, labels, centers if few or X.shape[1] != 2 else None, ax=ax, total=total)
-    if X.shape[1] == 2 and metric in OUTLINES and count <= MOST_OUTLINES:
+    if X.shape[1] == 2 and metric in OUTLINES and count <= MAX_OUTLINES:
         colors = cluster_colors(count)
         outline = OUTLINES[metric]
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": colors, "zorder": 3}

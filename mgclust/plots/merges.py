@@ -20,7 +20,7 @@ __all__ = ["dendrogram", "modularity"]
 
 CURVE_POINTS = 2_000  # of a curve, evenly spaced on its logarithmic axis
 WHOLE_TREE = 120  # nodes up to which the tree is drawn whole
-FEWEST_MERGES, MOST_MERGES = 40, 100  # of a larger tree, unless a number is asked for
+FEWEST_MERGES, MAX_MERGES = 40, 100  # of a larger tree, unless a number is asked for
 LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # up to so many leaves have names of that size in points
 LEAF_WIDTH, WIDTHS = 0.14, (11.4, 14.0)  # inches
 LARGEST_MARK = 1_100.0  # points over the number of leaves: the diameter of the mark of the largest leaf
@@ -175,7 +175,7 @@ def _rounds(result: Result, ax: Axes) -> Axes:
 
 def _merge_count(n: int, top: int, k: int, last: int | None) -> int:
     if last is None:
-        return n - top if n <= WHOLE_TREE else min(n - top, int(np.clip(2 * (k - top), FEWEST_MERGES, MOST_MERGES)))
+        return n - top if n <= WHOLE_TREE else min(n - top, int(np.clip(2 * (k - top), FEWEST_MERGES, MAX_MERGES)))
     if not 1 <= last <= n - 1:
         raise InputError(f"last={last} should be from 1 to the number of merges, {n - 1}.")
     return min(int(last), n - top)

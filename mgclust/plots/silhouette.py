@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["scan", "silhouettes"]
 
-LEAST_BAND = 0.35  # a band's height is at least this share of the mean one, so that small clusters are seen
+MIN_BAND = 0.35  # a band's height is at least this share of the mean one, so that small clusters are seen
 GAP = 0.12  # between bands, as a share of the mean height
 NAMED_BANDS = 34  # so many numbers have room beside the bands
 BAND_ROWS = 40  # rows drawn of each cluster where there are more clusters than that
@@ -144,7 +144,7 @@ def _bands(sizes: np.ndarray, gap: float) -> np.ndarray:
     """Edges of the bands, from 0 downwards."""
     if not len(sizes):
         return np.zeros((0, 2))
-    heights = np.maximum(sizes / sizes.mean(), LEAST_BAND)
+    heights = np.maximum(sizes / sizes.mean(), MIN_BAND)
     begins = np.concatenate([[0.0], np.cumsum(heights + gap)[:-1]]) + gap
     return np.column_stack([begins, begins + heights])
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["label_slices"]
 
-MOST_SLICES = 24
+MAX_SLICES = 24
 _GAP = 0.04  # between slices, as a share of their width
 _TEXT = 0.09  # room for the text above a slice, as a share of its height
-_FIGURE_WIDTH, _MOST_HEIGHT = 9.2, 9.2  # inches
+_FIGURE_WIDTH, _MAX_HEIGHT = 9.2, 9.2  # inches
 _PIXELS = 1_600  # across the picture, so that borders can be thinner than voxels
 _OPACITY = 0.78  # of the clusters over the background
 _BORDER = 0.5  # brightness where two clusters meet
@@ -67,7 +67,7 @@ def label_slices(
 
     width = _FIGURE_WIDTH * (0.6 if len(shown) == 1 else 1)
     height = width * mosaic.shape[0] * sizes[1] / (mosaic.shape[1] * sizes[0]) + 0.6
-    ax = own_axes(ax, (width, min(height, _MOST_HEIGHT)))
+    ax = own_axes(ax, (width, min(height, _MAX_HEIGHT)))
     ax.imshow(mosaic, aspect=sizes[1] / sizes[0], interpolation="nearest")
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
@@ -131,9 +131,9 @@ def _chosen_slices(volume: np.ndarray) -> np.ndarray:
     filled = np.flatnonzero((volume > 0).any(axis=(0, 1)))
     if not len(filled):
         filled = np.arange(volume.shape[2])
-    if len(filled) <= MOST_SLICES:
+    if len(filled) <= MAX_SLICES:
         return filled
-    return filled[np.linspace(0, len(filled) - 1, MOST_SLICES).round().astype(int)]
+    return filled[np.linspace(0, len(filled) - 1, MAX_SLICES).round().astype(int)]
 
 
 def _layout(count: int, width: float, height: float) -> tuple[int, int]:

@@ -22,9 +22,9 @@ from numpy.lib import format as npy
 
 from mgclust.base.dask_arrays import computed, empty_chunk, is_dask, parts_of
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.json_text import parse_json
 from mgclust.outside.quoting import shortened
+from mgclust.outside.rooted_files import RootedFile
 
 __all__ = [
     "Deferred",
@@ -90,11 +90,11 @@ def write_npy(path: Path, array: Any) -> None:
             file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
 
 
-def read_array(directory: Path | Beneath, entry: dict[str, Any]) -> Any:
+def read_array(directory: Path | RootedFile, entry: dict[str, Any]) -> Any:
     """Open an array of a result directory, described as in ``result.json``; only a sparse one is read at once."""
     name = str(entry["file"])
     last = Path(name).name
-    path = directory.inside(last) if isinstance(directory, Beneath) else directory / last
+    path = directory.inside(last) if isinstance(directory, RootedFile) else directory / last
     try:
         if last != name:
             raise ValueError(f"result.json names {name!r}, which is not in the directory")
@@ -110,10 +110,10 @@ def read_array(directory: Path | Beneath, entry: dict[str, Any]) -> Any:
     return array
 
 
-def read_npy_parameter(text: str | Beneath, instead: str) -> np.ndarray:
+def read_npy_parameter(text: str | RootedFile, instead: str) -> np.ndarray:
     """Read a .npy that is a parameter; an `InputError` says what to give `instead` of one that cannot be read."""
     try:
-        with text.open() if isinstance(text, Beneath) else open(text, "rb") as file:
+        with text.open() if isinstance(text, RootedFile) else open(text, "rb") as file:
             read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
             shape, _, dtype = read(file)
             begin, end = file.tell(), file.seek(0, os.SEEK_END)
@@ -127,10 +127,10 @@ def read_npy_parameter(text: str | Beneath, instead: str) -> np.ndarray:
         raise InputError(f"{text} cannot be read as an array ({shortened(error, 1000)}); give {instead}.") from None
 
 
-def open_zarr(path: str | Beneath) -> dict[str, Any]:
+def open_zarr(path: str | RootedFile) -> dict[str, Any]:
     """Open the arrays of a zarr store: one, or those of a group, by name.
 
-    Beneath a root, each of its files is opened there when it is read.
+    RootedFile a root, each of its files is opened there when it is read.
 
     Raises
     ------
@@ -143,10 +143,10 @@ def open_zarr(path: str | Beneath) -> dict[str, Any]:
 
     store: Any = path
     remote = isinstance(path, str) and "://" in path
-    if isinstance(path, Beneath):
-        from mgclust.outside.zarr_store import BeneathStore
+    if isinstance(path, RootedFile):
+        from mgclust.outside.zarr_store import RootedStore
 
-        store = BeneathStore(path)
+        store = RootedStore(path)
     for file, content in () if remote else _zarr_metadata(path):
         _refuse_wide(parse_json(content), file)
     # What a group says of its arrays, apart from them, may name some elsewhere; behind a URL there may be nothing else.
@@ -159,7 +159,7 @@ def open_zarr(path: str | Beneath) -> dict[str, Any]:
                 f"{str(path)!r} is encoded by {shortened(', '.join(sorted(unknown)))}, which is refused; write it "
                 "with zarr's defaults."
             )
-        if isinstance(path, Beneath):
+        if isinstance(path, RootedFile):
             store.bound(array, list(_zarr_codecs(array.metadata.to_dict())))
     return arrays
 
@@ -186,11 +186,11 @@ def _comes_from(package: str, array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == package
 
 
-def _open(path: Path | Beneath, shape: list[int]) -> Any:
+def _open(path: Path | RootedFile, shape: list[int]) -> Any:
     suffix = os.path.splitext(str(path))[1]
     if suffix == ".zarr":
         return _single_zarr(path)
-    file = f"/dev/fd/{path.descriptor()}" if isinstance(path, Beneath) else path
+    file = f"/dev/fd/{path.descriptor()}" if isinstance(path, RootedFile) else path
     if suffix == ".npz":
         from scipy.sparse import load_npz
 
@@ -217,14 +217,14 @@ def _map_npy(path: str | Path, shape: list[int]) -> np.ndarray:
     return array
 
 
-def _single_zarr(path: Path | Beneath) -> Any:
+def _single_zarr(path: Path | RootedFile) -> Any:
     try:
-        return open_zarr(path if isinstance(path, Beneath) else str(path))[""]
+        return open_zarr(path if isinstance(path, RootedFile) else str(path))[""]
     except ImportError:
         raise InputError(f"{str(path)!r} is a zarr array; install zarr to read it (pip install zarr).") from None
 
 
-def _zarr_metadata(path: str | Beneath) -> Iterator[tuple[str, bytes]]:
+def _zarr_metadata(path: str | RootedFile) -> Iterator[tuple[str, bytes]]:
     """Metadata of a store's arrays: of itself, and of each that it is a group of."""
     if isinstance(path, str):
         for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):

@@ -12,7 +12,7 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["adjusted_rand", "compare_labels"]
 
-MOST_PAIRS = 1 << 22  # of clusters, among which a best matching is looked for
+MAX_PAIRS = 1 << 22  # of clusters, among which a best matching is looked for
 NOISE = ("cluster", "drop")
 
 
@@ -96,7 +96,7 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
     shape = tuple(int(code.max()) + 1 for code in codes)
     counts = csr_array((np.ones(n, np.int64), (codes[0], codes[1])), shape=shape)
     error = None
-    if shape[0] * shape[1] <= MOST_PAIRS:
+    if shape[0] * shape[1] <= MAX_PAIRS:
         table = counts.toarray()
         error = 1.0 - int(table[linear_sum_assignment(table, maximize=True)].sum()) / n
     return {

@@ -26,8 +26,8 @@ import numpy as np
 
 from mgclust.base.dask_arrays import computed, is_dask, parts_of
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.json_text import parse_json
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.array_files import Deferred, file_name, read_array, write_array, write_csv, write_npy
 from mgclust.results.atomic_directory import atomic_directory
 
@@ -178,12 +178,12 @@ class Result:
             write_csv(directory / "labels.csv", self.labels, self.arrays.get("halo"))
 
 
-def load_result(path: str | os.PathLike[str] | Beneath) -> Result:
+def load_result(path: str | os.PathLike[str] | RootedFile) -> Result:
     """Read a result directory; its arrays are memory-mapped, so nothing is read before it is used.
 
     Parameters
     ----------
-    path : path or Beneath
+    path : path or RootedFile
         A directory that `Result.save` or ``mgclust run`` wrote.
 
     Returns
@@ -195,9 +195,9 @@ def load_result(path: str | os.PathLike[str] | Beneath) -> Result:
     InputError
         If there is no such directory, or it is not a whole result.
     """
-    directory = path if isinstance(path, Beneath) else Path(path)
+    directory = path if isinstance(path, RootedFile) else Path(path)
     index = f"{directory}/result.json"
-    if not (directory.is_directory() if isinstance(directory, Beneath) else directory.is_dir()):
+    if not (directory.is_directory() if isinstance(directory, RootedFile) else directory.is_dir()):
         raise InputError(f"path={str(path)!r} should be a result directory; there is no such directory.")
     try:
         content = parse_json(_read_index(directory))
@@ -218,8 +218,8 @@ def load_result(path: str | os.PathLike[str] | Beneath) -> Result:
     return Result(labels=labels, arrays=arrays, **fields)
 
 
-def _read_index(directory: Path | Beneath) -> bytes:
-    if isinstance(directory, Beneath):
+def _read_index(directory: Path | RootedFile) -> bytes:
+    if isinstance(directory, RootedFile):
         with directory.open_inside("result.json") as file:
             return file.read()
     return (directory / "result.json").read_bytes()

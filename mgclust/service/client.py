@@ -22,7 +22,7 @@ import numpy as np
 from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
 from mgclust.results.atomic_directory import atomic_directory, check_target
 from mgclust.results.result import Result, load_result
-from mgclust.service.connection import Connection, Retries, RetryAfter, check
+from mgclust.service.connection import Retries, RetryAfter, ServiceConnection, check
 from mgclust.service.states import ENDED
 
 __all__ = ["RemoteJob", "Service"]
@@ -30,7 +30,7 @@ __all__ = ["RemoteJob", "Service"]
 CHUNK_BYTES = 1 << 20
 
 
-class Service(Connection):
+class Service(ServiceConnection):
     """A job service.
 
     Parameters

@@ -20,7 +20,7 @@ from mgclust.base.errors import InputError, MgclustError, RunFailed
 from mgclust.outside.json_text import parse_json
 from mgclust.service.settings import Settings, variable
 
-__all__ = ["Connection", "Retries", "RetryAfter", "check"]
+__all__ = ["Retries", "RetryAfter", "ServiceConnection", "check"]
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
 TELL_SECONDS = 0.5  # of such pauses, after which a command says that it still tries
@@ -28,7 +28,7 @@ MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes
 MAX_RETRY_SECONDS = 120.0  # for a request that is sent again because the service asks for it
 
 
-class Connection:
+class ServiceConnection:
     """A connection to a service.
 
     Parameters
@@ -176,7 +176,7 @@ class RetryAfter(Exception):
 class Retries:
     """Rules for sending one request again."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServiceConnection) -> None:
         self._connection, self._failures, self._until = connection, 0, time.monotonic() + MAX_RETRY_SECONDS
 
     def wait(self, error: httpx.TransportError | RetryAfter) -> None:

@@ -15,7 +15,7 @@ from mgclust import (
 )
 from mgclust.algorithms import METHODS
 from mgclust.cli import run_command
-from mgclust.params.relations import GIVEN, LEFT_OUT, Unlike, Void, void_parameters
+from mgclust.params.relations import GIVEN, LEFT_OUT, Ignored, Unlike, ignored_parameters
 
 X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
 D = np.sqrt(((X[:, None] - X) ** 2).sum(axis=2))
@@ -109,7 +109,7 @@ def test_those_with_an_effect_are_not(model):
 @pytest.mark.parametrize("method", METHODS)
 def test_they_are_parameters_of_the_method(method):
     declared = METHODS[method]
-    for void in declared.voids:
+    for void in declared.ignored_when:
         assert {void.name, *void.beside} <= set(declared.constraints)
         for name, wanted in void.beside.items():
             for value in wanted if isinstance(wanted, tuple) else [wanted]:
@@ -120,12 +120,12 @@ def test_they_are_parameters_of_the_method(method):
 
 
 def test_the_first_of_several_is_said_and_arrays_are_no_values():
-    voids = (Void("a", {"b": 1}), Void("a", {"c": GIVEN}), Void("d", {"c": LEFT_OUT, "b": Unlike(2)}))
+    ignored_when = (Ignored("a", {"b": 1}), Ignored("a", {"c": GIVEN}), Ignored("d", {"c": LEFT_OUT, "b": Unlike(2)}))
     defaults = {"a": None, "b": None, "c": None, "d": 0}
     one = {"a": 5, "b": 1, "c": 2, "d": 7}
-    assert void_parameters(voids, one, defaults) == ["a=5 has no effect with b=1: leave one of them out."]
+    assert ignored_parameters(ignored_when, one, defaults) == ["a=5 has no effect with b=1: leave one of them out."]
     other = {"a": 5, "b": np.ones(3), "c": None, "d": 7}
-    assert void_parameters(voids, other, defaults) == [
+    assert ignored_parameters(ignored_when, other, defaults) == [
         "d=7 has no effect without c and with b=an array of shape (3,): leave one of them out."
     ]
 

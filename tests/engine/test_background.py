@@ -17,7 +17,7 @@ from support.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("workers")
 
-PATIENCE = 100  # seconds
+WAIT_LIMIT = 100  # seconds
 
 
 def points(n: int = 3000) -> np.ndarray:
@@ -39,18 +39,18 @@ def test_fits_end_side_by_side(several, request):
     client = request.getfixturevalue("client") if several else None
     X = points()
     futures = [submit(DensityPeaks(k, client=client, device="cpu"), X) for k in (2, 3, 4, 5)]
-    found = {future.result().n_clusters_: future.result().labels_ for future in as_completed(futures, PATIENCE)}
+    found = {future.result().n_clusters_: future.result().labels_ for future in as_completed(futures, WAIT_LIMIT)}
     for k in (2, 3, 4, 5):
         np.testing.assert_array_equal(found[k], DensityPeaks(k, client=None, device="cpu").fit(X).labels_)
     weighted = submit(DensityPeaks(2, client=client, device="cpu"), X, sample_weight=np.arange(3000))
-    assert len(weighted.result(PATIENCE).labels_) == 3000
+    assert len(weighted.result(WAIT_LIMIT).labels_) == 3000
     assert not weighted.cancel() and not weighted.cancelled()
 
 
 def test_errors_are_those_of_the_fit():
     future = submit(DensityPeaks(5, client=None), points(4))
     with pytest.raises(InputError, match="n_samples=4 should be >= n_clusters=5"):
-        future.result(PATIENCE)
+        future.result(WAIT_LIMIT)
     assert isinstance(future.exception(), InputError)
     with pytest.raises(InputError, match="model=int should be an estimator"):
         submit(3, points())
@@ -75,24 +75,24 @@ def test_a_cancelled_fit_stops_its_ranks(several, request):
             begun.set()
 
     future = submit(endless(client), points(), on_progress=on_progress)
-    assert begun.wait(PATIENCE)
+    assert begun.wait(WAIT_LIMIT)
     assert future.cancel() and future.cancel() and future.cancelled()
-    assert wait([future], PATIENCE).done == {future}
+    assert wait([future], WAIT_LIMIT).done == {future}
     with pytest.raises(CancelledError):
         future.result()
-    wait_for(lambda: not fits(), PATIENCE)  # the thread ends when all ranks have stopped
+    wait_for(lambda: not fits(), WAIT_LIMIT)  # the thread ends when all ranks have stopped
     again = submit(DensityPeaks(2, client=client, device="cpu"), points())
-    assert again.result(PATIENCE).n_clusters_ == 2
+    assert again.result(WAIT_LIMIT).n_clusters_ == 2
 
 
 @pytest.mark.slow
 def test_a_fit_that_waits_for_workers_is_cancelled(client):
     running = submit(endless(client), points())
-    wait_for(lambda: any(client.run(_runs).values()), PATIENCE)
+    wait_for(lambda: any(client.run(_runs).values()), WAIT_LIMIT)
     waiting = submit(DensityPeaks(2, client=client, device="cpu"), points())
     assert waiting.cancel() and running.cancel()
-    wait_for(lambda: not fits(), PATIENCE)
-    assert submit(DensityPeaks(2, client=client, device="cpu"), points()).result(PATIENCE).n_clusters_ == 2
+    wait_for(lambda: not fits(), WAIT_LIMIT)
+    assert submit(DensityPeaks(2, client=client, device="cpu"), points()).result(WAIT_LIMIT).n_clusters_ == 2
 
 
 def _runs() -> int:
@@ -104,7 +104,7 @@ def _runs() -> int:
 @pytest.mark.slow
 def test_a_fit_that_waits_for_workers_to_come_is_cancelled(client):
     waiting = submit(DensityPeaks(2, client=client, device="cpu", n_workers=9), points())
-    wait_for(lambda: client.run_on_scheduler(_wanted) == 9, PATIENCE)
+    wait_for(lambda: client.run_on_scheduler(_wanted) == 9, WAIT_LIMIT)
     assert waiting.cancel()
     wait_for(lambda: not fits(), 10)  # not only when the wait has ended
     assert client.run_on_scheduler(_wanted) == 0
@@ -119,7 +119,7 @@ def _wanted(dask_scheduler):
 def test_a_fit_has_the_client_that_is_current_where_it_began(client):
     with client.as_current():
         future = submit(DensityPeaks(2, device="cpu"), points())
-    assert future.result(PATIENCE).result_.hardware["workers"] == 4
+    assert future.result(WAIT_LIMIT).result_.hardware["workers"] == 4
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_coroutines_await_fits_with_an_asynchronous_client(client):
             again = await submit(DensityPeaks(2, client=own, device="cpu"), X)
             return labels, other.labels_, again.labels_
 
-    labels, two, again = asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    labels, two, again = asyncio.run(asyncio.wait_for(main(), WAIT_LIMIT))
     np.testing.assert_array_equal(labels, expected)
     np.testing.assert_array_equal(two, again)
 

@@ -17,12 +17,13 @@ import pytest
 
 from mgclust.base.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
-from mgclust.engine import comm, meeting
+from mgclust.engine import comm
+from mgclust.engine import handshake
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster
-from mgclust.engine.meeting import accept, dial, listen, meet
+from mgclust.engine.handshake import accept, dial, listen, meet
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, run_rank
+from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
 from mgclust.engine.wire import Link, PeerLost, Wire, relay, together, waited_for
@@ -83,7 +84,7 @@ def run_threads(function, size, x=None, *, parameters=None, timeout=100.0, memor
 
         def one(rank):
             try:
-                assignment = Assignment(spec, "run", rank, partition, "cpu")
+                assignment = RankAssignment(spec, "run", rank, partition, "cpu")
                 done = run_rank(assignment, dataset, aborts[rank], sessions[rank])
                 return done.report.error or done.value
             except BaseException as error:
@@ -230,7 +231,7 @@ def hears(sock) -> bytes:
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_strangers_do_not_keep_ranks_out(encrypted, monkeypatch):
     """One that drips, more that are silent than there may be, and garbage: all before the true rank."""
-    monkeypatch.setattr(meeting, "HANDSHAKE_SECONDS", 60.0)
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 60.0)
     tls = contexts() if encrypted else ()
     server, wire = listen("127.0.0.1"), Wire(b"key", Abort(), 60.0, *tls)
     address = server.getsockname()
@@ -263,7 +264,7 @@ def test_a_dripping_stranger_is_given_one_limit(monkeypatch):
     server = listen("127.0.0.1")
     with ThreadPoolExecutor(1) as pool, socket.create_connection(server.getsockname()) as stranger:
         with monkeypatch.context() as patch:
-            patch.setattr(meeting, "HANDSHAKE_SECONDS", 0.5)
+            patch.setattr(handshake, "HANDSHAKE_SECONDS", 0.5)
             links = pool.submit(accept, server, Wire(b"key", Abort(), 100.0), 2)
             began = time.monotonic()
             with pytest.raises(OSError):
@@ -322,7 +323,7 @@ def test_a_rank_0_that_says_nothing_is_given_up():
     silent = socket.create_server(("127.0.0.1", 0))
     began = time.monotonic()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PeerLost, match=r"no handshake within 0\.3 s"):
-        patch.setattr(meeting, "HANDSHAKE_SECONDS", 0.3)
+        patch.setattr(handshake, "HANDSHAKE_SECONDS", 0.3)
         dial(silent.getsockname(), Wire(b"k", Abort(), 0.5), 1)
     assert time.monotonic() - began < SOON
     silent.close()

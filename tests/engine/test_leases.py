@@ -300,7 +300,7 @@ def test_runs_without_a_number_share_what_is_free(leased):
     assert len(ask(plugin, "all", 1, 9)["workers"]) == 4
     assert not any(ask(plugin, run, 1, 9)["workers"] for run in "xyz")
     asyncio.run(plugin.give_back("all"))
-    clock.run(leases.PATIENCE_SECONDS, plugin._serve)
+    clock.run(leases.WAIT_LIMIT_SECONDS, plugin._serve)
     assert sorted(len(ask(plugin, run, 1, 9)["workers"]) for run in "xyz") == [1, 1, 2]
 
 
@@ -310,7 +310,7 @@ def test_a_run_without_a_number_waits_a_little_for_others(leased):
     assert len(ask(plugin, "small", 1, 2)["workers"]) == 2  # no more would make it faster
     asyncio.run(plugin.give_back("small"))
     assert not ask(plugin, "open", 1, 4)["workers"]
-    clock.run(leases.PATIENCE_SECONDS - 1, plugin._serve)
+    clock.run(leases.WAIT_LIMIT_SECONDS - 1, plugin._serve)
     assert not ask(plugin, "open", 1, 4)["workers"]
     clock.run(1, plugin._serve)
     assert len(ask(plugin, "open", 1, 4)["workers"]) == 2
@@ -335,7 +335,7 @@ def test_an_adaptive_cluster_is_told_what_runs_wait_for(leased):
     assert scheduler.adaptive_target() == 7 and not ask(plugin, "open", 1, 4)["workers"]
     may_go = plugin.valid_workers_downscaling(scheduler, scheduler.running)
     assert len(may_go) == 1
-    clock.run(leases.PATIENCE_SECONDS, plugin._serve)  # none comes: it takes what there is
+    clock.run(leases.WAIT_LIMIT_SECONDS, plugin._serve)  # none comes: it takes what there is
     assert list(ask(plugin, "open", 1, 4)["workers"]) == [may_go[0].address]
     for run in ("exact", "open"):
         asyncio.run(plugin.give_back(run))

@@ -23,9 +23,9 @@ from mgclust.data import open_dataset
 from mgclust.engine import comm, nccl_network, rank
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster, tasks
-from mgclust.engine.meeting import listen, meet
+from mgclust.engine.handshake import listen, meet
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, run_rank
+from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.session import Session
 from mgclust.engine.wire import Wire
@@ -211,7 +211,7 @@ def on_gpus(sessions, pool, monkeypatch):
     """Reports of two ranks that should run on GPUs."""
     monkeypatch.setattr(rank, "gpus", lambda: [SimpleNamespace(name="a GPU")])
     spec, dataset = RunSpec(rank_jobs.collectives), open_dataset(np.ones((3000, 2)))
-    assignments = [Assignment(spec, "run", number, Partition.plan(3000, 2), "cuda") for number in range(2)]
+    assignments = [RankAssignment(spec, "run", number, Partition.plan(3000, 2), "cuda") for number in range(2)]
     running = [pool.submit(run_rank, each, dataset, Abort(), sessions[each.rank]) for each in assignments]
     return [each.result(timeout=SOON).report for each in running]
 

@@ -6,7 +6,7 @@ import pytest
 from mgclust.base.errors import InputError
 from mgclust.engine.dask.placement import Pieces
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, _keep_on_host
+from mgclust.engine.rank import RankAssignment, _keep_on_host
 from mgclust.engine.run_spec import RunSpec
 
 X = np.arange(14, dtype=np.float32).reshape(7, 2)
@@ -59,4 +59,6 @@ def test_ranks_of_gpus_ask_for_no_rows_but_their_own(n, size):
     for rank in range(size):
         own = partition.rows_of(rank)
         source = Sent((n, 2), own[0], [own[1] - own[0]], [np.zeros((own[1] - own[0], 2), np.float32)])
-        assert _keep_on_host(Assignment(RunSpec(len), "run", rank, partition, "cuda"), source, 8) == (own[0] < own[1])
+        assert _keep_on_host(RankAssignment(RunSpec(len), "run", rank, partition, "cuda"), source, 8) == (
+            own[0] < own[1]
+        )

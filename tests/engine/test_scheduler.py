@@ -260,8 +260,8 @@ def test_an_adaptive_cluster_grows_for_a_run_without_a_number_that_has_work_for_
         distributed.Client(cluster, set_as_default=False) as own,
     ):
         assert ask(own, "give_back", run="none")
-        patience = cluster.scheduler.plugins["mgclust-leases"].ask.__func__.__globals__
-        patience["PATIENCE_SECONDS"] = 30.0  # so long may starts take while other tests run
+        wait_limit = cluster.scheduler.plugins["mgclust-leases"].ask.__func__.__globals__
+        wait_limit["WAIT_LIMIT_SECONDS"] = 30.0  # so long may starts take while other tests run
         for maximum, there, why in ((3, 3, ""), (2, 2, "did not grow to the 3 workers")):
             cluster.adapt(minimum=0, maximum=maximum, interval="200ms", wait_count=3)
             with connect(own, "cpu", work=work) as ranks:
@@ -269,4 +269,4 @@ def test_an_adaptive_cluster_grows_for_a_run_without_a_number_that_has_work_for_
             assert (found.ranks, found.hardware["workers"]) == (there, there)
             assert why in found.hardware.get("fewer_because", "")
             wait_for(lambda: not workers_of(own), 60)
-            patience["PATIENCE_SECONDS"] = 10.0
+            wait_limit["WAIT_LIMIT_SECONDS"] = 10.0

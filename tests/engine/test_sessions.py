@@ -207,7 +207,7 @@ def test_a_client_that_is_killed_between_runs(client):
 def test_the_connections_of_another_client_cannot_be_had(client, own):
     """A session is known by a random name, which its client alone has."""
     from mgclust.engine.partition import Partition
-    from mgclust.engine.rank import Assignment
+    from mgclust.engine.rank import RankAssignment
     from mgclust.engine.wire import SessionLost
 
     first = connections(own)
@@ -215,7 +215,7 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
     assert "mgclust_sessions" not in vars(client) or session not in vars(client)["mgclust_sessions"]
     partition = Partition.plan(len(X), 2)
     for rank, address in enumerate(session.workers):
-        assignment = Assignment(spmd.RunSpec(rank_jobs.connections), "other", rank, partition, "cpu")
+        assignment = RankAssignment(spmd.RunSpec(rank_jobs.connections), "other", rank, partition, "cpu")
         given = ("guessed", assignment, address, open_dataset(X), None, {}, None, None, {}, {})
         failure = client.submit(tasks.run_task, *given, workers=[address], pure=False).result()
         assert isinstance(failure.error, SessionLost)

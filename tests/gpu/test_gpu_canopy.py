@@ -137,7 +137,7 @@ def test_boxes_find_what_all_pairs_do(gpu, gpu_column_boxes, cpu, d, kind, norm,
 
 
 def test_boxes_are_used_where_they_pay(gpu, gpu_column_boxes, monkeypatch):
-    monkeypatch.setattr(gpu_column_boxes, "LEAST_PAIRS", 1 << 20)
+    monkeypatch.setattr(gpu_column_boxes, "MIN_PAIRS", 1 << 20)
     x, y = (gpu.memory.to_device(each) for each in rows("groups", 50_000, 20_000, 3, "float64"))
     assert gpu_column_boxes.boxes_for(x, y, "l2", 1e-4) is not None
     assert gpu_column_boxes.boxes_for(x, y, "l2", 1e6) is None, "all columns are near"

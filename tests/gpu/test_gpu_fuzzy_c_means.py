@@ -283,7 +283,7 @@ def test_products_are_as_good_as_differences(gpu, products, monkeypatch, kind, d
     for splits in ((1024,), (1024, 4096)):
         np.testing.assert_array_equal(sums(gpu, x, centers, first_row, block_rows, given[0], splits), ours)
     with monkeypatch.context() as patch:
-        patch.setattr(products, "suit", lambda *_: False)
+        patch.setattr(products, "supports", lambda *_: False)
         direct = sums(gpu, x, centers, first_row, block_rows, given[0])
     for model in range(2):
         sizes = sizes_of(gpu.xp, x, centers[model], given[1])
@@ -310,14 +310,14 @@ def test_products_of_warps_are_as_good_as_differences(gpu, monkeypatch, kind, d,
     centers = np.stack([centres, centres[::-1]])
     weights = 10.0 ** rng.uniform(-6, 0, n) if weighted else None
     given = [None if weights is None else weights.astype(dtype) for dtype in ("float32", "float64")]
-    assert gpu_few_centers.suit(x.dtype, d, c, 0)
+    assert gpu_few_centers.supports(x.dtype, d, c, 0)
     ours = sums(gpu, x, centers, first_row, block_rows, given[0])
     assert np.isfinite(ours).all()
     exact = sums(gpu, x.astype("float64"), centers.astype("float64"), first_row, block_rows, given[1])
     for splits in ((1024,), (1024, 4096)):
         np.testing.assert_array_equal(sums(gpu, x, centers, first_row, block_rows, given[0], splits), ours)
     with monkeypatch.context() as patch:
-        patch.setattr(gpu_few_centers, "suit", lambda *_: False)
+        patch.setattr(gpu_few_centers, "supports", lambda *_: False)
         direct = sums(gpu, x, centers, first_row, block_rows, given[0])
     for model in range(2):
         sizes = sizes_of(gpu.xp, x, centers[model], given[1])
@@ -361,5 +361,5 @@ def test_launches_of_few_groups_give_the_same_bits(gpu, monkeypatch, d, c):
     x = rows(50_000, d, "float32")
     centres = x[:c][None]
     whole = sums(gpu, x, centres, 1024, 4096)
-    monkeypatch.setattr(fuzzy, "MOST_PIECES", 9)
+    monkeypatch.setattr(fuzzy, "MAX_PIECES", 9)
     np.testing.assert_array_equal(sums(gpu, x, centres, 1024, 4096), whole)

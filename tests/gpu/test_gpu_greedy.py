@@ -126,7 +126,7 @@ def test_a_receiver_may_stop_it(gpu):
 
 
 def test_too_many_edges_are_refused(gpu, monkeypatch):
-    monkeypatch.setattr("mgclust.kernels.greedy_merges.gpu.MOST_ENTRIES", 100)
+    monkeypatch.setattr("mgclust.kernels.greedy_merges.gpu.MAX_ENTRIES", 100)
     with pytest.raises(ValueError, match=r"n_edges=\d+ between different nodes should be <= 50 .* device='cpu'"):
         assert_same(gpu, random_network("ties", 100, 300, 0))
 

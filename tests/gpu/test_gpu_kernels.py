@@ -249,7 +249,7 @@ def test_nearest_rows_of_few_features(gpu, monkeypatch, features, kind, neighbor
     x = few_features(kind, n, features).astype("float32")
     own = np.arange(n)
     searches = [gpu.pairs.nearest_rows]
-    if features <= gpu_column_boxes.MOST_FEATURES:
+    if features <= gpu_column_boxes.MAX_FEATURES:
 
         def in_boxes(x, columns, **given):
             boxes = gpu_column_boxes.build_boxes(columns)

@@ -250,16 +250,16 @@ def passes(context, plan, extra):
     """
     n, xp = context.dataset_shape[0], context.kernels.xp
     similarities = similarity_matrix(context, "precomputed", 0)
-    similarities.settle()
+    similarities.synchronize()
     messages = MessagePassing(context, DenseRows(context, similarities), np.full(n, plan[0][0]))
     state, rows = messages.messages, xp.arange(n)
-    state.hot_column, state.hot_e, state.hot_a = (
+    state.recent_argmax, state.hot_e, state.hot_a = (
         xp.pad(places, ((0, 0), (0, 32)), constant_values=empty)
-        for places, empty in ((state.hot_column, -1), (state.hot_e, 0), (state.hot_a, 0))
+        for places, empty in ((state.recent_argmax, -1), (state.hot_e, 0), (state.hot_a, 0))
     )
     for place in range(extra):
         column = (rows + 7 * place + 1) % n
-        state.hot_column[:, place], state.hot_e[:, place] = column, -1e-30
+        state.recent_argmax[:, place], state.hot_e[:, place] = column, -1e-30
         state.a[rows, column] = -xp.inf
     exemplars = []
     for preference, damping in plan:

@@ -10,7 +10,7 @@ import pytest
 from mgclust.kernels import load
 from mgclust.kernels.affinity_propagation import cpu_columns
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
-from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, padded
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, padded
 from support import cuda_on_cpu
 
 REALS = (np.float32, np.float64)
@@ -137,24 +137,24 @@ def state(rng, m, n, k, dtype, first_row):
     kept = rng.permutation(n)[:k].astype("int32")
     s, a = (-coarse(rng.random((m, k))).astype(dtype) for _ in range(2))
     s[(kept[None] == first_row + np.arange(m)[:, None])] = -np.inf
-    hot = {name: np.zeros((m, HOT_COLUMNS), dtype) for name in ("hot_s", "hot_e", "hot_a")}
-    hot_column, hot_place = (np.full((m, HOT_COLUMNS), -1, "int32") for _ in range(2))
+    hot = {name: np.zeros((m, RECENT_ARGMAXES), dtype) for name in ("hot_s", "hot_e", "hot_a")}
+    recent_argmax, hot_place = (np.full((m, RECENT_ARGMAXES), -1, "int32") for _ in range(2))
     for i in range(m):
         count = rng.integers(0, 7)
-        hot_column[i, :count] = rng.permutation(n)[:count]
-        hot_column[i, :count][hot_column[i, :count] == first_row + i] = (first_row + i + 1) % n
-        hot_column[i, :count] = [*dict.fromkeys(hot_column[i, :count]), *[-1] * count][:count]
-        for h in np.flatnonzero(hot_column[i] >= 0):
+        recent_argmax[i, :count] = rng.permutation(n)[:count]
+        recent_argmax[i, :count][recent_argmax[i, :count] == first_row + i] = (first_row + i + 1) % n
+        recent_argmax[i, :count] = [*dict.fromkeys(recent_argmax[i, :count]), *[-1] * count][:count]
+        for h in np.flatnonzero(recent_argmax[i] >= 0):
             hot["hot_s"][i, h], hot["hot_a"][i, h] = -coarse(rng.random(2))
             hot["hot_e"][i, h] = -rng.choice([0, 2.0**-100, 0.25])
-            place = np.flatnonzero(kept == hot_column[i, h])
+            place = np.flatnonzero(kept == recent_argmax[i, h])
             if len(place):
                 hot_place[i, h], hot["hot_s"][i, h], a[i, place[0]] = place[0], s[i, place[0]], -np.inf
     vectors = {name: coarse(rng.normal(size=n)) for name in ("r_diagonal", "a_diagonal")}
     return ColumnMessages(
-        n=n, first_row=first_row, u=-coarse(rng.random(m)), hot_column=hot_column, **hot, hot_most=np.zeros(1, "int32"),
-        c=coarse(rng.normal(size=n)).astype(dtype), **vectors, preference=np.full(n, -3.0),
-        sums=np.zeros(2 * n + 1, "int64"),
+        n=n, first_row=first_row, u=-coarse(rng.random(m)), recent_argmax=recent_argmax, **hot,
+        hot_most=np.zeros(1, "int32"), c=coarse(rng.normal(size=n)).astype(dtype), **vectors,
+        preference=np.full(n, -3.0), sums=np.zeros(2 * n + 1, "int64"),
         totals=np.zeros(2 * n + 1, "int64"), progress=np.zeros(2, "int64"), exemplars=np.zeros((1, n), "uint8"),
         last_exemplars=np.zeros(n, "uint8"), counts=np.zeros((1, 2), "int64"),
         a_column=-coarse(rng.random(n)).astype(dtype), hot_place=hot_place, columns=kept, s=s, a=a,
@@ -164,8 +164,10 @@ def state(rng, m, n, k, dtype, first_row):
 
 def hot_of(messages, i):
     """The hot columns of a row, in any order."""
-    m, places = messages, np.flatnonzero(messages.hot_column[i] >= 0)
-    return sorted((m.hot_column[i, h], m.hot_place[i, h], m.hot_s[i, h], m.hot_e[i, h], m.hot_a[i, h]) for h in places)
+    m, places = messages, np.flatnonzero(messages.recent_argmax[i] >= 0)
+    return sorted(
+        (m.recent_argmax[i, h], m.hot_place[i, h], m.hot_s[i, h], m.hot_e[i, h], m.hot_a[i, h]) for h in places
+    )
 
 
 @pytest.mark.parametrize("dtype", REALS)

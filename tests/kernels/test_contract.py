@@ -81,7 +81,7 @@ def test_devices_have_what_the_contract_says(concept, device):
     functions, public = offered(concept, device)
     functions.pop("kernels_of", None)  # of GPUs alone: `Kernels.compile_ahead`
     assert set(functions) == set(expected)
-    assert public - set(expected) <= {"kernels_of", "LEAST_BOXED", "MOST_OFFERED", "NEIGHBORS", "PRODUCT_REACH"}
+    assert public - set(expected) <= {"kernels_of", "MIN_BOXED", "MAX_OFFERED", "NEIGHBORS", "PRODUCT_REACH"}
     compare(expected, functions)
 
 

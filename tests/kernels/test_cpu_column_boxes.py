@@ -18,8 +18,8 @@ ROWS = 300
 @pytest.fixture
 def always(monkeypatch):
     """Use boxes wherever they can be."""
-    monkeypatch.setattr(_cpu_boxes, "LEAST_COLUMNS", 1)
-    monkeypatch.setattr(_cpu_boxes, "LEAST_PAIRS", 0)
+    monkeypatch.setattr(_cpu_boxes, "MIN_COLUMNS", 1)
+    monkeypatch.setattr(_cpu_boxes, "MIN_PAIRS", 0)
     monkeypatch.setattr(_cpu_boxes, "NEAR_SHARE", 2.0)
 
 

@@ -145,8 +145,8 @@ with ThreadPoolExecutor(4) as pool:
 
 def test_a_listener_is_told_of_each_function_that_is_compiled(ran, tmp_path):
     tell = """
-from mgclust.kernels.toolkit.cpu_compiler import told_of_compiling
-with told_of_compiling(lambda: print("one")):
+from mgclust.kernels.toolkit.cpu_compiler import on_compiling
+with on_compiling(lambda: print("one")):
     kernels.twice(1.5)
     kernels.twice(2.5)
 """

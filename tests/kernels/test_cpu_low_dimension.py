@@ -146,7 +146,7 @@ def test_threads_count_the_same_pairs(bins_apart, monkeypatch):
     bracket = {"low": int(np.float32(1e-3).view(np.int32)), "shift": 17}
     with threads.share(1):
         cpu.low_dimension.tree_pair_histogram(tree, part=0, parts=1, **bracket, out=expected)
-    monkeypatch.setattr(cpu_tasks, "MOST_APART", bins_apart)
+    monkeypatch.setattr(cpu_tasks, "MAX_APART", bins_apart)
     monkeypatch.setattr(low_dimension, "TASK_LEAVES", 1)
     with threads.share(2):
         cpu.low_dimension.tree_pair_histogram(tree, part=0, parts=1, **bracket, out=found)

@@ -9,7 +9,7 @@ import pytest
 
 from mgclust.kernels import load
 from mgclust.kernels.affinity_propagation import cpu_messages as _cpu_messages
-from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, Messages, padded
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Messages, padded
 
 cpu = load("cpu")
 
@@ -28,7 +28,7 @@ def similarity_matrix(n: int, dtype: type = np.float64, seed: int = 0, ties: boo
 
 
 def fresh(
-    s: np.ndarray, preference: float, first_row: int = 0, rows: int | None = None, places: int = HOT_COLUMNS
+    s: np.ndarray, preference: float, first_row: int = 0, rows: int | None = None, places: int = RECENT_ARGMAXES
 ) -> Messages:
     """The state before the first iteration, of all rows or some."""
     n, width = len(s), s.shape[1]
@@ -41,7 +41,7 @@ def fresh(
         s=own,
         a=a,
         u=np.zeros(m),
-        hot_column=np.full((m, places), -1, np.int32),
+        recent_argmax=np.full((m, places), -1, np.int32),
         hot_e=np.zeros((m, places), s.dtype),
         hot_a=np.zeros((m, places), s.dtype),
         hot_most=np.zeros(1, np.int32),
@@ -60,10 +60,10 @@ def fresh(
 
 def grow(messages: Messages) -> None:
     """Twice as many hot places when a row has filled all of them: each needs a free one when `pass_rows` begins."""
-    if messages.hot_most[0] < messages.hot_column.shape[1]:
+    if messages.hot_most[0] < messages.recent_argmax.shape[1]:
         return
-    more = ((0, 0), (0, messages.hot_column.shape[1]))
-    messages.hot_column = np.pad(messages.hot_column, more, constant_values=-1)
+    more = ((0, 0), (0, messages.recent_argmax.shape[1]))
+    messages.recent_argmax = np.pad(messages.recent_argmax, more, constant_values=-1)
     messages.hot_e, messages.hot_a = np.pad(messages.hot_e, more), np.pad(messages.hot_a, more)
 
 
@@ -147,7 +147,7 @@ def schedule(iterations: int, median: float):
 
 def explicit_responsibilities(messages: Messages, sigma: float) -> np.ndarray:
     r = sigma * messages.s.astype(np.float64) - messages.u[:, None]
-    for i, (columns, values) in enumerate(zip(messages.hot_column, messages.hot_e, strict=True)):
+    for i, (columns, values) in enumerate(zip(messages.recent_argmax, messages.hot_e, strict=True)):
         filled = columns >= 0
         r[i, columns[filled]] -= values[filled]
     return r[:, : messages.n]
@@ -158,7 +158,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray, size: float) -> float:
 
 
 @pytest.mark.quick("2-*", "31-*", "32-*")
-@pytest.mark.parametrize("places", [1, HOT_COLUMNS])
+@pytest.mark.parametrize("places", [1, RECENT_ARGMAXES])
 @pytest.mark.parametrize("n", [2, 5, 31, 32, 65, 100, 203])
 def test_textbook_update_over_a_whole_run(n, places):
     s = similarity_matrix(n)
@@ -181,12 +181,12 @@ def test_textbook_update_over_a_whole_run(n, places):
         worst = max(worst, difference(r[off], book.r[off], size))
         a = messages.a[:, :n].copy()
         for i in range(n):
-            filled = messages.hot_column[i] >= 0
-            a[i, messages.hot_column[i, filled]] = messages.hot_a[i, filled]
+            filled = messages.recent_argmax[i] >= 0
+            a[i, messages.recent_argmax[i, filled]] = messages.hot_a[i, filled]
         worst = max(worst, difference(a[off], before[off], size))
         assert (messages.a[:, n:] == -np.inf).all() and (messages.a[:, :n].diagonal() == -np.inf).all()
     assert worst < 1e-12
-    assert places > 1 or n < 31 or messages.hot_column.shape[1] > 2
+    assert places > 1 or n < 31 or messages.recent_argmax.shape[1] > 2
 
 
 def test_ties_go_to_the_lowest_column():
@@ -209,7 +209,7 @@ def test_same_bits_however_rows_are_split(dtype, monkeypatch):
     median = float(np.median(s[:, :n][np.isfinite(s[:, :n])]))
     states = []
     for bounds, task in (([0, 150], 1 << 20), ([0, 1, 70, 150], 1 << 20), ([0, 64, 150], 1)):
-        monkeypatch.setattr(_cpu_messages, "LEAST_WORK", 1 if task == 1 else 1 << 20)
+        monkeypatch.setattr(_cpu_messages, "MIN_WORK", 1 if task == 1 else 1 << 20)
         monkeypatch.setattr(_cpu_messages, "rows_of_a_task", lambda columns, task=task: max(1, task // columns))
         ranks = [fresh(s, 0.0, a, b - a) for a, b in pairwise(bounds)]
         run = Run(ranks, negligible=1e-6, scale=2.0**30)
@@ -239,14 +239,14 @@ def test_hot_places_grow_and_are_given_back():
     [messages] = run.ranks
     for i in range(120):
         run.iterate(0.97, -30.0 - 40.0 * (i // 6 % 2))
-    most = int((messages.hot_column >= 0).sum(axis=1).max())
+    most = int((messages.recent_argmax >= 0).sum(axis=1).max())
     assert most > 1 and messages.hot_most[0] >= most
     run.negligible = 1e300
     run.iterate(0.97, -30.0)
-    assert (messages.hot_column >= 0).sum(axis=1).max() <= 1
+    assert (messages.recent_argmax >= 0).sum(axis=1).max() <= 1
     hot = (messages.a[:, :n] == -np.inf).sum(axis=1) - 1
-    assert (hot == (messages.hot_column >= 0).sum(axis=1)).all()
-    assert (messages.hot_column[:, 1:] == -1).all()  # filled places come first
+    assert (hot == (messages.recent_argmax >= 0).sum(axis=1)).all()
+    assert (messages.recent_argmax[:, 1:] == -1).all()  # filled places come first
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -219,7 +219,7 @@ def test_bits_depend_neither_on_threads_nor_on_tasks_batches_or_alignment(d, mon
     shifted[:] = x
     with threads.share(2):
         for bins_apart in (1 << 16, 1):  # each thread's own, and shared ones
-            monkeypatch.setattr(_cpu_tasks, "MOST_APART", bins_apart)
+            monkeypatch.setattr(_cpu_tasks, "MAX_APART", bins_apart)
             again[:] = 0
             cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=0, shift=25, out=again)
             assert (again == histogram).all() and histogram.sum() == len(x) * (len(x) - 1) // 2

@@ -48,10 +48,10 @@ DATA = {
 @pytest.fixture(autouse=True)
 def filters(monkeypatch):
     """Products for few pairs, too, several batches of columns and tasks of rows."""
-    monkeypatch.setattr(_cpu_products, "LEAST_WORK", 1)
+    monkeypatch.setattr(_cpu_products, "MIN_WORK", 1)
     monkeypatch.setattr(_cpu_products, "COLUMNS_A_NEIGHBOR", 1)
     monkeypatch.setattr(_cpu_tasks, "BATCH_BYTES", 1)
-    monkeypatch.setattr(_cpu_tasks, "LEAST_TASK", 1)
+    monkeypatch.setattr(_cpu_tasks, "MIN_TASK", 1)
 
 
 def decisions(x: np.ndarray) -> list[np.ndarray]:
@@ -88,7 +88,7 @@ def test_decisions(kind, dtype, monkeypatch):
     with np.errstate(over="ignore"):
         x = DATA[kind](np.random.default_rng(1)).astype(dtype)
     products = decisions(x)
-    monkeypatch.setattr(_cpu_products, "suit", lambda x, norm: False)
+    monkeypatch.setattr(_cpu_products, "supports", lambda x, norm: False)
     for one, other in zip(products, decisions(x), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -32,7 +32,7 @@ FITS = {
 }
 
 
-class Asked(RuntimeError):
+class Requested(RuntimeError):
     """Ends a fit before rows load."""
 
 
@@ -42,11 +42,11 @@ def first_calls(fit, monkeypatch, rows=5000):
 
     def ask(kernels, functions, *_):
         found.update(functions)
-        raise Asked
+        raise Requested
 
     with monkeypatch.context() as patched:
         patched.setattr(Kernels, "compile_ahead", ask)
-        with pytest.raises(Asked):
+        with pytest.raises(Requested):
             fit(np.random.default_rng(0).normal(size=(rows, 3)).astype("float32"))
     return found
 
@@ -235,7 +235,7 @@ def test_what_no_process_compiles_is_compiled_here(gpu, started, monkeypatch, tm
 
 
 def test_a_process_that_does_not_end_is_not_waited_for(gpu, started, monkeypatch):
-    monkeypatch.setattr(gpu, "PATIENCE", 0.1)
+    monkeypatch.setattr(gpu, "WAIT_LIMIT", 0.1)
     (started / "wait").touch()
     module = gpu.Module(CODE)
     gpu.compile_ahead([(module, "first")])
@@ -272,7 +272,7 @@ def test_waits_for_kernels_are_told(gpu, started):
     gpu.compile_ahead([(module, "first")])
     (process,) = gpu._begun.values()
     process.wait(30)
-    with gpu.told_of_compiling(lambda: told.append(made_here(gpu))):
+    with gpu.on_compiling(lambda: told.append(made_here(gpu))):
         module.get_function("first")
         assert not told
         module.get_function("second")

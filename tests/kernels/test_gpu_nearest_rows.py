@@ -54,8 +54,8 @@ def test_the_nearest_rows_are_those_of_the_cpu(count, n, d, kind, norm, gpu, mon
     with np.errstate(over="ignore"):
         for start, stop in ((0, half), (half, n)):
             y = x[start:stop].copy()
-            assert gpu.suit_few(x.dtype, d, len(y), count) == (len(y) >= 4 * (count + 1))
-            search = gpu.nearest_of_few if gpu.suit_few(x.dtype, d, len(y), count) else cpu.pairs.nearest_rows
+            assert gpu.supports_few(x.dtype, d, len(y), count) == (len(y) >= 4 * (count + 1))
+            search = gpu.nearest_of_few if gpu.supports_few(x.dtype, d, len(y), count) else cpu.pairs.nearest_rows
             search(x, y, norm=norm, y_start=start, rows=own, **found)
         cpu.pairs.nearest_rows(x, x, norm=norm, y_start=0, rows=own, **wanted)
     for name, array in wanted.items():

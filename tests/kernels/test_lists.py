@@ -50,7 +50,7 @@ def made(lists, memory, s: np.ndarray, low: np.ndarray) -> SimpleNamespace:
         "n": s.shape[1] - (-s.shape[1] % 32), "begin": begin, "own": np.zeros(len(s), np.int64),
         "column": np.full(total, -7, np.int32), "s": np.zeros(total, s.dtype),
         "a": np.full(total, -np.inf, s.dtype), "a_column": -np.arange(s.shape[1], dtype=s.dtype) / 7,
-        "hot_column": np.full((len(s), 32), -1, np.int32), "hot_place": np.full((len(s), 32), -1, np.int32),
+        "recent_argmax": np.full((len(s), 32), -1, np.int32), "hot_place": np.full((len(s), 32), -1, np.int32),
         "hot_s": np.zeros((len(s), 32), s.dtype),
     }  # fmt: skip
     on_device = {name: each[name] if name == "n" else memory.to_device(each[name]) for name in each}
@@ -110,7 +110,9 @@ def test_noise_is_drawn_again(lists, memory, n, dtype):
     found = made(lists, memory, s, low)
     rng, before = np.random.default_rng(0), rows_of(memory, found)
     own, a = memory.to_host(found.own).copy(), memory.to_host(found.a).copy()
-    hot, place, similarity = (memory.to_host(each).copy() for each in (found.hot_column, found.hot_place, found.hot_s))
+    hot, place, similarity = (
+        memory.to_host(each).copy() for each in (found.recent_argmax, found.hot_place, found.hot_s)
+    )
     begin, a_column = memory.to_host(found.begin), memory.to_host(found.a_column)
     values = [{} for _ in range(m)]
     for row, (columns, _, _) in enumerate(before):
@@ -122,7 +124,7 @@ def test_noise_is_drawn_again(lists, memory, n, dtype):
             if at < own[row]:
                 place[row, 3 * h], a[begin[row] + at] = at, -np.inf
                 del values[row][int(columns[at])]
-    found.own, found.a, found.hot_column, found.hot_place, found.hot_s = map(
+    found.own, found.a, found.recent_argmax, found.hot_place, found.hot_s = map(
         memory.to_device, (own, a, hot, place, similarity)
     )
     numbers = memory.to_device(np.arange(m))

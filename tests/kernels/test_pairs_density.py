@@ -8,7 +8,7 @@ import pytest
 from mgclust.kernels import load
 from mgclust.kernels.pairs.density import (
     GROUP,
-    LEAST_TILE,
+    MIN_TILE,
     TASK_ROWS,
     TILE_COLUMNS,
     add_density,
@@ -86,7 +86,7 @@ def test_a_row_is_not_its_own_neighbour():
     assert density_of(np.array([0.5, 1.0, 3.0]), np.array([2.0, 2.0, 0.0]), np).tolist() == [2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("m", [0, 1, LEAST_TILE // TILE_COLUMNS, LEAST_TILE // TILE_COLUMNS + 1])
+@pytest.mark.parametrize("m", [0, 1, MIN_TILE // TILE_COLUMNS, MIN_TILE // TILE_COLUMNS + 1])
 @pytest.mark.parametrize("k", [0, 1, TILE_COLUMNS, TILE_COLUMNS + 1])
 def test_tiles_cover_all_pairs(m, k, rng):
     x, y = rng.normal(size=(m, 2)), rng.normal(size=(k, 2))

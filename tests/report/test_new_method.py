@@ -15,7 +15,7 @@ from mgclust.algorithms import METHODS, presentation_of
 from mgclust.base.errors import InputError
 from mgclust.base.progress import progress_text
 from mgclust.data import open_dataset
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined import reader_process
 from mgclust.service.web.requests import describe_methods
 from support import toy_method
@@ -92,7 +92,7 @@ def test_other_centres(registered, rows, tmp_path):
     assert not about["canopy"]["centers"] and not about["toy"]["decision_graph"]
     dataset = open_dataset(rows)
     toy_method.Toy().fit_dataset(dataset).save(tmp_path / "toy")
-    result = Beneath(str(tmp_path), "toy")
+    result = RootedFile(str(tmp_path), "toy")
     found = reader_process.preview({"result": result, "centers": {"first": 38}, "labels": True})
     assert found["n_clusters"] == 2 and found["sizes"] == [38, 2] and found["centers"] == [0, 38]
     assert np.flatnonzero(found["labels"]).tolist() == [38, 39]
@@ -101,7 +101,7 @@ def test_other_centres(registered, rows, tmp_path):
             reader_process.preview({"result": result, "centers": wrong, "labels": False})
     METHODS["canopy"](client=None).fit_dataset(dataset).save(tmp_path / "canopy")
     with pytest.raises(InputError, match="only a result of density-peaks or toy lets other centres be chosen"):
-        reader_process.preview({"result": Beneath(str(tmp_path), "canopy"), "centers": {}, "labels": False})
+        reader_process.preview({"result": RootedFile(str(tmp_path), "canopy"), "centers": {}, "labels": False})
 
 
 @pytest.mark.slow

@@ -360,7 +360,7 @@ def test_of_very_many_edges_runs_from_all_over_are_drawn(monkeypatch):
         edges = np.column_stack([np.arange(100_000) % 7, np.arange(100_000)]).astype(np.int32)
         shape = edges.shape
 
-    monkeypatch.setattr(of_communities, "MOST_EDGES", 6400)
+    monkeypatch.setattr(of_communities, "MAX_EDGES", 6400)
     sample = sample_rows(Long(), communities())
     assert sample.total == 100_000 and len(sample.edges) == 6400
     assert len(np.unique(sample.edges[:, 1])) == 6400 and sample.edges[-1, 1] == 99_999

@@ -75,7 +75,8 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
 
 def test_a_runner_loads_nothing_that_only_attempts_need():
     """It is started again after each fault, and should soon be there."""
-    told = "import sys, mgclust.service.runner.runner; print(*{'sklearn', 'numba', 'pandas', 'fastapi'} & set(sys.modules))"
+    told = "import sys, mgclust.service.runner.runner\n"
+    told += "print(*{'sklearn', 'numba', 'pandas', 'fastapi'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, check=True, text=True).stdout == "\n"
 
 

@@ -198,8 +198,8 @@ def test_what_was_deleted_while_it_was_read(served, job, engine, tmp_path, monke
             served.delete(f"/api/v1/jobs/{id_}")
         load_result(result)
 
-    monkeypatch.setattr("mgclust.service.web.decision.points_of", read)
-    monkeypatch.setattr("mgclust.service.web.decision.preview", read)
+    monkeypatch.setattr("mgclust.service.web.recenter.points_of", read)
+    monkeypatch.setattr("mgclust.service.web.recenter.preview", read)
     assert served.get(f"/api/v1/jobs/{id_}/files").json() == [{"name": "labels.npy", "size": 1}]
     deleted = False
     assert served.get(f"/api/v1/jobs/{id_}/points").status_code == 400  # it is there, but no result

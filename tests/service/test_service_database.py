@@ -350,7 +350,7 @@ def test_health_tells_of_the_runner(served, tmp_path, monkeypatch):
     assert served.get("/healthz?strict=1").status_code == 503
     engine = open_database(Settings(data=tmp_path).database)
     now = [0.0]
-    monkeypatch.setattr("mgclust.engine.silence.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("mgclust.engine.heartbeat.time", SimpleNamespace(monotonic=lambda: now[0]))
     health = Health(engine, 30.0)
     health.poll()
     assert health.runner == {"state": "none", "age": None}

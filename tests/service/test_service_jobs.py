@@ -16,7 +16,7 @@ from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
 from mgclust.base.errors import InputError
-from mgclust.engine import silence
+from mgclust.engine import heartbeat
 from mgclust.service.queue import access, removal
 from mgclust.service.queue import jobs as jobs_module
 from mgclust.service.queue.access import Caller, LastToken, Unauthorized
@@ -112,7 +112,7 @@ class Time:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(silence, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def pass_(self, seconds, look):
         """Look once a second, as a judge does that runs."""

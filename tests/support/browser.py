@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["CHROMIUM", "Browser"]
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE = 60.0
+WAIT_LIMIT = 60.0
 
 
 class Browser:
@@ -78,7 +78,7 @@ class Browser:
             if self._session:
                 message["sessionId"] = self._session
             os.write(self._write, json.dumps(message).encode() + b"\0")
-            if not self._arrived.wait_for(lambda: number in self._answers, PATIENCE):
+            if not self._arrived.wait_for(lambda: number in self._answers, WAIT_LIMIT):
                 raise TimeoutError(f"Chromium did not answer {method}")
             answer = self._answers.pop(number)
         assert "error" not in answer, f"{method}: {answer['error']}"
@@ -94,7 +94,7 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait(self, script: str, seconds: float = PATIENCE) -> None:
+    def wait(self, script: str, seconds: float = WAIT_LIMIT) -> None:
         """Wait until an expression is true."""
         end = time.monotonic() + seconds
         while True:
@@ -111,7 +111,7 @@ class Browser:
 
     def click(self, selector: str) -> None:
         self.run(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
-        end, before = time.monotonic() + PATIENCE, None
+        end, before = time.monotonic() + WAIT_LIMIT, None
         while (place := self.place(selector)) != before:  # what loads above it moves it
             assert time.monotonic() < end, f"{selector} does not come to rest"
             before = place
@@ -151,7 +151,7 @@ class Browser:
 
     def style_in_frame(self, selector: str) -> dict[str, str]:
         """How an element of the page's frame looks, which has a process of its own as it has no origin."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_LIMIT
         page, self._session = self._session, None
         try:
             while not (found := self._frames()):

@@ -28,7 +28,7 @@ KERNEL = re.compile(
 )
 FEATURES = re.compile(r"^#ifdef DIM\n.*?^#endif\n", re.MULTILINE | re.DOTALL)  # kernels for a number of features
 AT_LAUNCH = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")  # as large as is asked for
-MOST_SHARED = 48 * 1024
+MAX_SHARED = 48 * 1024
 REALS = {"float32": "float", "float64": "double"}
 NORMS = {"l2": "NORM_L2", "l1": "NORM_L1"}
 NUMBERS = {
@@ -48,7 +48,7 @@ class File:
         text = (FOLDER / file).read_text()
         if "DIM" not in defines:
             text = FEATURES.sub("", text)
-        text = AT_LAUNCH.sub(rf"alignas(16) static \1 \2[{MOST_SHARED} / sizeof(\1)];", text)
+        text = AT_LAUNCH.sub(rf"alignas(16) static \1 \2[{MAX_SHARED} / sizeof(\1)];", text)
         header = (FOLDER / "pairs/pairs.cuh").read_text().replace("#pragma once", "")
         self._real, self._kernels = REALS[dtype], {}
         starts = ""
@@ -74,7 +74,7 @@ class File:
 
         def launch(grid, threads, arguments, shared_mem=0):
             assert len(arguments) == len(kinds), name
-            assert shared_mem <= MOST_SHARED, name
+            assert shared_mem <= MAX_SHARED, name
             passed = [
                 ctypes.c_void_p(each.ctypes.data if isinstance(each, np.ndarray) else None)
                 if kind is None

@@ -20,10 +20,10 @@ from mgclust.kernels.toolkit.threads import thread_count
 
 
 def density_from_each_pair_once(context, dc):
-    """Gaussian densities where `both_ways_pay` says so, and what the pass says of its exactness."""
+    """Gaussian densities where `symmetric_sum_is_faster` says so, and what the pass says of its exactness."""
     exactness = {}
     passes = AllPairs(context, METRICS["euclidean"], exactness)
-    with mock.patch.object(context.kernels.pairs, "both_ways_pay", return_value=True):
+    with mock.patch.object(context.kernels.pairs, "symmetric_sum_is_faster", return_value=True):
         rho, neighbors = passes.gaussian_rho("l2-dot", dc)
     assert neighbors is None
     return context.kernels.memory.to_host(rho), exactness
@@ -57,7 +57,7 @@ def device_collectives(context):
     shares = xp.full(bounds[-1], -1, dtype="int32")
     shares[bounds[rank] : bounds[rank + 1]] = rank
     comm.queue_gather(shares, bounds)
-    comm.settle()
+    comm.synchronize()
     every = [comm.all_gather(array) for array in (got, shares)]
     return host(sums), host(highest), host(gathered), host(sent), *map(host, every)
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, ScanState, Stats, start, step, upcoming
-from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
+from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, ExemplarAssignment, MessagePassing
 from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE
 from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.similarity_matrix import (
@@ -99,7 +99,7 @@ def adaptive_affinity_propagation(
         different = different_rows(context) if affinity in AFFINITIES else None
     with context.stage("preference"):
         middle = median(context, similarities, with_diagonal=False)
-        similarities.settle()
+        similarities.synchronize()
     if preference is None:
         refuse_scan(similarities, middle, affinity)
     # A scan moves one number; what a vector of preferences has beside it is added to it.
@@ -161,9 +161,9 @@ def different_rows(context: Context) -> int:
     return len(xp.unique(context.comm.all_gather(own)))
 
 
-def unassigned(n: int) -> Assignment:
+def unassigned(n: int) -> ExemplarAssignment:
     """No exemplars, and n rows without one."""
-    return Assignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan)
+    return ExemplarAssignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan)
 
 
 def refuse_scan(similarities: Similarities, median: float, affinity: str) -> None:
@@ -230,7 +230,7 @@ def saved_candidates(saved: Saved) -> dict[int, np.ndarray]:
 
 
 def score(
-    context: Context, similarities: Similarities, affinity: str, metric: str, found: dict[int, Assignment]
+    context: Context, similarities: Similarities, affinity: str, metric: str, found: dict[int, ExemplarAssignment]
 ) -> dict[int, SilhouetteScores]:
     """Silhouettes of all candidates for which they are defined, by number of clusters."""
     n = context.dataset_shape[0]
@@ -245,7 +245,7 @@ def score(
 
 
 def tabulate(
-    state: ScanState, found: dict[int, Assignment], scores: dict[int, SilhouetteScores]
+    state: ScanState, found: dict[int, ExemplarAssignment], scores: dict[int, SilhouetteScores]
 ) -> dict[str, np.ndarray]:
     """The scan as a table: one row a candidate, by ascending number of clusters."""
     rows = []
@@ -259,7 +259,7 @@ def tabulate(
     return {name: np.array(column) for name, column in zip(TABLE, columns, strict=True)}
 
 
-def choose(found: dict[int, Assignment], scores: dict[int, SilhouetteScores], min_cluster_size: int) -> int:
+def choose(found: dict[int, ExemplarAssignment], scores: dict[int, SilhouetteScores], min_cluster_size: int) -> int:
     """The candidate with the largest silhouette, of equals that with fewest clusters; none with too small a cluster."""
     large = [k for k in scores if scores[k].sizes.min() >= min_cluster_size]
     eligible = large or list(scores)

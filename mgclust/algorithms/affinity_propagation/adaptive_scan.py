@@ -70,12 +70,12 @@ from collections import deque
 
 from mgclust.algorithms.affinity_propagation.adaptive_state import (
     ALWAYS,
-    LEAST_PACE,
+    MAX_PACE,
+    MAX_RETURNS,
+    MAX_RISES,
+    MAX_UNSETTLED,
     MEAN_OF,
-    MOST_PACE,
-    MOST_RETURNS,
-    MOST_RISES,
-    MOST_UNSETTLED,
+    MIN_PACE,
     PACE_DROP,
     PACE_GROWTH,
     PROFILES,
@@ -83,15 +83,15 @@ from mgclust.algorithms.affinity_propagation.adaptive_state import (
     RISE,
     RISE_STRIDES,
     STRIDES_AHEAD,
-    Candidate,
     Decision,
     Profile,
+    ScanCandidate,
     ScanState,
     Stats,
     start,
 )
 
-__all__ = ["PROFILES", "Candidate", "Decision", "Profile", "ScanState", "Stats", "start", "step", "upcoming"]
+__all__ = ["PROFILES", "Decision", "Profile", "ScanCandidate", "ScanState", "Stats", "start", "step", "upcoming"]
 
 
 def step(state: ScanState, stats: Stats) -> Decision:
@@ -111,7 +111,7 @@ def step(state: ScanState, stats: Stats) -> Decision:
         state.escapes, state.damping = relaxed(state.escapes, state.damping)
     k, strength = stats.n_exemplars, strength_of(state, confirmed, half_confirmed)
     new = k not in state.candidates
-    state.latest = Candidate(k, state.iteration, strength, preference, damping, confirmed)
+    state.latest = ScanCandidate(k, state.iteration, strength, preference, damping, confirmed)
     record = keep(state, state.latest)
     if record and new and not confirmed:
         events.append(f"K = {k} seen at preference {preference:.6g}{' (half confirmed)' if half_confirmed else ''}")
@@ -130,11 +130,11 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
     elif ends and state.iteration >= profile.settle:
         before = state.counts[-1 - profile.stride]
         if state.hastens and k > state.high:
-            state.rises = MOST_RISES
-        if state.hastens and k <= state.high and state.rises < MOST_RISES:
+            state.rises = MAX_RISES
+        if state.hastens and k <= state.high and state.rises < MAX_RISES:
             return rise(state, damping, preference)
         if state.hastens and 0 < k <= state.high:
-            state.hastens, state.waited, state.pace = False, 0, LEAST_PACE
+            state.hastens, state.waited, state.pace = False, 0, MIN_PACE
             events.append(f"K = {k} is within the range")
         elif k in (1, 2) and state.run >= profile.rest:
             state.stopped = f"K = {k} is confirmed"
@@ -147,14 +147,14 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
         far = k - state.high > STRIDES_AHEAD * (before - k) if state.hastens else k == before
         if state.profile.stride and not state.hastens and goes_back(state, before):
             state.preference /= 1 + state.pace
-            state.pace = max(RETURN_DROP * state.pace, LEAST_PACE)
+            state.pace = max(RETURN_DROP * state.pace, MIN_PACE)
         else:
-            state.pace = min(PACE_GROWTH * state.pace, MOST_PACE) if far else max(PACE_DROP * state.pace, LEAST_PACE)
+            state.pace = min(PACE_GROWTH * state.pace, MAX_PACE) if far else max(PACE_DROP * state.pace, MIN_PACE)
             if state.hastens or state.profile.stride:
                 state.preference *= 1 + state.pace
-    state.latest = Candidate(k, state.iteration, min(state.run, state.iteration), preference, damping, False)
+    state.latest = ScanCandidate(k, state.iteration, min(state.run, state.iteration), preference, damping, False)
     stored = state.candidates.get(k)
-    few = k <= MOST_UNSETTLED or 0 < state.high < state.low + MOST_UNSETTLED
+    few = k <= MAX_UNSETTLED or 0 < state.high < state.low + MAX_UNSETTLED
     stays = state.latest.strength >= (1 if few else profile.rest)
     better = stored is None or state.latest.strength >= stored.strength
     record = state.profile.stride > 0 and k > 0 and stays and state.wanted(k) and better
@@ -176,7 +176,7 @@ def goes_back(state: ScanState, before: int) -> bool:
         if k <= state.returned_at:
             state.returns = 0
         return False
-    if state.returns == MOST_RETURNS:
+    if state.returns == MAX_RETURNS:
         state.returns, state.given_up = 0, k + 1
         return False
     state.returns, state.returned_at = state.returns + 1, k
@@ -242,9 +242,9 @@ def confirm(state: ScanState) -> tuple[bool, bool]:
         state.held = state.confirmations = 0
     if not half:
         state.half_held = state.half_confirmations = 0
-    if decided and state.run >= state.patience:
+    if decided and state.run >= state.wait_limit:
         confirmed = True
-        state.stopped = f"the exemplars have not changed for {state.patience} iterations"
+        state.stopped = f"the exemplars have not changed for {state.wait_limit} iterations"
     elif state.iteration >= state.max_iter:
         state.stopped = f"max_iter={state.max_iter} iterations"
     if confirmed and k in (1, 2):
@@ -348,7 +348,7 @@ def strength_of(state: ScanState, confirmed: bool, half_confirmed: bool) -> int:
     return 1 if state.phase == 2 and 1 < k < previous else 0
 
 
-def keep(state: ScanState, found: Candidate) -> bool:
+def keep(state: ScanState, found: ScanCandidate) -> bool:
     """Record a solution unless there is a stronger one with so many clusters."""
     k = found.n_clusters
     stored = state.candidates[k].strength if k in state.candidates else 0
@@ -392,7 +392,7 @@ def until_confirmed(state: ScanState) -> int:
     profile = state.profile
     decided = max(profile.settle - state.iteration, 1)
     at_rest = max(decided, profile.rest - state.run)
-    return min(at_rest + max(profile.delay - state.held, 1) - 1, max(decided, state.patience - state.run))
+    return min(at_rest + max(profile.delay - state.held, 1) - 1, max(decided, state.wait_limit - state.run))
 
 
 def until_oscillation(state: ScanState) -> int:

@@ -11,12 +11,12 @@ from mgclust.base.errors import InputError
 
 __all__ = [
     "ALWAYS",
-    "LEAST_PACE",
+    "MAX_PACE",
+    "MAX_RETURNS",
+    "MAX_RISES",
+    "MAX_UNSETTLED",
     "MEAN_OF",
-    "MOST_PACE",
-    "MOST_RETURNS",
-    "MOST_RISES",
-    "MOST_UNSETTLED",
+    "MIN_PACE",
     "PACE_DROP",
     "PACE_GROWTH",
     "PROFILES",
@@ -24,9 +24,9 @@ __all__ = [
     "RISE",
     "RISE_STRIDES",
     "STRIDES_AHEAD",
-    "Candidate",
     "Decision",
     "Profile",
+    "ScanCandidate",
     "ScanState",
     "Stats",
     "start",
@@ -35,14 +35,14 @@ __all__ = [
 MEAN_OF = 6  # iterations in the running mean of K
 STRIDE = 4  # iterations of profile "fast" from one step to the next
 STRIDES_AHEAD = 8  # above the range of K the pace grows while the range is more strides away at that of the last one
-RISE, RISE_STRIDES, MOST_RISES = 0.25, 5, 12  # below the upper end at first: to which share, how often, how many times
-LEAST_PACE, MOST_PACE = 0.006, 0.4  # of its steps, as a share of the preference
+RISE, RISE_STRIDES, MAX_RISES = 0.25, 5, 12  # below the upper end at first: to which share, how often, how many times
+MIN_PACE, MAX_PACE = 0.006, 0.4  # of its steps, as a share of the preference
 PACE_GROWTH, PACE_DROP = 1.5, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
-MOST_RETURNS, RETURN_DROP = 3, 0.1  # steps taken back in a row for numbers that were skipped, and its pace after one
-MOST_UNSETTLED = 100  # clusters up to which it records solutions that do not stay
+MAX_RETURNS, RETURN_DROP = 3, 0.1  # steps taken back in a row for numbers that were skipped, and its pace after one
+MAX_UNSETTLED = 100  # clusters up to which it records solutions that do not stay
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
 # Of a scan, before its first iteration.
-GIVEN = ("profile", "n", "median", "max_iter", "fixed", "patience", "low", "high")
+GIVEN = ("profile", "n", "median", "max_iter", "fixed", "wait_limit", "low", "high")
 ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all were alike for ever
 
 
@@ -91,7 +91,7 @@ class Stats:
     unchanged: bool
 
 
-class Candidate(NamedTuple):
+class ScanCandidate(NamedTuple):
     """A solution worth scoring, and how it was come by."""
 
     n_clusters: int
@@ -132,17 +132,17 @@ class ScanState:
     preference: float
     unit: float
     marks: deque[bool]
-    patience: int  # iterations at rest that end the scan
+    wait_limit: int  # iterations at rest that end the scan
     # low, high: numbers of clusters that are wanted; high is 0 where all are
     low: int
     high: int
     hastens: bool  # K has not come down to high yet
-    rises: int = 0  # of the preference so far, since K was not above high; MOST_RISES: no more
+    rises: int = 0  # of the preference so far, since K was not above high; MAX_RISES: no more
     nearest: tuple[int, int] = (0, 0)  # the numbers above high and below low that came nearest; 0: none
     # steps taken back: how many in a row, at which K that had skipped numbers; from which number on there are no more
     returns: int = 0
     returned_at: int = 0
-    given_up: int = MOST_UNSETTLED + 1
+    given_up: int = MAX_UNSETTLED + 1
     iteration: int = 0  # iterations done
     phase: int = 1  # 1 until the first confirmation, then 2
     run: int = ALWAYS  # iterations over which no flag has changed
@@ -153,15 +153,17 @@ class ScanState:
     confirmed_at: int = 0  # number of clusters of the last confirmation
     repeats: int = 0  # confirmations in a row that found that number again
     waited: int = 0
-    pace: float = LEAST_PACE  # of profile "fast"
+    pace: float = MIN_PACE  # of profile "fast"
     oscillated: bool = False
     escapes: float = 2.0
     top: int = 0  # most clusters among what was confirmed or recorded
     counts: deque[int] = field(default_factory=lambda: deque([0], maxlen=SPREAD_OF))
     sums: deque[int] = field(default_factory=lambda: deque([0] * MEAN_OF, maxlen=MEAN_OF))
     # the best solution so far at each number of clusters
-    candidates: dict[int, Candidate] = field(default_factory=dict)
-    latest: Candidate | None = None  # the last iteration's solution; its strength is 0 where it was not worth recording
+    candidates: dict[int, ScanCandidate] = field(default_factory=dict)
+    latest: ScanCandidate | None = (
+        None  # the last iteration's solution; its strength is 0 where it was not worth recording
+    )
     stopped: str = ""  # why the scan is over; empty while it is not
 
     def wanted(self, k: int) -> bool:
@@ -181,11 +183,11 @@ class ScanState:
                 getattr(self, name).clear()
                 getattr(self, name).extend(value)
             elif name == "candidates":
-                self.candidates = {each[0]: Candidate(*each) for each in value}
+                self.candidates = {each[0]: ScanCandidate(*each) for each in value}
             elif name == "nearest":
                 self.nearest = (value[0], value[1])
             elif name == "latest":
-                self.latest = None if value is None else Candidate(*value)
+                self.latest = None if value is None else ScanCandidate(*value)
             else:
                 setattr(self, name, value)
 
@@ -233,7 +235,7 @@ def start(
         preference=0.5 * median if preference is None else preference,
         unit=profile.step * median,
         marks=deque([True] * profile.window, maxlen=profile.window),
-        patience=profile.rest if fixed else max(max_iter // 10, 2000),
+        wait_limit=profile.rest if fixed else max(max_iter // 10, 2000),
         low=low,
         high=high,
         hastens=high > 0,

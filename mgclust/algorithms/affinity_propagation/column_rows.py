@@ -35,7 +35,7 @@ SPAN = 64  # iterations of a part of the course
 
 
 @dataclass
-class Span:
+class IterationRange:
     """A part of the course: sigma, damping, c and u of some iterations, as the update of A had them."""
 
     c: Array  # shape (SPAN, n)
@@ -68,7 +68,7 @@ class ColumnRows(MessageRows):
         self._rows = xp.arange(m)
         self._begin, self._own, self._column, self._values = old.begin, old.own, old.column, old.a
         self._beginning = old.a_column.copy()
-        self._spans: list[Span] = []
+        self._spans: list[IterationRange] = []
         self._taken = xp.zeros(old.n, bool)
         self._finished = int(old.progress[1])
         self.searched, self.shortened, self._filled = lists.searched, lists.shortened, lists._filled
@@ -151,11 +151,11 @@ class ColumnRows(MessageRows):
         numbers = self._rows + self.context.rows.start
         seed, draw = self.similarities.seed, self.similarities.draws
         kernels.jitter_pairs(messages.s, numbers, messages.columns, seed=seed, draw=draw, tiny=LATER_NOISE)
-        filled = messages.hot_column >= 0
+        filled = messages.recent_argmax >= 0
         # 64-bit integers, since CuPy would compile the sum of a mask; see `masks`.
         bounds = xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(filled.astype("int64").sum(axis=1))])
         s = messages.hot_s[filled]
-        columns = messages.hot_column[filled]
+        columns = messages.recent_argmax[filled]
         kernels.jitter_lists(s, bounds, numbers, columns, seed=seed, draw=draw, tiny=LATER_NOISE)
         messages.hot_s[filled] = s
 
@@ -175,7 +175,7 @@ class ColumnRows(MessageRows):
         if not self._spans or self._spans[-1].draws != draws or len(self._spans[-1].sigmas) == SPAN:
             self._check(2 * SPAN * (messages.n + len(self._rows)) * dtype.itemsize)
             c, u = xp.empty((SPAN, messages.n), dtype), xp.empty((SPAN, len(self._rows)), dtype)
-            self._spans.append(Span(c, u, draws, [], []))
+            self._spans.append(IterationRange(c, u, draws, [], []))
         span = self._spans[-1]
         at = len(span.sigmas)
         span.c[at], span.u[at] = messages.c[: messages.n], messages.u.astype(dtype)
@@ -198,7 +198,7 @@ class ColumnRows(MessageRows):
             part = slice(start, min(start + step, m))
             s[part, before:], a[part, before:] = self._replayed(part, columns, where)
         # Hot elements of new columns were hot in the beginning.
-        place = xp.where(messages.hot_column >= 0, where[xp.maximum(messages.hot_column, 0)], -1)
+        place = xp.where(messages.recent_argmax >= 0, where[xp.maximum(messages.recent_argmax, 0)], -1)
         rows, hot = xp.nonzero(place >= 0)
         a[rows, before + place[rows, hot]] = -np.inf
         messages.hot_place[rows, hot] = before + place[rows, hot]
@@ -229,7 +229,7 @@ class ColumnRows(MessageRows):
     def _check(self, more: int) -> None:
         """Refuse what does not fit."""
         messages = self.messages
-        arrays = (self._column, self._values, messages.s, messages.a, messages.hot_column)
+        arrays = (self._column, self._values, messages.s, messages.a, messages.recent_argmax)
         spans = sum(each.c.nbytes + each.u.nbytes for each in self._spans)
         needed = sum(each.nbytes for each in arrays) + spans + more
         if needed > self.context.free:

@@ -32,7 +32,7 @@ from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step, load_lists
-from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, PADDING, Vectors, padded
+from mgclust.kernels.affinity_propagation.messages import PADDING, RECENT_ARGMAXES, Vectors, padded
 from mgclust.kernels.masks import count_true
 
 __all__ = ["LIST_GROWTH", "ListedRows", "first_length"]
@@ -45,7 +45,7 @@ SHORTEST_LIST, LONGEST_LIST = 48, 400
 ROOM = 1.25  # of the arrays of all lists, as many times of what they hold
 TIGHT_GROWTH = 1.125  # lists are that much longer than what is in use where memory has been short
 LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
-MOST_TIMES = 20  # that a row has asked, as far as they count
+MAX_TIMES = 20  # that a row has asked, as far as they count
 WHOLE_AFTER = 2  # rounds of longer lists for one iteration
 INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
 LARGE = 1 << 30  # bytes of lists that have moved: what they leave is given back
@@ -55,7 +55,7 @@ SPARE = 2.0  # a list keeps so many times of what has been in use
 FEW_COLUMNS = 4  # active ones that are not worth a choice
 PAYS = 2.0  # lists become shorter where they are so many times as long as they will be
 DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
-PATIENCE = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
+WAIT_LIMIT = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class ListedRows(MessageRows):
     """Neighbour lists: memory and time for the elements that matter."""
 
     name = SPARSE
-    of_rows = ("u", "hot_column", "hot_e", "hot_a", "floor")
+    of_rows = ("u", "recent_argmax", "hot_e", "hot_a", "floor")
     replicated = (*MessageRows.replicated, "a_column")
     hot: ClassVar[dict[str, int]] = {**MessageRows.hot, "hot_place": -1, "hot_s": 0}
     messages: ListedMessages
@@ -144,8 +144,8 @@ class ListedRows(MessageRows):
             s=xp.zeros(0, dtype),
             a=xp.zeros(0, dtype),
             a_column=xp.zeros(n, dtype),
-            hot_place=xp.full((m, HOT_COLUMNS), -1, "int32"),
-            hot_s=xp.zeros((m, HOT_COLUMNS), dtype),
+            hot_place=xp.full((m, RECENT_ARGMAXES), -1, "int32"),
+            hot_s=xp.zeros((m, RECENT_ARGMAXES), dtype),
             active=xp.zeros(0, "int32"),
             active_s=xp.zeros((m, 0), dtype),
             outside=xp.zeros(2, f"uint{8 * dtype.itemsize}"),
@@ -286,7 +286,7 @@ class ListedRows(MessageRows):
         dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
         fits = dense + self._bytes(len(messages.column)) <= self.context.free
         # All ranks together: a checkpoint holds all rows in one form.
-        mine = np.array([int(self._lost > PATIENCE), int(not fits)])
+        mine = np.array([int(self._lost > WAIT_LIMIT), int(not fits)])
         slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
         return self._dense() if slow_somewhere and not too_large else self
 
@@ -318,9 +318,9 @@ class ListedRows(MessageRows):
     def _fill_first_places(self) -> None:
         """Bring hot columns to the first places of their rows: a GPU once left free ones between them."""
         messages, xp = self.messages, self.context.kernels.xp
-        places = xp.arange(messages.hot_column.shape[1])
-        order = xp.argsort(xp.where(messages.hot_column < 0, len(places), 0) + places, axis=1)
-        for name in ("hot_column", "hot_e", "hot_a"):
+        places = xp.arange(messages.recent_argmax.shape[1])
+        order = xp.argsort(xp.where(messages.recent_argmax < 0, len(places), 0) + places, axis=1)
+        for name in ("recent_argmax", "hot_e", "hot_a"):
             setattr(messages, name, xp.take_along_axis(getattr(messages, name), order, axis=1))
 
     def _dense(self) -> DenseRows:
@@ -335,8 +335,8 @@ class ListedRows(MessageRows):
         new.a[:, : old.n] += old.a_column  # zeros so far, and -inf
         counts, columns, values = self._kernels.gather_own(old, self._rows)
         new.a[xp.searchsorted(xp.cumsum(counts), xp.arange(len(columns)), side="right"), columns] = values
-        filled = old.hot_column >= 0
-        new.a[xp.nonzero(filled)[0], old.hot_column[filled]] = -xp.inf
+        filled = old.recent_argmax >= 0
+        new.a[xp.nonzero(filled)[0], old.recent_argmax[filled]] = -xp.inf
         rows._filled, rows.searched, rows.shortened = self._filled, self.searched, self.shortened
         return rows
 
@@ -433,7 +433,7 @@ class ListedRows(MessageRows):
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             s = self.similarities.of_rows(part)
-            asked = self.context.kernels.xp.minimum(self._asked[part], MOST_TIMES)
+            asked = self.context.kernels.xp.minimum(self._asked[part], MAX_TIMES)
             growth = TIGHT_GROWTH if self._tight else LIST_GROWTH ** (1 + asked)
             self._asked[part] += 1
             self._list(part, s, self._floors(s, wanted[start : start + step], growth))
@@ -558,7 +558,7 @@ class ListedRows(MessageRows):
             rows = self._rows[start : start + step]
             s = self.similarities.of_rows(rows)
             self._list(rows, s, xp.maximum(wanted[rows], np.finfo(s.dtype).min))
-            hot = messages.hot_column[rows]
+            hot = messages.recent_argmax[rows]
             messages.hot_s[rows] = xp.where(hot >= 0, xp.take_along_axis(s, xp.maximum(hot, 0), axis=1), 0)
             part = slice(int(ends[start - 1]) if start else 0, int(ends[start + len(rows) - 1]))
             self._kernels.place_own(messages, rows, counts[rows], columns[part], values[part])

@@ -22,12 +22,12 @@ from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 
-__all__ = ["SLOTS", "Assignment", "MessagePassing"]
+__all__ = ["SLOTS", "ExemplarAssignment", "MessagePassing"]
 
 Array = Any
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
 FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
-MOST_AHEAD = 24  # and at most: rows rarely have more than 8 hot columns, and then 32 places are enough
+MAX_AHEAD = 24  # and at most: rows rarely have more than 8 hot columns, and then 32 places are enough
 FEW_VALUES = 64  # that are added one by one
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
@@ -46,7 +46,7 @@ def rounded_sum(values: np.ndarray) -> float:
     return math.fsum(np.concatenate([values, *errors]).tolist())
 
 
-class Assignment(NamedTuple):
+class ExemplarAssignment(NamedTuple):
     """Exemplars, and the rows that belong to each."""
 
     exemplars: np.ndarray  # shape (k,), int64: rows, ascending
@@ -81,7 +81,7 @@ class MessagePassing:
         self.rows = rows
         self._similarities = rows.similarities
         self._sigma, self._damping = 0.0, 1.0
-        self._ahead = MOST_AHEAD
+        self._ahead = MAX_AHEAD
         # Slots are used in turn, so that they hold the last iterations; here the exemplars of the last one with any.
         self._slots, self._count = np.arange(SLOTS), 0
         self._latest = context.kernels.xp.zeros(context.dataset_shape[0], "uint8")
@@ -127,10 +127,10 @@ class MessagePassing:
             queued = steps[: self._ahead]
             self.rows.make_room(len(queued))
             self.rows.queue(queued, passed=passed)
-            comm.settle()
+            comm.synchronize()
             done = self.rows.finished(len(queued))
             passed = done < len(queued)
-            self._ahead = FEWEST_AHEAD if passed else min(MOST_AHEAD, 2 * self._ahead)
+            self._ahead = FEWEST_AHEAD if passed else min(MAX_AHEAD, 2 * self._ahead)
             steps = steps[done:]
             if passed:
                 self.rows.decide(**steps[0][1])
@@ -215,7 +215,7 @@ class MessagePassing:
         flags = np.unpackbits(saved.arrays["states"], axis=1, count=self.rows.messages.n)
         self._latest[...], self.rows.messages.exemplars[...] = to_device(flags[0]), to_device(flags[1:])
 
-    def assign(self, exemplars: np.ndarray, preference: np.ndarray | None = None) -> Assignment:
+    def assign(self, exemplars: np.ndarray, preference: np.ndarray | None = None) -> ExemplarAssignment:
         """Give each row to the exemplar it is most similar to, the lowest of equals, and exemplars to themselves.
 
         Parameters
@@ -232,7 +232,7 @@ class MessagePassing:
         chosen = kernels.memory.to_host(comm.all_gather(similarity.astype("float64")))
         own_preference = self._preference if preference is None else preference
         chosen[exemplars] = own_preference[exemplars]
-        return Assignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
+        return ExemplarAssignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
     def least_similar(self, exemplars: np.ndarray) -> int:
         """Find the row that is least similar to the nearest of these exemplars, the lowest of equals; none of them."""
@@ -242,13 +242,13 @@ class MessagePassing:
         return int(similarity.argmin())
 
     def refine(
-        self, assignments: Sequence[Assignment], preferences: Sequence[np.ndarray] | None = None
-    ) -> list[Assignment]:
+        self, assignments: Sequence[ExemplarAssignment], preferences: Sequence[np.ndarray] | None = None
+    ) -> list[ExemplarAssignment]:
         """Make the member that the others of its cluster are most similar to the exemplar, and assign again.
 
         Parameters
         ----------
-        assignments : sequence of Assignment
+        assignments : sequence of ExemplarAssignment
         preferences : sequence of ndarray of shape (n,), optional
             Of each; by default the present one.
         """

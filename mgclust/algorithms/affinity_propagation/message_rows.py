@@ -15,7 +15,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import Similariti
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import Step
-from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, Messages
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Messages
 
 __all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows"]
 
@@ -37,7 +37,7 @@ class MessageRows(ABC):
     of_rows: ClassVar[tuple[str, ...]]  # arrays of `messages` that a checkpoint holds
     # arrays of `messages` that a checkpoint holds once: all ranks have the same
     replicated: ClassVar[tuple[str, ...]] = ("c", "r_diagonal", "a_diagonal", "last_exemplars")
-    hot: ClassVar[dict[str, int]] = {"hot_column": -1, "hot_e": 0, "hot_a": 0}
+    hot: ClassVar[dict[str, int]] = {"recent_argmax": -1, "hot_e": 0, "hot_a": 0}
     can_be_saved = True
     messages: Any
 
@@ -55,9 +55,9 @@ class MessageRows(ABC):
             "n": n,
             "first_row": self.context.rows.start,
             "u": xp.zeros(m),
-            "hot_column": xp.full((m, HOT_COLUMNS), -1, "int32"),
-            "hot_e": xp.zeros((m, HOT_COLUMNS), dtype),
-            "hot_a": xp.zeros((m, HOT_COLUMNS), dtype),
+            "recent_argmax": xp.full((m, RECENT_ARGMAXES), -1, "int32"),
+            "hot_e": xp.zeros((m, RECENT_ARGMAXES), dtype),
+            "hot_a": xp.zeros((m, RECENT_ARGMAXES), dtype),
             "hot_most": xp.zeros(1, "int32"),
             "c": xp.zeros(width, dtype),
             "r_diagonal": xp.zeros(n),
@@ -115,7 +115,7 @@ class MessageRows(ABC):
         self.context.comm.queue_reduce(self.messages.sums, out=self.messages.totals)
 
     def pass_rows(self, **numbers: float) -> None:
-        """See `mgclust.kernels.affinity_propagation.AffinityPropagation.pass_rows`; where `queue` asks for it."""
+        """Call `pass_rows` of `mgclust.kernels.affinity_propagation` if `queue` asks for it."""
         raise NotImplementedError
 
     def halted(self) -> bool:
@@ -157,7 +157,7 @@ class MessageRows(ABC):
             getattr(self.messages, name)[...] = to_device(saved.arrays[name])
         for name in self.of_rows:
             for place, rows in saved.rows(name):
-                if name == "hot_column":
+                if name == "recent_argmax":
                     # Ranks have as many hot places as their rows have needed.
                     self.widen(rows.shape[1])
                     self._filled = max(self._filled, int((rows >= 0).sum(axis=1).max()))
@@ -166,14 +166,14 @@ class MessageRows(ABC):
 
     def make_room(self, iterations: int) -> None:
         """Each iteration fills at most one more hot place a row."""
-        if self._filled + iterations > self.messages.hot_column.shape[1]:
+        if self._filled + iterations > self.messages.recent_argmax.shape[1]:
             self._filled = int(self.messages.hot_most[0])
-            self.widen(-(-(self._filled + iterations) // HOT_COLUMNS) * HOT_COLUMNS)
+            self.widen(-(-(self._filled + iterations) // RECENT_ARGMAXES) * RECENT_ARGMAXES)
         self._filled += iterations
 
     def widen(self, more: int) -> None:
         """Make it at least so many hot places a row."""
-        xp, places = self.context.kernels.xp, self.messages.hot_column.shape[1]
+        xp, places = self.context.kernels.xp, self.messages.recent_argmax.shape[1]
         if places >= more:
             return
         for name, empty in self.hot.items():
@@ -187,7 +187,7 @@ class DenseRows(MessageRows):
     """All elements: two numbers for each."""
 
     name = DENSE
-    of_rows = ("a", "u", "hot_column", "hot_e", "hot_a")
+    of_rows = ("a", "u", "recent_argmax", "hot_e", "hot_a")
     messages: Messages
 
     def __init__(self, context: Context, similarities: Similarities) -> None:

@@ -8,7 +8,7 @@ from mgclust.algorithms.affinity_propagation.adaptive_state import PROFILES
 from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, PRECOMPUTED
 from mgclust.algorithms.declaration import Declaration
 from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrPerRow
-from mgclust.params.relations import GIVEN, Unlike, Void
+from mgclust.params.relations import GIVEN, Ignored, Unlike
 
 __all__ = ["AdaptiveAffinityPropagationOptions", "AffinityPropagationOptions"]
 
@@ -84,10 +84,10 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
         "n_clusters_range": Range(optional=True, help="Numbers of clusters that are wanted, such as 5,20."),
     }
-    voids = (
+    ignored_when = (
         # The profiles differ in more than how the preference falls, but for the fast one.
-        Void("profile", {"preference": GIVEN}, values=("fast",)),
-        Void("silhouette_metric", {"affinity": Unlike("euclidean")}),
+        Ignored("profile", {"preference": GIVEN}, values=("fast",)),
+        Ignored("silhouette_metric", {"affinity": Unlike("euclidean")}),
     )
 
     def __init__(

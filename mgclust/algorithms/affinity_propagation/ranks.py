@@ -30,12 +30,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, Assignment, MessagePassing
+from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, ExemplarAssignment, MessagePassing
 from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, MessageRows
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
 from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities, median, quantile, similarities_of
-from mgclust.algorithms.affinity_propagation.sparse_pairs import SparseRows, SparseSimilarities
+from mgclust.algorithms.affinity_propagation.sparse_pairs import SparsePairRows, SparseSimilarities
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 
@@ -44,7 +44,7 @@ __all__ = ["FIRST_CALLS", "AffinityPropagationOutput", "affinity_propagation"]
 FIRST_CALLS: dict[str, dict[str, Any]] = {
     "pairs.reduced_distances": {}, "affinity_propagation.similarities": {}, "affinity_propagation.pass_rows": {},
 }  # fmt: skip
-MOST_SPREAD = 8  # exemplars that one cluster is compared with
+MAX_SPREAD = 8  # exemplars that one cluster is compared with
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class AffinityPropagationOutput:
     alike: bool  # all rows are equally similar
     exactness: dict[str, Any]
     search: PreferenceSearch | None  # of `n_clusters`
-    better: Assignment | None  # where all rows are in one cluster: more of them with a higher net similarity, if found
+    better: (
+        ExemplarAssignment | None
+    )  # where all rows are in one cluster: more of them with a higher net similarity, if found
 
 
 def affinity_propagation(
@@ -87,7 +89,7 @@ def affinity_propagation(
         rows: MessageRows
         if pairs is not None:
             similarities = SparseSimilarities(context, seed, **pairs)
-            rows = SparseRows(context, similarities, keep_lists=True)
+            rows = SparsePairRows(context, similarities, keep_lists=True)
         else:
             similarities = similarities_of(context, affinity, seed, stored=not listed)
             rows = rows_of(context, similarities, algorithm, listed)
@@ -97,7 +99,7 @@ def affinity_propagation(
         elif preference is None:
             with_diagonal = pairs is None and n_clusters is None  # as in scikit-learn
             preference = median(context, similarities, with_diagonal=with_diagonal)
-        similarities.settle()
+        similarities.synchronize()
     each = np.broadcast_to(np.asarray(preference, np.float64), n)
     search = better = None
     if n_clusters is not None:
@@ -123,7 +125,7 @@ def affinity_propagation(
                 preference, _, n_iter, converged = search.tried[search.nearest]
                 each = np.full(n, preference)
         with context.stage("labels"):
-            assignment = Assignment(exemplars, np.full(n, -1, np.int32), np.nan)
+            assignment = ExemplarAssignment(exemplars, np.full(n, -1, np.int32), np.nan)
             if len(exemplars):
                 (assignment,) = messages.refine([messages.assign(exemplars, each)], [each])
             if converged and n_clusters != 1 and len(exemplars) == 1:
@@ -228,13 +230,15 @@ def try_preferences(
     return messages, nearest
 
 
-def better_than_one(messages: MessagePassing, one: Assignment, preference: np.ndarray) -> Assignment | None:
+def better_than_one(
+    messages: MessagePassing, one: ExemplarAssignment, preference: np.ndarray
+) -> ExemplarAssignment | None:
     """Find exemplars whose net similarity is above that of one cluster: its exemplar, and the least similar rows.
 
     Messages that begin with ties, as those of equal rows do, can rest at one cluster before damping lets them move on.
     """
     found = one
-    while len(found.exemplars) < min(MOST_SPREAD, len(preference)):
+    while len(found.exemplars) < min(MAX_SPREAD, len(preference)):
         further = messages.least_similar(found.exemplars)
         found = messages.assign(np.sort(np.append(found.exemplars, further)), preference)
         if found.net_similarity > one.net_similarity:
@@ -242,10 +246,10 @@ def better_than_one(messages: MessagePassing, one: Assignment, preference: np.nd
     return None
 
 
-def without_structure(n: int, preference: float, similarity: float) -> Assignment:
+def without_structure(n: int, preference: float, similarity: float) -> ExemplarAssignment:
     """Find the best where all rows are equally similar: each its own exemplar, or the first row that of all."""
     alone = preference > similarity
     exemplars = np.arange(n if alone else 1, dtype=np.int64)
     labels = np.arange(n, dtype=np.int32) if alone else np.zeros(n, np.int32)
     net = n * preference if alone else preference + (n - 1) * similarity
-    return Assignment(exemplars, labels, net)
+    return ExemplarAssignment(exemplars, labels, net)

@@ -13,7 +13,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import Similariti
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.kernels.affinity_propagation.messages import HOT_COLUMNS, padded
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, padded
 
 __all__ = ["estimate", "estimate_of_either", "estimate_of_lists", "is_listed", "rows_of"]
 
@@ -81,4 +81,4 @@ def estimate_of_either(shape: tuple[int, int], itemsize: int, size: int, residen
 
 
 def _vectors(n: int, own: int, itemsize: int) -> int:
-    return own * 4 * HOT_COLUMNS * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)
+    return own * 4 * RECENT_ARGMAXES * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)

@@ -157,7 +157,7 @@ class Similarities(ABC):
         return None
 
     @abstractmethod
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Find `lowest` and `highest`; all ranks meet."""
 
 
@@ -168,7 +168,7 @@ class StoredSimilarities(Similarities):
         super().__init__(context, seed)
         self.s = s
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """See `Similarities`."""
         self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
 
@@ -241,7 +241,7 @@ class ComputedSimilarities(Similarities):
             self._lists.jitter_rows(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
         return s
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """See `Similarities`."""
         if self._range is None:
             for _ in self.blocks():

@@ -26,7 +26,7 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import PADDING, padded
 
-__all__ = ["SparseRows", "SparseSimilarities", "estimate_of_pairs", "fewest_exemplars"]
+__all__ = ["SparsePairRows", "SparseSimilarities", "estimate_of_pairs", "fewest_exemplars"]
 
 Array = Any
 
@@ -86,7 +86,7 @@ class SparseSimilarities(Similarities):
         """See `Similarities`; which pairs there are is a structure, too."""
         return False
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """See `Similarities`."""
         ends = self._s.min(initial=np.inf), self._s.max(initial=-np.inf)
         self.lowest, self.highest = agreed_range(self.context, *ends)
@@ -151,7 +151,7 @@ class SparseSimilarities(Similarities):
         return labels[self._numbers[self._row]] == labels[self._column]
 
 
-class SparseRows(ListedRows):
+class SparsePairRows(ListedRows):
     """Messages of all pairs that there are."""
 
     similarities: SparseSimilarities
@@ -183,8 +183,8 @@ class SparseRows(ListedRows):
         messages, given, memory = self.messages, self.similarities, self.context.kernels.memory
         messages.own[...], messages.a[...] = 0, -np.inf
         messages.column[...], messages.s[...] = memory.to_device(given.column), memory.to_device(given.s)
-        hot_column, hot_s = memory.to_host(messages.hot_column), memory.to_host(messages.hot_s)
-        for row, hot in enumerate(hot_column):
+        recent_argmax, hot_s = memory.to_host(messages.recent_argmax), memory.to_host(messages.hot_s)
+        for row, hot in enumerate(recent_argmax):
             part = slice(given.begin[row], given.begin[row] + given.length[row])
             for place in np.flatnonzero(hot >= 0):
                 hot_s[row, place] = given.s[part][given.column[part] == hot[place]][0]

@@ -24,7 +24,7 @@ from mgclust.base.errors import ClusteringWarning, InsufficientMemoryError
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 
-__all__ = ["Agglomeration", "Tree", "tree_of_canopies"]
+__all__ = ["Agglomeration", "AgglomerationTree", "tree_of_canopies"]
 
 Array = Any
 
@@ -42,7 +42,7 @@ class Agglomeration(NamedTuple):
     t2: float
 
 
-class Tree(NamedTuple):
+class AgglomerationTree(NamedTuple):
     """Edges of a forest, by reduced distance and then by the numbers of their rows."""
 
     s: np.ndarray  # (m,), the rows' type
@@ -69,7 +69,7 @@ class Tree(NamedTuple):
         return place[label_of_row], int(count)
 
 
-def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tuple[Tree, int]:
+def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tuple[AgglomerationTree, int]:
     """Find the spanning forest of all pairs of rows that share a canopy.
 
     Parameters
@@ -82,7 +82,7 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
 
     Returns
     -------
-    Tree
+    AgglomerationTree
         On rank 0 of all pairs, on others of their canopies.
     int
         How many pairs were compared on all ranks.
@@ -99,10 +99,10 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
     kernels.canopy.spanning_trees(x, kernels.memory.to_device(numbers), starts, norm=norm, s=s, other=other)
     ends = kernels.memory.to_host(other)
     joined = ends != numbers
-    pairs = Tree(kernels.memory.to_host(s), np.minimum(numbers, ends), np.maximum(numbers, ends))
-    tree = _tree_of(Tree(*(part[joined] for part in pairs)), n)
+    pairs = AgglomerationTree(kernels.memory.to_host(s), np.minimum(numbers, ends), np.maximum(numbers, ends))
+    tree = _tree_of(AgglomerationTree(*(part[joined] for part in pairs)), n)
     if comm.size > 1:
-        gathered = Tree(*(comm.all_gather(part) for part in tree))
+        gathered = AgglomerationTree(*(comm.all_gather(part) for part in tree))
         tree = _tree_of(gathered, n) if comm.rank == 0 else tree
     return tree, int((sizes * (sizes - 1) // 2).sum())
 
@@ -138,7 +138,7 @@ def _check_room(context: Context, most: int) -> None:
         )
 
 
-def _tree_of(edges: Tree, n: int) -> Tree:
+def _tree_of(edges: AgglomerationTree, n: int) -> AgglomerationTree:
     """The spanning forest of edges, some of which may be there twice."""
     _, first = np.unique(edges.low * n + edges.high, return_index=True)
     s, low, high = (part[first] for part in edges)
@@ -146,4 +146,4 @@ def _tree_of(edges: Tree, n: int) -> Tree:
     # Places in the order are distances without ties, and none is 0, which SciPy takes for no edge.
     places = csr_array((np.arange(1.0, len(order) + 1), (low[order], high[order])), shape=(n, n))
     kept = order[np.sort(minimum_spanning_tree(places).data).astype(np.int64) - 1]
-    return Tree(s[kept], low[kept], high[kept])
+    return AgglomerationTree(s[kept], low[kept], high[kept])

@@ -143,7 +143,7 @@ class Candidates:
             order = xp.argsort(priority)
             self._keep(order, priority)
         self._zeros = xp.zeros(len(self.rows), dtype="int32")
-        self._ones = xp.ones(max(STEP, kernels.canopy.MOST_OFFERED), dtype="int32")
+        self._ones = xp.ones(max(STEP, kernels.canopy.MAX_OFFERED), dtype="int32")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -183,7 +183,7 @@ class Candidates:
             for at, x in self._met(self.rows):
                 near[at] = mark(x)
         self._keep(xp.flatnonzero(near == 0), self.priority)
-        if self._boxed and len(self) > max(self._kernels.canopy.LEAST_BOXED, MANY_LEFT * before):
+        if self._boxed and len(self) > max(self._kernels.canopy.MIN_BOXED, MANY_LEFT * before):
             self._put_into_boxes()
 
     def _put_into_boxes(self) -> None:
@@ -275,7 +275,7 @@ def _most_offered(context: Context, room: int) -> int:
     """Candidates of the largest step, the same on every rank, whose free memory is at least four times `room`."""
     n, d = context.dataset_shape
     of_memory = room // 4 // ((1 + context.comm.size) * (d * context.dtype.itemsize + 16))
-    return min(context.kernels.canopy.MOST_OFFERED, int(LARGEST_SHARE * n), of_memory)
+    return min(context.kernels.canopy.MAX_OFFERED, int(LARGEST_SHARE * n), of_memory)
 
 
 def _rows_in_order(context: Context, numbers: np.ndarray) -> Array:

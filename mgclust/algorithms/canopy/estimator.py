@@ -28,7 +28,7 @@ __all__ = ["Canopy", "Thresholds"]
 
 # Of the rows: where fewer lie in one canopy alone, canopies are no clusters. Of uniform and normal rows it was at most
 # 0.01, of sets whose clusters lie apart 0.19 to 0.32, as measured by hand on 32 sets.
-LEAST_ALONE = 0.05
+MIN_ALONE = 0.05
 FEW, MANY = 10, 200  # canopies that suggested thresholds give of most rows lie between
 # On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. On two GPUs fits of 3,000,000 rows of 2
 # features take as long as on one; of 300,000 of 128, and of 10,000,000 of 6, they were 1.6 times as fast.
@@ -289,7 +289,7 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: 
             f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which}, of most data there are {FEW} to "
             f"{MANY}: give {way} t1 and t2, by what is near in these data."
         )
-    if alone < LEAST_ALONE:
+    if alone < MIN_ALONE:
         said.append(
             f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: the "
             f"canopies overlap, and {alone:.1%} of the rows lie in one alone. Give t1 and t2 by what is near in these "

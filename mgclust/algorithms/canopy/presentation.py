@@ -11,7 +11,7 @@ from mgclust.results.result import Result
 
 __all__ = ["CanopyPresentation"]
 
-MOST_CANOPIES = 1_000  # that are listed, those with most rows
+MAX_CANOPIES = 1_000  # that are listed, those with most rows
 
 
 class CanopyPresentation(Presentation):
@@ -58,7 +58,7 @@ class CanopyPresentation(Presentation):
         count = len(centers)
         held = np.bincount(memberships.indices, minlength=count)
         nearest = np.bincount(np.asarray(result.labels), minlength=count)
-        largest = np.sort(np.argsort(-held, kind="stable")[:MOST_CANOPIES])
+        largest = np.sort(np.argsort(-held, kind="stable")[:MAX_CANOPIES])
         columns = (largest, centers[largest], held[largest], nearest[largest])
         rows = list(zip(*(column.tolist() for column in columns), strict=True))
         heading = f"{count:,} canop{'y' if count == 1 else 'ies'}"

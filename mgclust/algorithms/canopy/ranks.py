@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.canopy.agglomeration import Tree, tree_of_canopies
+from mgclust.algorithms.canopy.agglomeration import AgglomerationTree, tree_of_canopies
 from mgclust.algorithms.canopy.centers import STEP, Candidates, Picked, pick_centers, threshold_of
 from mgclust.algorithms.canopy.members import (
     Members,
@@ -72,7 +72,7 @@ class CanopyOutput:
 class LinkageOutput:
     """Rank 0's findings of `linkage`."""
 
-    tree: Tree
+    tree: AgglomerationTree
     n_canopies: int
     n_pairs: int
     thresholds: Thresholds

@@ -13,7 +13,7 @@ from typing import Any
 
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
-from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, column_bytes
+from mgclust.kernels.pairs.column_boxes import MAX_FEATURES, column_bytes
 
 __all__ = ["search_all_rows"]
 
@@ -55,7 +55,7 @@ def search_all_rows(
             of_part = {"near": near[part], "near_index": near_index[part], "rows": own}
             pairs.nearest_in_boxes(x[part], boxes, norm=norm, y_start=columns.start, **of_part)
             if mark is not None:  # not many steps are queued, so that a run can be stopped
-                comm.settle(mark)
+                comm.synchronize(mark)
             mark = comm.mark()
             yield before + share * min(start + step, len(x)) / len(x)
 
@@ -63,7 +63,7 @@ def search_all_rows(
 def _gathered(context: Context) -> Iterator[tuple[Block, list[int]]]:
     """All rows of the data in few blocks where these have few features, else as they come; and where those ended."""
     n, d = context.dataset_shape
-    if d > MOST_FEATURES:
+    if d > MAX_FEATURES:
         for block in context.comm.stream(context.rows):
             yield block, [block.start, block.stop]
         return

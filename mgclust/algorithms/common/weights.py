@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
-from mgclust.base.dask_arrays import computed, is_dask
+from mgclust.base.dask_arrays import computed, empty_chunk, is_dask
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
-from mgclust.results.array_files import empty_chunk, read_npy_parameter
+from mgclust.results.array_files import read_npy_parameter
 from mgclust.results.result import Result
 
 __all__ = ["RowWeights", "WeightedClusterer", "checked_weights", "on_host"]

@@ -26,11 +26,11 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels import Kernels
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
-__all__ = ["MOST_RESOLUTION", "Level", "WeightScale", "contract", "modularity_of", "read_level"]
+__all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "contract", "modularity_of", "read_level"]
 
 Array = Any
 EXACT_LIMIT = 2**31  # of two_m
-MOST_RESOLUTION = 1e6  # far above what leaves any two nodes together, far below what gains could not hold
+MAX_RESOLUTION = 1e6  # far above what leaves any two nodes together, far below what gains could not hold
 WIDE_BITS = 51
 SHARED_ENTRIES = 1 << 20  # graphs of no more are on every rank whole: each does all, and none waits
 

@@ -21,8 +21,8 @@ __all__ = ["compact", "local_moving", "move_nodes"]
 
 Array = Any
 CLASSES = 4
-MOST_SWEEPS = 30
-LEAST_RISE = int(2e-5 * 2**40)  # of modularity in a sweep, in units of 2^-40
+MAX_SWEEPS = 30
+MIN_RISE = int(2e-5 * 2**40)  # of modularity in a sweep, in units of 2^-40
 
 
 def move_nodes(level: Level, labels: Array, salt: int) -> Array:
@@ -47,12 +47,12 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
     totals = kernels.graph.sum_by_id(level.strength, labels, n)
     active = xp.ones(n, np.uint8)
     proposal = xp.empty(n, np.int32)
-    for sweep in range(MOST_SWEEPS):
+    for sweep in range(MAX_SWEEPS):
         activated, tally = xp.zeros(n, np.uint8), xp.zeros(2, np.int64)
         for turn in range(CLASSES):
             kernels.graph.propose_moves(
                 level.rows, level.strength, labels, totals, active, gain=level.gain,
-                classes=CLASSES, turn=turn, salt=(salt * MOST_SWEEPS + sweep + 1) * GOLDEN % 2**64,
+                classes=CLASSES, turn=turn, salt=(salt * MAX_SWEEPS + sweep + 1) * GOLDEN % 2**64,
                 out=proposal, tally=tally,
             )  # fmt: skip
             comm.queue_gather(proposal, level.bounds)
@@ -61,7 +61,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
         comm.queue_reduce(tally, "sum")
         comm.queue_reduce(activated, "max")
         moved, rise = kernels.memory.to_host(tally).tolist()
-        if not moved or rise < LEAST_RISE:
+        if not moved or rise < MIN_RISE:
             break
         active = activated
     return labels

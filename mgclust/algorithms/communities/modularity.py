@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.communities.levels import MOST_RESOLUTION, modularity_of, read_level
+from mgclust.algorithms.communities.levels import MAX_RESOLUTION, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.base.dask_arrays import is_dask, refuse_lost
 from mgclust.base.errors import InputError
@@ -69,7 +69,7 @@ def modularity(
     >>> modularity([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)], [0, 0, 0, 1, 1, 1], client=None)
     0.3571428571428571
     """
-    resolution = Real(above=0, at_most=MOST_RESOLUTION, help="").check("resolution", resolution)
+    resolution = Real(above=0, at_most=MAX_RESOLUTION, help="").check("resolution", resolution)
     opened = open_graph(graph, weight=weight)
     if isinstance(labels, Mapping) or (isinstance(labels, Sequence) and any(_is_group(each) for each in labels)):
         raise InputError(

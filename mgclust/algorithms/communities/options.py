@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mgclust.algorithms.communities.levels import MOST_RESOLUTION
+from mgclust.algorithms.communities.levels import MAX_RESOLUTION
 from mgclust.algorithms.declaration import Declaration, refuses
 from mgclust.params import Choice, Constraint, Integer, Real
 
 __all__ = ["CommunitiesOptions", "FastNewmanOptions"]
 
-RESOLUTION = Real(above=0, at_most=MOST_RESOLUTION, help="Above 1: smaller communities.")
+RESOLUTION = Real(above=0, at_most=MAX_RESOLUTION, help="Above 1: smaller communities.")
 WEIGHT = "open_graph(G, weight=) names the attribute of edges"
 
 

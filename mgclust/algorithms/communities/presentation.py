@@ -12,9 +12,9 @@ from mgclust.results.result import Result
 
 __all__ = ["CommunitiesPresentation", "FastNewmanPresentation"]
 
-MOST_EDGES = 10_000_000  # drawn of a graph, in parts from all over it
+MAX_EDGES = 10_000_000  # drawn of a graph, in parts from all over it
 PARTS = 64
-MOST_COMMUNITIES = 1_000  # that are listed, the largest
+MAX_COMMUNITIES = 1_000  # that are listed, the largest
 NAMED_MEMBERS = 8  # of each community
 ROUND_COLUMNS = {
     "start": "start",
@@ -67,8 +67,8 @@ class CommunitiesPresentation(Presentation):
         """Read all edges, or parts of them that are spread evenly over the graph."""
         m = dataset.shape[0]
         bounds = [(0, m)]
-        if m > MOST_EDGES:
-            each = MOST_EDGES // PARTS
+        if m > MAX_EDGES:
+            each = MAX_EDGES // PARTS
             bounds = [(start, start + each) for start in np.linspace(0, m - each, PARTS).astype(int).tolist()]
         parts = [dataset.read(start, stop) for start, stop in bounds]
         return EdgeSample(np.concatenate([part.get() if hasattr(part, "get") else part for part in parts]), m)
@@ -94,7 +94,7 @@ class CommunitiesPresentation(Presentation):
 
         sizes = result.cluster_sizes
         count = len(sizes)
-        largest = np.sort(np.argsort(-sizes, kind="stable")[:MOST_COMMUNITIES])
+        largest = np.sort(np.argsort(-sizes, kind="stable")[:MAX_COMMUNITIES])
         columns = {
             "community": largest.tolist(),
             "nodes": sizes[largest].tolist(),

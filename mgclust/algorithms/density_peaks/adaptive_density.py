@@ -46,8 +46,8 @@ from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = [
     "FEWEST_ROWS",
-    "LEAST_K",
-    "MOST_K",
+    "MAX_K",
+    "MIN_K",
     "PIECE_BYTES",
     "LogDensity",
     "adaptive_error",
@@ -59,12 +59,12 @@ __all__ = [
 
 Array = Any
 
-LEAST_K, MOST_K = 3, 100
-FEWEST_ROWS = LEAST_K + 2
+MIN_K, MAX_K = 3, 100
+FEWEST_ROWS = MIN_K + 2
 CHANCE = 23.928127  # of the chi-square distribution of one degree of freedom, 1e-6 lies above
 STEEPEST = 20.0  # log of the largest change of the density between the middle of a neighbourhood and its end
 STEPS, CLOSE = 60, 1e-10
-PIECE_BYTES = 12 * 8 * MOST_K  # a row of the block at hand
+PIECE_BYTES = 12 * 8 * MAX_K  # a row of the block at hand
 
 
 class LogDensity(NamedTuple):
@@ -79,7 +79,7 @@ class LogDensity(NamedTuple):
 
 def most_neighbors(n: int) -> int:
     """Length of the lists of nearest rows for ``k="adaptive"``."""
-    return min(MOST_K, n - 1)
+    return min(MAX_K, n - 1)
 
 
 def log_densities(
@@ -159,9 +159,9 @@ def _pieces(context: Context) -> Iterator[slice]:
 
 def _radii_beyond(context: Context, s: Array, index: Array) -> Array:
     """Reduced distance of the (k + 1)-th nearest row to its own k-th nearest one, for k = 3, 4, ...."""
-    xp, columns = context.kernels.xp, slice(LEAST_K, s.shape[1])
-    out = xp.zeros((len(s), s.shape[1] - LEAST_K), dtype=s.dtype)
-    place = xp.arange(LEAST_K - 1, s.shape[1] - 1)
+    xp, columns = context.kernels.xp, slice(MIN_K, s.shape[1])
+    out = xp.zeros((len(s), s.shape[1] - MIN_K), dtype=s.dtype)
+    place = xp.arange(MIN_K - 1, s.shape[1] - 1)
     for owner in range(context.size):
         start, stop = context.partition.rows_of(owner)
         if start == stop:
@@ -191,15 +191,15 @@ def neighborhoods(r: Array, beyond: Array, dim: float, xp: Any) -> Array:
     int32 array of shape (m,)
     """
     width = r.shape[1]
-    own = r[:, LEAST_K - 1 : width - 1]
-    ks = xp.arange(LEAST_K, width, dtype="float64")
+    own = r[:, MIN_K - 1 : width - 1]
+    ks = xp.arange(MIN_K, width, dtype="float64")
     ratio = xp.where((own > 0) & (beyond > 0), own / xp.where(beyond > 0, beyond, 1.0), 1.0)
     half = abs(dim / 2 * xp.log(ratio))
     # 2 log(V + W) - log V - log W - log 4 = 2 log cosh(log(V / W) / 2)
     statistic = 4 * ks * (half + xp.log1p(xp.exp(-2 * half)) - math.log(2))
     differ = ((statistic > CHANCE) | (beyond == 0)) & (own > 0)
     differ = differ.view("uint8")
-    return xp.where(differ.max(axis=1) > 0, differ.argmax(axis=1) + LEAST_K, width).astype("int32")
+    return xp.where(differ.max(axis=1) > 0, differ.argmax(axis=1) + MIN_K, width).astype("int32")
 
 
 def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mgclust.algorithms.common.nearest_rows import search_all_rows
 from mgclust.algorithms.common.preparation import choose_norm, doubtful, prepare_rows
-from mgclust.algorithms.density_peaks.equal_rows import EqualRows
+from mgclust.algorithms.density_peaks.duplicate_rows import DuplicateRows
 from mgclust.algorithms.density_peaks.pair_quantile import (
     Count,
     pair_quantile,
@@ -150,9 +150,9 @@ class AllPairs:
         context, rows = self._context, self._context.rows
         scale = self._measure.scale(dc)
         exponents = norm == "l2-dot" and self._measure.power == 1
-        if exponents and self._kernels.pairs.both_ways_pay(context.dtype, rows.n_features):
+        if exponents and self._kernels.pairs.symmetric_sum_is_faster(context.dtype, rows.n_features):
             return self._rho_both_ways(norm, scale), None
-        equal_rows = EqualRows(context)
+        duplicate_rows = DuplicateRows(context)
         mine = self._xp.zeros(len(rows), dtype="float64")
         keep = self._kernels.pairs.NEIGHBORS if rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
         near = Neighbors.none_yet(context, keep)
@@ -165,7 +165,7 @@ class AllPairs:
                 scale=scale,
                 power=self._measure.power,
                 out=mine[own],
-                rows=equal_rows.columns(chunk, block),
+                rows=duplicate_rows.columns(chunk, block),
                 y_start=block.start,
                 near=near.s[own] if keep else None,
                 near_index=near.index[own] if keep else None,
@@ -199,13 +199,13 @@ class AllPairs:
     def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
         """The densities of all rows, those that a mask names summed up by `gaussian_sum`."""
         context, xp = self._context, self._xp
-        equal_rows = EqualRows(context)
+        duplicate_rows = DuplicateRows(context)
         mine = rho[context.rows.start : context.rows.stop].copy()
         mine[low[context.rows.start : context.rows.stop]] = 0.0
         for chunk, block in context.all_pairs():
             own = self._own(chunk)
             few = xp.flatnonzero(low[chunk.start : chunk.stop])
-            left_out = equal_rows.columns(chunk, block)  # each block is looked at, in order
+            left_out = duplicate_rows.columns(chunk, block)  # each block is looked at, in order
             sums = mine[own.start + few]
             self._kernels.pairs.gaussian_sum(
                 chunk.x[few],

@@ -11,7 +11,7 @@ from mgclust.kernels.masks import all_true, any_true, count_true
 
 __all__ = [
     "FEW_ROWS",
-    "MOST_AUTOMATIC_CENTERS",
+    "MAX_AUTOMATIC_CENTERS",
     "assign_labels",
     "automatic_count",
     "choose_centers",
@@ -27,7 +27,7 @@ __all__ = [
 Array = Any
 
 # The automatic choice of centres looks no further than this.
-MOST_AUTOMATIC_CENTERS = 256
+MAX_AUTOMATIC_CENTERS = 256
 PART = 1024  # values
 # On published sets, 15 of 16 automatic choices with a larger drop found the true number of clusters (not worms_2), and
 # 1 of 9 with a smaller one (htru2).
@@ -83,7 +83,7 @@ def choose_centers(
         if rho_max is not None or delta_max is not None:
             _leave_out_beyond(above, rho, delta, rho_max, delta_max)
         return _by_gamma(gamma, above.nonzero()[0])[:n_clusters]
-    most = n_clusters if n_clusters is not None else min(n, MOST_AUTOMATIC_CENTERS + 1)
+    most = n_clusters if n_clusters is not None else min(n, MAX_AUTOMATIC_CENTERS + 1)
     ranked = largest_gamma(xp, gamma, most)
     if n_clusters is not None:
         return ranked[:most]
@@ -193,7 +193,7 @@ def clear_drop(n_clusters: int, n: int, *, n_features: int = 2, squares: bool = 
 
 def most_centers(n: int) -> int:
     """The number of centres up to which the automatic choice looks among n different rows."""
-    return min(MOST_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)))
+    return min(MAX_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)))
 
 
 def density_order(xp: Any, rho: Array) -> Array:

@@ -33,18 +33,18 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import (
-    MOST_AUTOMATIC_CENTERS,
+    MAX_AUTOMATIC_CENTERS,
     clear_drop,
     density_order,
     largest_gamma,
     log_drops,
     number_of_different,
 )
-from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
+from mgclust.algorithms.density_peaks.duplicate_rows import first_of_duplicates
 from mgclust.algorithms.density_peaks.pair_quantile import sample_quantiles
 from mgclust.algorithms.density_peaks.separation import (
-    LEAST_NEIGHBORS,
-    MOST_NEIGHBORS,
+    MAX_NEIGHBORS,
+    MIN_NEIGHBORS,
     Separated,
     best_number,
     cluster_of_peaks,
@@ -58,29 +58,29 @@ from mgclust.algorithms.density_peaks.separation import (
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["BYTES_PER_ROW", "FRACTIONS", "LEAST_DROP", "choice_rows", "choose_fraction"]
+__all__ = ["BYTES_PER_ROW", "FRACTIONS", "MIN_DROP", "choice_rows", "choose_fraction"]
 
 Array = Any
 
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
-LEAST_WITHIN = 5  # rows within dc, on the average
-CLEARER, LEAST_DROP = 4 / 3, 2.0
+MIN_WITHIN = 5  # rows within dc, on the average
+CLEARER, MIN_DROP = 4 / 3, 2.0
 SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
 SURE_Z = 3.0  # of each, where a number stands out
 STABLE_DROP = 3.0  # at two fractions, of a number that is kept where fewer are separated
-LEAST_ROWS, MOST_ROWS = 3072, 16384
+MIN_ROWS, MAX_ROWS = 3072, 16384
 DC_ROWS = 512
 BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
 BYTES_PER_ROW = 2048  # densities, nearest rows, and the pairs of these between clusters
-MOST_SHOWN = 5
+MAX_SHOWN = 5
 
 
-class Graph(NamedTuple):
+class NeighborGraph(NamedTuple):
     """A decision graph of the sample."""
 
     fraction: float
     dc: float
-    drops: np.ndarray  # (MOST_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
+    drops: np.ndarray  # (MAX_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
 
 
 class Shown(NamedTuple):
@@ -95,7 +95,7 @@ class Shown(NamedTuple):
 
 def choice_rows(n: int) -> int:
     """Rows whose decision graphs are drawn."""
-    return min(n, max(LEAST_ROWS, min(n // 3, MOST_ROWS)))
+    return min(n, max(MIN_ROWS, min(n // 3, MAX_ROWS)))
 
 
 def choose_fraction(
@@ -140,21 +140,21 @@ def choose_fraction(
     }
     if len(usable) < 2 or usable[0][0] != FRACTIONS[0]:
         return unknown | {"separated": None}, None
-    near = _nearest_rows(context, measure, x, min(MOST_NEIGHBORS, m - 1))
-    alike = first_of_equal(x, xp.arange(m), xp)
+    near = _nearest_rows(context, measure, x, min(MAX_NEIGHBORS, m - 1))
+    alike = first_of_duplicates(x, xp.arange(m), xp)
     graphs, densities, ranked, number = [], [], [], 1
     drawn = _densities(context, measure, x, [dc for _, dc in usable], near, alike)
     for (fraction, dc), (rho, delta) in zip(usable, drawn, strict=True):
         gamma = rho * delta
-        drops = np.zeros(MOST_AUTOMATIC_CENTERS)
-        largest = largest_gamma(np, gamma, min(m, MOST_AUTOMATIC_CENTERS + 1))
+        drops = np.zeros(MAX_AUTOMATIC_CENTERS)
+        largest = largest_gamma(np, gamma, min(m, MAX_AUTOMATIC_CENTERS + 1))
         number = number_of_different(delta)
         found = log_drops(gamma[largest], number)
         drops[: len(found)] = found
-        graphs.append(Graph(fraction, dc, drops))
+        graphs.append(NeighborGraph(fraction, dc, drops))
         densities.append(rho)
         ranked.append(largest)
-    counted = [graph for graph in graphs if graph.fraction == FRACTIONS[0] or graph.fraction * (m - 1) >= LEAST_WITHIN]
+    counted = [graph for graph in graphs if graph.fraction == FRACTIONS[0] or graph.fraction * (m - 1) >= MIN_WITHIN]
     choice = unknown | judge(counted)
     which = next(at for at, graph in enumerate(graphs) if graph.fraction == choice["dc_fraction"])
     first, centers = graphs[which], ranked[which]
@@ -199,7 +199,7 @@ def _separated(
     xp, host = context.kernels.xp, context.kernels.memory.to_host
     kinds = xp.flatnonzero(alike == xp.arange(len(x)))  # one of equal rows
     m = len(kinds)
-    if m <= LEAST_NEIGHBORS:
+    if m <= MIN_NEIGHBORS:
         return None
     if m < len(x):
         near = _nearest_rows(context, measure, x[kinds], neighbors_of(m))
@@ -243,7 +243,7 @@ def _nearest_rows(context: Context, measure: Metric, x: Array, k: int) -> Neighb
     return near
 
 
-def judge(graphs: list[Graph]) -> dict[str, Any]:
+def judge(graphs: list[NeighborGraph]) -> dict[str, Any]:
     """The choice among decision graphs of descending fractions, and its evidence; nothing of fewer than two."""
     if len(graphs) < 2:
         return {}
@@ -252,11 +252,11 @@ def judge(graphs: list[Graph]) -> dict[str, Any]:
     evidence, own = both.max(axis=0), drops.argmax(axis=1)
     best = int(evidence.argmax())
     chosen = 0
-    if best != own[0] and evidence[best] >= max(evidence[own[0]] + np.log(CLEARER), np.log(LEAST_DROP)):
+    if best != own[0] and evidence[best] >= max(evidence[own[0]] + np.log(CLEARER), np.log(MIN_DROP)):
         first = int(both[:, best].argmax())
         alike = [at for at in (first, first + 1) if own[at] == best]
         chosen = max(alike, key=lambda at: drops[at, best], default=0)
-    ranked = np.argsort(-evidence, kind="stable")[:MOST_SHOWN]
+    ranked = np.argsort(-evidence, kind="stable")[:MAX_SHOWN]
     numbers = [
         {
             "n_clusters": int(at) + 2,

@@ -19,11 +19,11 @@ from functools import partial
 from typing import Any
 
 from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
-from mgclust.algorithms.density_peaks.equal_rows import first_of_equal
-from mgclust.algorithms.density_peaks.pair_quantile import LEAST_TREE_SAMPLE, Count
+from mgclust.algorithms.density_peaks.duplicate_rows import first_of_duplicates
+from mgclust.algorithms.density_peaks.pair_quantile import MIN_TREE_SAMPLE, Count
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
-from mgclust.kernels.low_dimension.box_tree import MOST_FEATURES, BoxTree
+from mgclust.kernels.low_dimension.box_tree import MAX_FEATURES, BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
 from mgclust.kernels.pairs.metrics import Metric
 
@@ -35,16 +35,16 @@ WORTH_IT = 10_000  # rows from which "auto" takes this path
 RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40
 CELLS_PER_ROW = 32
-LEAST_CELLS, MOST_CELLS = 1 << 21, 1 << 24
+MIN_CELLS, MAX_CELLS = 1 << 21, 1 << 24
 
 
 def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
     """Return whether a run takes this path."""
     n, d = shape
-    possible = d <= MOST_FEATURES and metric.norm == "l2"
+    possible = d <= MAX_FEATURES and metric.norm == "l2"
     if algorithm == "grid" and not possible:
         raise InputError(
-            f"algorithm='grid' needs at most {MOST_FEATURES} features and metric='euclidean', 'sqeuclidean', 'cosine' "
+            f"algorithm='grid' needs at most {MAX_FEATURES} features and metric='euclidean', 'sqeuclidean', 'cosine' "
             f"or 'correlation'; there are n_features={d} and metric='{metric.name}'. Use algorithm='brute' or 'auto'."
         )
     return possible and (algorithm == "grid" or (algorithm == "auto" and n >= WORTH_IT))
@@ -63,7 +63,7 @@ def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> i
 
 def most_cells(n: int) -> int:
     """Cells of the largest grid that `gaussian_rho` takes; finer ones are left to all pairs."""
-    return min(max(LEAST_CELLS, CELLS_PER_ROW * n), MOST_CELLS)
+    return min(max(MIN_CELLS, CELLS_PER_ROW * n), MAX_CELLS)
 
 
 class NearLinear(AllPairs):
@@ -88,7 +88,7 @@ class NearLinear(AllPairs):
         return self._count(self._tree, first, shift, bins)
 
     def sample_histogram(self, norm: str, x: Array) -> Count:  # noqa: D102
-        if len(x) < LEAST_TREE_SAMPLE:
+        if len(x) < MIN_TREE_SAMPLE:
             return super().sample_histogram(norm, x)
         return partial(self._count, self._build(x))
 
@@ -117,7 +117,7 @@ class NearLinear(AllPairs):
         few = xp.flatnonzero(rho < smallest)
         if few.size:
             direct = xp.zeros(few.size, dtype="float64")
-            alike = first_of_equal(tree.rows, few + self._start, xp)
+            alike = first_of_duplicates(tree.rows, few + self._start, xp)
             for first in range(0, n, self._context.partition.block_rows):
                 columns = tree.rows[first : first + self._context.partition.block_rows]
                 self._context.progress(first / n)

@@ -16,11 +16,11 @@ from mgclust.params import (
     RealOrWord,
     RowNumbers,
 )
-from mgclust.params.relations import GIVEN, Void
+from mgclust.params.relations import GIVEN, Ignored
 
-__all__ = ["LEAST_PAIRS", "DensityPeaksOptions"]
+__all__ = ["MIN_PAIRS", "DensityPeaksOptions"]
 
-LEAST_PAIRS = 100  # of fewer, an error of dc means little
+MIN_PAIRS = 100  # of fewer, an error of dc means little
 
 
 class DensityPeaksOptions(Declaration):
@@ -36,7 +36,7 @@ class DensityPeaksOptions(Declaration):
         "dc_fraction": RealOrWord("auto", above=0, at_most=1, help="Share of the pairs within dc; auto: chosen."),
         "dc_method": Choice("exact", "sample", help="How dc is found."),
         "sample_size": Integer(
-            at_least=LEAST_PAIRS, optional=True,
+            at_least=MIN_PAIRS, optional=True,
             help="With dc_method=sample: so many random pairs, in place of the pairs of some rows.",
         ),
         "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
@@ -67,15 +67,15 @@ class DensityPeaksOptions(Declaration):
     }
     discarded_by_centers = ("halo", "significance", "stability")
     # A test's halo lies below its saddles, another density's within dc of other clusters.
-    voids = (
-        *(Void(name, {"dc": GIVEN}) for name in ("dc_fraction", "dc_method", "sample_size")),
-        *(Void(name, {"significance": GIVEN}) for name in ("dc", "dc_fraction", "dc_method", "sample_size")),
+    ignored_when = (
+        *(Ignored(name, {"dc": GIVEN}) for name in ("dc_fraction", "dc_method", "sample_size")),
+        *(Ignored(name, {"significance": GIVEN}) for name in ("dc", "dc_fraction", "dc_method", "sample_size")),
         *(
-            Void(name, {"density": "knn", "halo": False}, remedy="leave it out, or give halo=True")
+            Ignored(name, {"density": "knn", "halo": False}, remedy="leave it out, or give halo=True")
             for name in ("dc", "dc_fraction", "dc_method", "sample_size")
         ),
-        Void("k", {"density": ("gaussian", "cutoff")}, remedy="leave it out, or give density='knn'"),
-        *(Void(name, {"metric": "precomputed"}) for name in ("dc_method", "algorithm")),
+        Ignored("k", {"density": ("gaussian", "cutoff")}, remedy="leave it out, or give density='knn'"),
+        *(Ignored(name, {"metric": "precomputed"}) for name in ("dc_method", "algorithm")),
     )
 
     def __init__(

@@ -34,9 +34,9 @@ from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = [
     "BINS",
-    "LEAST_TREE_SAMPLE",
+    "MIN_TREE_SAMPLE",
     "Count",
-    "Sample",
+    "PairSample",
     "different_rank",
     "pair_quantile",
     "pair_rank",
@@ -49,8 +49,8 @@ __all__ = [
 Array = Any
 
 FEW_ROWS, BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 256, 1024, 2048, 32768, 131072
-MOST_BRACKETED = 1 << 14  # rows whose pairs are all counted: of more, the narrower bracket of a larger sample pays
-LEAST_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
+MAX_BRACKETED = 1 << 14  # rows whose pairs are all counted: of more, the narrower bracket of a larger sample pays
+MIN_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
 SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
 DIGITS = 20  # binary, of a value, that a pass finds at most
 BINS = 1 << DIGITS
@@ -62,7 +62,7 @@ STANDARD_ERRORS = 4.0
 
 
 @dataclass(frozen=True)
-class Sample:
+class PairSample:
     """Evidence of a sample of the rows on the wanted quantile.
 
     Attributes
@@ -127,14 +127,14 @@ Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below,
 def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = False) -> list[int]:
     """Rows of the samples, ascending."""
     eighth, firsts = n // 8, {min(n, FIRST_ROWS)}
-    if exact and n >= 2 * FEW_ROWS and (near_linear or n <= MOST_BRACKETED):
+    if exact and n >= 2 * FEW_ROWS and (near_linear or n <= MAX_BRACKETED):
         firsts = {FEW_ROWS, min(n if n <= BRACKETING_ROWS else n // 2, BRACKETING_ROWS)}
     second = min(n, max(FIRST_ROWS, min(SECOND_ROWS, int((SECOND_WORK / d) ** 0.5))))
     if not exact:
         return sorted({*firsts, second})
     if near_linear:
         second = min(n, max(FIRST_ROWS, min(second, eighth)))
-        return sorted({*firsts, second, *([eighth] if eighth >= LEAST_TREE_SAMPLE else [])})
+        return sorted({*firsts, second, *([eighth] if eighth >= MIN_TREE_SAMPLE else [])})
     return sorted({*firsts, second, max(second, min(eighth, THIRD_ROWS))})
 
 
@@ -168,7 +168,7 @@ def sample_rows(
     *,
     sizes: list[int],
     count_rows: Callable[[Array], Count],
-) -> Sample:
+) -> PairSample:
     """Bracket the quantile from the distances within samples of the rows, the same on every rank.
 
     Parameters
@@ -187,7 +187,7 @@ def sample_rows(
     n = context.dataset_shape[0]
     pairs, rank = n * (n - 1) // 2, pair_rank(n, fraction)
     rng = np.random.default_rng(seed)
-    sample = Sample(0.0, 0.0, np.inf, np.inf, rank, np.nan, False)
+    sample = PairSample(0.0, 0.0, np.inf, np.inf, rank, np.nan, False)
     for m in sizes:
         if m <= SECOND_ROWS and m < n:
             chosen = np.sort(rng.choice(n, m, replace=False))
@@ -196,14 +196,14 @@ def sample_rows(
         x = context.gather_rows(chosen)
         if m == n:
             value, _ = _refine(context, count_rows(x), rank, sample, dtype)
-            return Sample(value, value, value, 0.0, rank, 0.0, True)
+            return PairSample(value, value, value, 0.0, rank, 0.0, True)
         sample = _narrow(context, measure, x, count_rows(x), sample, rank / pairs, dtype)
     return sample
 
 
 def _narrow(
-    context: Context, measure: Metric, x: Array, count: Count, before: Sample, share: float, dtype: np.dtype
-) -> Sample:
+    context: Context, measure: Metric, x: Array, count: Count, before: PairSample, share: float, dtype: np.dtype
+) -> PairSample:
     """The bracket that a (larger) sample gives, from a histogram within the bracket of the one before."""
     kernels, m = context.kernels, x.shape[0]
     first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
@@ -228,7 +228,7 @@ def _narrow(
     middle, *ends = (measure.distance(at) for at in (value, *(_value(end, dtype) for end in confidence)))
     far = max(abs(end - middle) for end in ends)
     high = min(high + (1 << shift), _bits(np.inf, dtype))
-    return Sample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
+    return PairSample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
 
 
 def sample_quantiles(context: Context, x: Array, norm: str, fractions: Sequence[float]) -> tuple[list[float], bool]:
@@ -262,18 +262,18 @@ def smallest_positive(context: Context, measure: Metric, count: Count, seed: int
     equal = histogram.below
     if histogram.total == equal:
         return (high if np.isfinite(high) else 0.0), equal
-    bracket = Sample(0.0, _value(first, dtype), high, 0.0, equal + 1, np.nan, False)
+    bracket = PairSample(0.0, _value(first, dtype), high, 0.0, equal + 1, np.nan, False)
     return pair_quantile(context, bracket, count)[0], equal
 
 
-def pair_quantile(context: Context, sample: Sample, count: Count) -> tuple[float, int]:
+def pair_quantile(context: Context, sample: PairSample, count: Count) -> tuple[float, int]:
     """The exact reduced distance of the sample's rank, and the passes over all pairs that it took."""
     if sample.complete:
         return sample.value, 0
     return _refine(context, count, sample.rank, sample, np.dtype(context.dtype))
 
 
-def _refine(context: Context, count: Count, rank: int, bracket: Sample, dtype: np.dtype) -> tuple[float, int]:
+def _refine(context: Context, count: Count, rank: int, bracket: PairSample, dtype: np.dtype) -> tuple[float, int]:
     """The value whose rank is given, from histograms within ever narrower brackets; and their number."""
     first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0

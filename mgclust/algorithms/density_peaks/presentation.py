@@ -26,7 +26,7 @@ __all__ = ["DensityPeaksPresentation"]
 TRIED = ("share of the pairs", "dc", "clusters", "drop of rho * delta behind them")
 NUMBERS = ("clusters", "best at this share", "drop of rho * delta behind them, at two neighbouring shares")
 SADDLES = ("cluster", "cluster", "saddle (row)", "log density", "height of the first, in errors", "of the second")
-MOST_SADDLES = 50
+MAX_SADDLES = 50
 
 
 class DensityPeaksPresentation(Presentation):
@@ -178,7 +178,7 @@ def _saddles(result: Result) -> Table:
 
     value, error = (at(name, saddles[:, 2]) for name in ("log_density", "log_density_error"))
     peak, peak_error = (at(name, centers) for name in ("log_density", "log_density_error"))
-    shown = np.argsort(-value, kind="stable")[:MOST_SADDLES].tolist()
+    shown = np.argsort(-value, kind="stable")[:MAX_SADDLES].tolist()
     rows = [
         [*saddles[i].tolist(), number_text(float(value[i]))]
         + [f"{(peak[c] - value[i]) / (peak_error[c] + error[i]):.2f}" for c in saddles[i, :2].tolist()]

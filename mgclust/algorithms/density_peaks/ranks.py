@@ -19,7 +19,7 @@ order, and tiles are reduced as they are computed, so there is never an n x n ar
     dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
             values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
             until it is one value wide: the same value that sorting all distances would give.
-    rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.density_peaks.equal_rows`)
+    rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.density_peaks.duplicate_rows`)
             knn: up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry (1965),
             with r the distance to the k-th nearest row: the same order of rows, and it overflows for no d. No dc.
             With as many rows as the data bear: `mgclust.algorithms.density_peaks.adaptive_density`
@@ -32,7 +32,7 @@ In one, two or three dimensions the answers come in near-linear time (``algorith
 and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
 
 Given distances (``metric="precomputed"``) are read by the ranks that own their rows, a pass or a few for each of
-these (`mgclust.algorithms.density_peaks.given_pairs`).
+these (`mgclust.algorithms.density_peaks.precomputed_pairs`).
 
 Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
 flight, 64 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
@@ -58,8 +58,8 @@ from mgclust.algorithms.density_peaks.decision_graph import (
 )
 from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
 from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows, choose_fraction
-from mgclust.algorithms.density_peaks.given_pairs import GivenPairs, measure_of
 from mgclust.algorithms.density_peaks.pair_quantile import BINS, different_rank, sample_sizes
+from mgclust.algorithms.density_peaks.precomputed_pairs import PrecomputedPairs, measure_of
 from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile, random_pairs_bytes
 from mgclust.algorithms.density_peaks.separation import Separated, clusters_of
 from mgclust.algorithms.density_peaks.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
@@ -75,7 +75,7 @@ __all__ = ["FIRST_CALLS", "DensityPeaksOutput", "choose_again", "density_peaks",
 
 Array = Any
 LINE_ROWS = 256  # that tell whether rows lie in a line
-MOST_LINE_FEATURES = 1024
+MAX_LINE_FEATURES = 1024
 LINE_SPREAD = 1e-5  # variance across a line by that along it
 FIRST_CALLS: dict[str, dict[str, Any]] = {
     "pairs.pair_histogram": {}, "pairs.count_within": {}, "pairs.nearest_higher": {}, "pairs.gaussian_sum": {},
@@ -136,7 +136,7 @@ def density_peaks(
     with context.stage("prepare"):
         passes: AllPairs
         if metric == "precomputed":
-            passes = GivenPairs(context, measure, exactness)
+            passes = PrecomputedPairs(context, measure, exactness)
         elif near_linear.is_taken(context.dataset_shape, measure, algorithm):
             passes = near_linear.NearLinear(context, measure, exactness, gaussian=density == "gaussian")
         else:
@@ -251,7 +251,7 @@ def density_peaks(
 def _on_a_line(context: Context) -> bool:
     """Find whether rows of several features (up to 1,024) lie in a line: the nearer nine tenths of some of them."""
     n, d = context.dataset_shape
-    if not 1 < d <= MOST_LINE_FEATURES:
+    if not 1 < d <= MAX_LINE_FEATURES:
         return False
     xp = context.kernels.xp
     numbers = np.unique(np.linspace(0, n - 1, LINE_ROWS).astype(np.int64))
@@ -475,7 +475,7 @@ def estimate(
     """
     n, d = shape
     near = near_linear.is_taken(shape, measure_of(metric), algorithm)
-    # rho, delta, nearest_higher, order, labels, and one copy while they are gathered; what `EqualRows` sorts before.
+    # rho, delta, nearest_higher, order, labels, and one copy while gathered; before, what `DuplicateRows` sorts.
     what = {"vectors of n": 64 * n}
     if weighted or metric == "precomputed":
         what["tile"] = TILE_BYTES
@@ -501,6 +501,4 @@ def estimate(
         vectors = what["vectors of n"] + (8 + itemsize) * n  # and gamma, and the distances of delta as they were found
         what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of n"]
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
-    return Estimate(
-        0, sum(what.values()), what, histogram + near_linear.BYTES_PER_CELL * near_linear.LEAST_CELLS * near
-    )
+    return Estimate(0, sum(what.values()), what, histogram + near_linear.BYTES_PER_CELL * near_linear.MIN_CELLS * near)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.weights import RowWeights
-from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, LEAST_K
+from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, MIN_K
 from mgclust.base.errors import InputError
 
 __all__ = ["is_automatic", "refuse"]
@@ -68,9 +68,9 @@ def _refuse_densities(parameters: dict[str, Any], density: str, n: int) -> None:
         )
     if k == "adaptive" and n < FEWEST_ROWS:
         raise InputError(f"k='adaptive' needs n_samples={n} to be >= {FEWEST_ROWS}; give more rows, or an integer k.")
-    if k != "adaptive" and significance is not None and k < LEAST_K:
+    if k != "adaptive" and significance is not None and k < MIN_K:
         raise InputError(
-            f"k={k} should be >= {LEAST_K} with significance: densities of fewer rows are chance; use 'adaptive'."
+            f"k={k} should be >= {MIN_K} with significance: densities of fewer rows are chance; use 'adaptive'."
         )
 
 

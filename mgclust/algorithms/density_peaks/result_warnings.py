@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS
 from mgclust.algorithms.density_peaks.decision_graph import FEW_ROWS, clear_drop, most_centers
-from mgclust.algorithms.density_peaks.fraction_choice import LEAST_DROP
+from mgclust.algorithms.density_peaks.fraction_choice import MIN_DROP
 from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, CLEAR_NEIGHBORS, FEW_IN_CLUSTER
 from mgclust.kernels.pairs.metrics import METRICS
 
@@ -152,7 +152,7 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     least = clear_drop(model.n_clusters_, n, n_features=features, squares=squares)
     if drop < least:
         why = f"the last one's rho * delta is only {drop:.3g} times the next row's, and noise has up to {least:.3g}"
-    elif stable < (LEAST_DROP**2 if squares else LEAST_DROP):
+    elif stable < (MIN_DROP**2 if squares else MIN_DROP):
         why = "it is at this dc_fraction alone that their number stands out"
     elif n < FEW_ROWS and model.n_clusters_ > 1:
         rows = f"n_samples={n} is" if n == len(model.rho_) else f"{n} different rows of {len(model.rho_):,} are"

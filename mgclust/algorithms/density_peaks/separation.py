@@ -20,7 +20,7 @@ is as dense as what it joins.
 
 With Z_k the k-th largest at a fraction, k clusters count by ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, the power because
 the few largest of many values lie farthest apart, and by the geometric mean over two neighbouring fractions, at one of
-which Z_k is `LEAST_Z` at least; the mean ratio, without the power, has to be `LEAST_RATIO`.
+which Z_k is `MIN_Z` at least; the mean ratio, without the power, has to be `MIN_RATIO`.
 
 Clusters of all rows. Each peak of the sample, merged ones too, is followed to the peak of all rows: up the links to
 nearest denser rows, while these are nearer than the nearest rows of the sample that it exceeded. The link of each such
@@ -40,10 +40,10 @@ from mgclust.algorithms.density_peaks.intrinsic_dimension import two_nearest_dim
 from mgclust.kernels.masks import any_true
 
 __all__ = [
-    "LEAST_NEIGHBORS",
-    "MOST_NEIGHBORS",
+    "MAX_NEIGHBORS",
+    "MIN_NEIGHBORS",
     "Separated",
-    "Tree",
+    "SpanningTree",
     "best_number",
     "cluster_of_peaks",
     "clusters_of",
@@ -57,15 +57,15 @@ __all__ = [
 
 Array = Any
 
-LEAST_NEIGHBORS, MOST_NEIGHBORS, NEIGHBOR_SHARE = 6, 16, 0.02  # that a row is joined to; the share of the sample
-LEAST_Z, CERTAIN_Z, LEAST_RATIO = 2.6, 6.0, 1.5
-LEAST_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
+MIN_NEIGHBORS, MAX_NEIGHBORS, NEIGHBOR_SHARE = 6, 16, 0.02  # that a row is joined to; the share of the sample
+MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 6.0, 1.5
+MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
 NECK, NECK_SIZE = 0.5, 2  # edges that a neck has at most, by those of a curve; rows behind it, by the neighbours of one
-MOST_DIMENSION = 4.0
-MOST_CLUSTERS = 256
+MAX_DIMENSION = 4.0
+MAX_CLUSTERS = 256
 
 
-class Tree(NamedTuple):
+class SpanningTree(NamedTuple):
     """Peaks of a sample, and how they merge."""
 
     rows: np.ndarray  # (p,): of the sample, densest first
@@ -87,15 +87,15 @@ class Separated(NamedTuple):
 
 def neighbors_of(m: int) -> int:
     """Nearest rows that each of m is joined to."""
-    return min(max(round(NEIGHBOR_SHARE * m), LEAST_NEIGHBORS), MOST_NEIGHBORS, m - 1)
+    return min(max(round(NEIGHBOR_SHARE * m), MIN_NEIGHBORS), MAX_NEIGHBORS, m - 1)
 
 
 def least_within(m: int, fractions: tuple[float, ...]) -> int:
     """Count the descending fractions at which there are neighbours enough."""
-    return max(2, sum(fraction * (m - 1) >= LEAST_WITHIN for fraction in fractions))
+    return max(2, sum(fraction * (m - 1) >= MIN_WITHIN for fraction in fractions))
 
 
-def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
+def tree_of(rho: np.ndarray, near: np.ndarray) -> SpanningTree:
     """Find the peaks of a graph, and at which density they merge.
 
     Parameters
@@ -106,7 +106,7 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
 
     Returns
     -------
-    Tree
+    SpanningTree
     """
     (m, k), columns = near.shape, np.ascontiguousarray(near.T)
     by_density = np.argsort(-rho, kind="stable")
@@ -152,7 +152,7 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
             continue
         if goes < stays:
             stays, goes = goes, stays
-        if k >= MOST_NEIGHBORS and size[goes] >= NECK_SIZE * k:
+        if k >= MAX_NEIGHBORS and size[goes] >= NECK_SIZE * k:
             inside = np.zeros(len(peaks), bool)
             inside[members[goes]] = True
             if edges[inside[a] != inside[b]].sum() <= NECK * k * (k + 2) / 4:
@@ -166,12 +166,12 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> Tree:
     alone = into < 0
     apart[alone] = np.array(size)[alone]
     rows = by_density[peaks]
-    return Tree(rows, rho[rows], saddle, into, apart, peak)
+    return SpanningTree(rows, rho[rows], saddle, into, apart, peak)
 
 
-def prominences(tree: Tree, dimension: float) -> np.ndarray:
+def prominences(tree: SpanningTree, dimension: float) -> np.ndarray:
     """Z of each peak."""
-    scale = 2 ** (min(max(dimension, 1.0), MOST_DIMENSION) / 4) / np.sqrt(2)
+    scale = 2 ** (min(max(dimension, 1.0), MAX_DIMENSION) / 4) / np.sqrt(2)
     return np.maximum(2 * scale * (np.sqrt(tree.rho) - np.sqrt(tree.saddle)), 2 * np.sqrt(tree.apart))
 
 
@@ -194,7 +194,7 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
     at, n_clusters, ratio : int, int, float
         The fraction's position; two clusters at least. None where no number stands out.
     """
-    z = np.zeros((len(prominence), MOST_CLUSTERS + 1))
+    z = np.zeros((len(prominence), MAX_CLUSTERS + 1))
     for row, values in zip(z, prominence, strict=True):
         largest = np.sort(values)[::-1][: len(row)]
         row[: len(largest)] = largest
@@ -202,14 +202,14 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
     gap = clipped[:, 1:-1] - clipped[:, 2:]  # behind 2, 3, ... clusters
     both = (gap[:-1] + gap[1:]) / 2
     number = np.arange(2, gap.shape[1] + 2)
-    evidence = np.where(np.maximum(z[:-1], z[1:])[:, 1:-1] >= LEAST_Z, both * number, -np.inf)
+    evidence = np.where(np.maximum(z[:-1], z[1:])[:, 1:-1] >= MIN_Z, both * number, -np.inf)
     at, which = (int(each) for each in np.unravel_index(evidence.argmax(), evidence.shape))
-    if evidence[at, which] <= 0 or both[at, which] < np.log(LEAST_RATIO):
+    if evidence[at, which] <= 0 or both[at, which] < np.log(MIN_RATIO):
         return None
     return at + int(gap[at + 1, which] > gap[at, which]), which + 2, float(np.exp(both[at, which]))
 
 
-def cluster_of_peaks(tree: Tree, prominence: np.ndarray, n_clusters: int) -> np.ndarray:
+def cluster_of_peaks(tree: SpanningTree, prominence: np.ndarray, n_clusters: int) -> np.ndarray:
     """Number the most prominent peaks, and give the others the cluster that they become part of; -1: none."""
     cluster = np.full(len(prominence), -1)
     cluster[np.argsort(-prominence, kind="stable")[:n_clusters]] = np.arange(n_clusters)
@@ -220,13 +220,18 @@ def cluster_of_peaks(tree: Tree, prominence: np.ndarray, n_clusters: int) -> np.
 
 
 def separated(
-    tree: Tree, prominence: np.ndarray, cluster: np.ndarray, rows: np.ndarray, reach: np.ndarray, unless: int = 0
+    tree: SpanningTree,
+    prominence: np.ndarray,
+    cluster: np.ndarray,
+    rows: np.ndarray,
+    reach: np.ndarray,
+    unless: int = 0,
 ) -> Separated:
     """Keep the peaks that have a cluster.
 
     Parameters
     ----------
-    tree : Tree
+    tree : SpanningTree
     prominence : ndarray of shape (p,)
     cluster : int64 array of shape (p,)
         From `cluster_of_peaks`.

@@ -18,7 +18,7 @@ F may be singular: a cluster of few rows, or of rows in a line. Babuska, van der
 condition of F and mix it with the covariance of all rows. Here both happen in coordinates in which the covariance F_0
 of all rows is the identity, so that they depend on no units: with F_0 = T^-T T^-1, and M = T' F T,
 
-    M <- (1 - shrinkage) M + shrinkage I,    eigenvalues of M at least the largest / `MOST_CONDITION`.
+    M <- (1 - shrinkage) M + shrinkage I,    eigenvalues of M at least the largest / `MAX_CONDITION`.
 
 Clusters start round: with the covariance of all rows, which the distances of the clusters stretch, separate ones would
 be taken for one long cluster. Drawn centres go through `ROUND_STEPS` iterations of fuzzy c-means first. A factor R
@@ -49,9 +49,9 @@ __all__ = ["ROUND_STEPS", "CovarianceSums", "Whitening", "bytes_of_pieces", "num
 
 Array = Any
 # Rounding leaves 10 to 12 digits of the smallest eigenvalue of a covariance, beside the largest.
-MOST_CONDITION = 1e10
+MAX_CONDITION = 1e10
 ROUND_STEPS = 10
-LEAST_VARIANCE = 1e-24  # of that of all rows: what is below is rounding of rows that are equal
+MIN_VARIANCE = 1e-24  # of that of all rows: what is below is rounding of rows that are equal
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Whitening:
             )
         with _one_thread():
             variances, axes = np.linalg.eigh(covariance / np.outer(spread, spread))
-        rank = int((variances > variances[-1] / MOST_CONDITION).sum())
+        rank = int((variances > variances[-1] / MAX_CONDITION).sum())
         if rank < len(spread):
             raise InputError(
                 f"covariance_type='full' takes the inverse of covariances, and n_features={len(spread)} features are "
@@ -89,14 +89,14 @@ class Whitening:
         with _one_thread():
             within = (1 - shrinkage) * (t.T @ covariances @ t) + shrinkage * np.eye(d)
             variances, axes = np.linalg.eigh(within)
-            variances = np.maximum(variances, np.maximum(variances[:, -1:] / MOST_CONDITION, LEAST_VARIANCE))
+            variances = np.maximum(variances, np.maximum(variances[:, -1:] / MAX_CONDITION, MIN_VARIANCE))
             return _triangular(t @ axes / np.sqrt(variances)[:, None])
 
     def singular(self, prototypes: Prototypes) -> int:
         """Number of clusters whose covariance has been bounded."""
         with _one_thread():
             variances = np.linalg.eigvalsh(self.transform.T @ prototypes.covariances @ self.transform)
-        least = np.maximum(variances[:, -1] / MOST_CONDITION, LEAST_VARIANCE)
+        least = np.maximum(variances[:, -1] / MAX_CONDITION, MIN_VARIANCE)
         return int((variances[:, 0] <= 2 * least).sum())
 
     def hypervolume(self, prototypes: Prototypes) -> float:

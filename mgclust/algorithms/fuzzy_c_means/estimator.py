@@ -22,8 +22,8 @@ from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions, criterion_of
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, first_calls, fuzzy_c_means
-from mgclust.algorithms.fuzzy_c_means.validity import Candidate, silhouettes_in_float64
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import MOST_BITS
+from mgclust.algorithms.fuzzy_c_means.validity import RangeCandidate, silhouettes_in_float64
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import MAX_BITS
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset
 from mgclust.engine.spmd import Outcome, RunSpec, Work
@@ -32,7 +32,7 @@ from mgclust.results.result import Result
 __all__ = ["FuzzyCMeans"]
 
 # Nearer to 1, memberships in float32 would vanish before the rows' distances tell them apart.
-LEAST_M_IN_FLOAT32 = 1.25
+MIN_M_IN_FLOAT32 = 1.25
 # From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
 # float32 is for data that are large enough for it to matter.
 FEW_NUMBERS = 1 << 20
@@ -46,10 +46,10 @@ COINCIDE = 0.03
 PRODUCTS_OF_A_RANK = 3e6
 FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200  # numbers in rows; for so many clusters as much again
 PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # of a rank, in all iterations of such fits, a hundred on GPUs
-LEAST_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
+MIN_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
 ON_A_CENTER = 1e-12  # of the data's spread: rows that lie no farther from their centres are equal to them
 SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all is so many times as large
-MOST_AUTOMATIC_M = 2.0
+MAX_AUTOMATIC_M = 2.0
 
 
 def _work_of(n: int, d: int, c: int) -> Work:
@@ -395,7 +395,7 @@ default="auto"
         self.__dict__.pop("scan_", None)  # of an earlier fit
         scan: dict[str, np.ndarray] = {}
         if self.n_clusters_range is not None:
-            self.scan_ = Candidate.columns(value.candidates)
+            self.scan_ = RangeCandidate.columns(value.candidates)
             scan = {f"scan_{name}": column for name, column in self.scan_.items()}
         unsettled, others = problems_of(self, value, inputs)
         self._categories = dict.fromkeys(unsettled, UnconvergedWarning)
@@ -465,12 +465,12 @@ def automatic_m(n: int, d: int, covariance_type: str = "spherical") -> float:
     if covariance_type == "full":
         d = d * (d + 3) // 2
     theirs = 1 + (1418 / n + 22.05) / d**2 + (12.33 / n + 0.243) * d ** (-0.0406 * math.log(n) - 0.1134)
-    return min(theirs, MOST_AUTOMATIC_M)
+    return min(theirs, MAX_AUTOMATIC_M)
 
 
 def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
     """The type to compute in."""
-    enough = numbers > FEW_NUMBERS and m >= LEAST_M_IN_FLOAT32 and m * math.log2(c) <= MOST_BITS
+    enough = numbers > FEW_NUMBERS and m >= MIN_M_IN_FLOAT32 and m * math.log2(c) <= MAX_BITS
     return dtype if enough else "float64"
 
 
@@ -511,7 +511,7 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
     half = 1 + float(f"{(value.m - 1) / 2:.1g}")
     lower = "lower m " + (f"(m='auto' takes {automatic:.3g})" if automatic < value.m else f"(m={half:g}, say)")
     outside, sizes = int(value.sizes[0]), value.sizes[1:]
-    empty, few = int((sizes == 0).sum()), max(math.ceil(LEAST_SHARE * n / c) - 1, min(n // (SINGLE_OF * c), 2))
+    empty, few = int((sizes == 0).sum()), max(math.ceil(MIN_SHARE * n / c) - 1, min(n // (SINGLE_OF * c), 2))
     tiny = int(((sizes > 0) & (sizes <= few)).sum())
     within = fit.within if value.noise is None else min(fit.within, value.noise)  # of clusters, without the noise
     if fit.prototypes.factors is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgclust.algorithms.fuzzy_c_means.initialization import INITS
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Constraint
 from mgclust.params.arrays import finite_array
 from mgclust.results.array_files import read_npy_parameter
@@ -48,7 +48,7 @@ class Start(Constraint):
             return text
         return read_npy_parameter(text, "a .npy of numbers")
 
-    def _read(self, file: Beneath) -> Any:
+    def _read(self, file: RootedFile) -> Any:
         return read_npy_parameter(file, "a .npy of numbers")
 
 

@@ -17,7 +17,7 @@ from mgclust.kernels import Kernels
 __all__ = ["nearest_distances", "share_of_clusters"]
 
 Array = Any
-MOST_EXPONENT = 1000.0
+MAX_EXPONENT = 1000.0
 
 
 def nearest_distances(kernels: Kernels, x: Array, v: Array) -> Array:
@@ -49,4 +49,4 @@ def share_of_clusters(xp: Any, nearest: Array, u: Array, m: float, noise: float)
     least = np.finfo(np.float64).tiny
     ratio = xp.maximum(nearest.astype("float64") / noise, least)
     exponent = xp.log2(ratio) / (m - 1) + xp.log2(xp.maximum(u.max(axis=1).astype("float64"), least))
-    return 1.0 / (1.0 + xp.exp2(xp.minimum(exponent, MOST_EXPONENT)))
+    return 1.0 / (1.0 + xp.exp2(xp.minimum(exponent, MAX_EXPONENT)))

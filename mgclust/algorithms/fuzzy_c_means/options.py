@@ -8,7 +8,7 @@ from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.fuzzy_c_means.initialization import DRAWN
 from mgclust.algorithms.fuzzy_c_means.input import Start
 from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrWord
-from mgclust.params.relations import GIVEN, LEFT_OUT, Unlike, Void
+from mgclust.params.relations import GIVEN, LEFT_OUT, Ignored, Unlike
 
 __all__ = ["STOPS", "FuzzyCMeansOptions", "criterion_of"]
 
@@ -55,16 +55,16 @@ class FuzzyCMeansOptions(Declaration):
         ),
         "metric": Choice(*SPACES, help="Distance between rows and centres."),
     }
-    voids = (
-        Void("n_clusters", {"n_clusters_range": GIVEN}),
+    ignored_when = (
+        Ignored("n_clusters", {"n_clusters_range": GIVEN}),
         # The fuzzy silhouette is computed with one number of clusters, too.
-        Void(
+        Ignored(
             "criterion",
             {"n_clusters_range": LEFT_OUT},
             values=tuple(name for name in CRITERIA if name != "fuzzy_silhouette"),
             remedy="the index is there without it; leave it out, or give n_clusters_range, such as (2, 10)",
         ),
-        Void("n_init", {"init": Unlike(*DRAWN)}, remedy="such a start is the same each time; leave one of them out"),
+        Ignored("n_init", {"init": Unlike(*DRAWN)}, remedy="such a start is the same each time; leave one of them out"),
     )
 
     def __init__(

@@ -22,7 +22,7 @@ indices of `mgclust.algorithms.fuzzy_c_means.validity` are made of.
 Restarts share the pass: it serves several sets of centres at once, each until it has settled.
 
 It ends when centres, J or memberships change by no more than `tol`, in the data's own scale, whatever n, d, c and the
-units are: see `mgclust.algorithms.fuzzy_c_means.settling`.
+units are: see `mgclust.algorithms.fuzzy_c_means.convergence`.
 
 Cost of an iteration on a rank with k rows: k d numbers read once, 3 k c d multiply-adds or so. Memory: c (d + 1) sums
 for each block of rows, no n x c array. Communication: 2 (c (d + 1) + 3) numbers, whatever n is.
@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.preparation import Prepared, prepare_rows
+from mgclust.algorithms.fuzzy_c_means.convergence import Settling
 from mgclust.algorithms.fuzzy_c_means.covariances import (
     ROUND_STEPS,
     CovarianceSums,
@@ -48,9 +49,8 @@ from mgclust.algorithms.fuzzy_c_means.covariances import (
 from mgclust.algorithms.fuzzy_c_means.initialization import random_memberships, starting_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
-from mgclust.algorithms.fuzzy_c_means.settling import Settling
 from mgclust.algorithms.fuzzy_c_means.validity import (
-    Candidate,
+    RangeCandidate,
     chosen,
     fuzzy_silhouettes,
     silhouette_bytes,
@@ -87,7 +87,7 @@ class FuzzyCMeansOutput:
     best: int  # number of `fit` among the starts
     objectives: list[float]  # the last J of each
     history: list[float]  # J of `fit` at the initial centres and after each iteration
-    candidates: list[Candidate]  # one for each number of clusters
+    candidates: list[RangeCandidate]  # one for each number of clusters
     chosen: int  # position of the one that `fit` is of
     moving: list[int]  # numbers of clusters whose fit ended by max_iter
     singular: int  # clusters whose covariance has been bounded
@@ -239,13 +239,13 @@ class Number:
     best: int  # its number among the starts
     objectives: list[float]  # the last J of each
 
-    def candidate(self, sums: WeightedSums, whitening: Whitening | None) -> Candidate:
+    def candidate(self, sums: WeightedSums, whitening: Whitening | None) -> RangeCandidate:
         """Validity of the partition, as far as the last pass has told it."""
         fit, total, c = self.fit, sums.total, len(self.fit.centers)
         # All memberships of one cluster are 1; a logarithm of what a GPU rounds them to is not quite 0.
         alone = c == 1 and sums.noise is None
         coefficient = 1.0 if alone else fit.squares / total
-        return Candidate(
+        return RangeCandidate(
             n_clusters=c,
             objective=self.objectives[self.best],
             partition_coefficient=coefficient,

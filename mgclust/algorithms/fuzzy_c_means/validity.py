@@ -38,7 +38,7 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 
 __all__ = [
-    "Candidate",
+    "RangeCandidate",
     "chosen",
     "fuzzy_silhouettes",
     "silhouette_bytes",
@@ -49,7 +49,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Candidate:
+class RangeCandidate:
     """Validity of the best partition into a number of clusters."""
 
     n_clusters: int
@@ -63,13 +63,13 @@ class Candidate:
     n_iter: int
 
     @staticmethod
-    def columns(candidates: Sequence[Candidate]) -> dict[str, np.ndarray]:
+    def columns(candidates: Sequence[RangeCandidate]) -> dict[str, np.ndarray]:
         """Fields of all candidates as arrays, by name."""
-        names = [field.name for field in fields(Candidate)]
+        names = [field.name for field in fields(RangeCandidate)]
         return {name: np.array([getattr(each, name) for each in candidates]) for name in names}
 
 
-def chosen(candidates: Sequence[Candidate], criterion: str) -> int:
+def chosen(candidates: Sequence[RangeCandidate], criterion: str) -> int:
     """Position of the best candidate by a criterion, of equals the first; 0 where it is defined for none."""
     values = [getattr(each, criterion) for each in candidates]
     defined = [value for value in values if math.isfinite(value)]
@@ -155,6 +155,6 @@ def _weighed(context: Context, pieces: Any, weights: OwnWeights | None, samples:
     return float(above / below) if below > 0 else math.nan
 
 
-def with_silhouettes(candidates: Sequence[Candidate], silhouettes: Sequence[float]) -> list[Candidate]:
+def with_silhouettes(candidates: Sequence[RangeCandidate], silhouettes: Sequence[float]) -> list[RangeCandidate]:
     """The same candidates with their fuzzy silhouettes."""
     return [replace(each, fuzzy_silhouette=s) for each, s in zip(candidates, silhouettes, strict=True)]

@@ -14,11 +14,11 @@ from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 
-__all__ = ["MOST_BITS", "PIECE", "OwnWeights", "WeightedSums", "digits_of", "number_of"]
+__all__ = ["MAX_BITS", "PIECE", "OwnWeights", "WeightedSums", "digits_of", "number_of"]
 
 Array = Any
-MOST_BITS = 100  # where u^m is smaller than 2^-MOST_BITS in all rows, it is scaled: of weights only the ratios count
-TINY, MOST_EXPONENT = 1e-300, 900.0
+MAX_BITS = 100  # where u^m is smaller than 2^-MAX_BITS in all rows, it is scaled: of weights only the ratios count
+TINY, MAX_EXPONENT = 1e-300, 900.0
 PIECE = 64 << 20  # bytes of memberships at a time, where there is noise
 DIGIT_BITS = 30  # of a digit of exact sums, of which 2^33 add up in an int64
 DIGITS = 36  # behind the point: all that float64 has
@@ -108,7 +108,7 @@ class WeightedSums:
     def log2_scale(self, c: int) -> float:
         """Power of two by which all u^m are multiplied in the sums of c clusters, since they might vanish; mostly 0."""
         bits = self.m * math.log2(c)
-        return float(math.ceil(bits)) if bits > MOST_BITS else 0.0
+        return float(math.ceil(bits)) if bits > MAX_BITS else 0.0
 
     def at(self, centers: Array) -> Array:
         """Sums of some models at their centres; queued, on a GPU.
@@ -255,7 +255,7 @@ class WeightedSums:
         for part, block in zip(parts, context.partition.blocks_of(context.rank), strict=True):
             start, stop = context.partition.bounds(block)
             u = memberships(start, stop)
-            g = xp.exp2(xp.minimum(self.m * xp.log2(xp.maximum(u, TINY)) + self.log2_scale(c), MOST_EXPONENT))
+            g = xp.exp2(xp.minimum(self.m * xp.log2(xp.maximum(u, TINY)) + self.log2_scale(c), MAX_EXPONENT))
             g = xp.where(u > 0, g, 0.0)
             weights = self._weights_of(start, stop)
             if weights is not None:

@@ -22,7 +22,7 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["NearestNeighborsOutput", "estimate", "search_neighbors"]
 
-LEAST_PIECE = 256  # rows whose lists have to fit beside those that are found
+MIN_PIECE = 256  # rows whose lists have to fit beside those that are found
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def estimate(
 ) -> Estimate:
     """Memory of a rank beside its rows; rank 0 also has one distance of each row. links: they become a graph."""
     lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
-    piece = 2 * LEAST_PIECE * lists
+    piece = 2 * MIN_PIECE * lists
     what = {
         "neighbours of own rows": lists * -(-rows // size),
         "a distance of each row": 2 * itemsize * rows,

@@ -31,7 +31,7 @@ from mgclust.data.location import is_path
 from mgclust.data.sparse import SparseRows
 from mgclust.engine.spmd import Context, Outcome, RunSpec
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Integer, Seed
 from mgclust.results.result import Result
 
@@ -110,7 +110,7 @@ class Silhouette(SilhouetteOptions, Method):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         labels, metric = parameters["labels"], parameters["metric"]
-        labels = read_labels(labels) if isinstance(labels, (str, Beneath)) else labels
+        labels = read_labels(labels) if isinstance(labels, (str, RootedFile)) else labels
         self._labeling = encode_labels(labels, inputs.dataset.shape[0])
         closed, given = _is_closed(metric), metric == "precomputed"
         need = partial(estimate, closed=closed, n_clusters=len(self._labeling.classes))
@@ -189,7 +189,7 @@ def distances_left_out(dataset: Dataset) -> list[str]:
 
 def _provenance(labels: Any) -> dict[str, str]:
     """Hash of the labels' file, where they are one."""
-    if not isinstance(labels, (str, Beneath)):
+    if not isinstance(labels, (str, RootedFile)):
         return {}
     location = labels_location(labels)
     return {} if location.remote or not location.exists() else {"labels_sha256": location.sha256()}
@@ -197,7 +197,7 @@ def _provenance(labels: Any) -> dict[str, str]:
 
 def _named(labels: Any) -> Any:
     """A file by its path, as a result keeps it."""
-    return labels.path if isinstance(labels, Beneath) else labels
+    return labels.path if isinstance(labels, RootedFile) else labels
 
 
 def silhouette_samples(

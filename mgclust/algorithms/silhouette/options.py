@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from mgclust.algorithms.declaration import Declaration
 from mgclust.data.formats import suffixes
 from mgclust.kernels.pairs.metrics import METRICS
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Choice, Constraint
 
 __all__ = ["SilhouetteOptions"]
@@ -27,7 +27,7 @@ class _Labels(Constraint):
     def _check(self, name: str, value: Any) -> Any:
         return os.fspath(value) if isinstance(value, os.PathLike) else value
 
-    def _read(self, file: Beneath) -> Any:
+    def _read(self, file: RootedFile) -> Any:
         return file  # by `read_labels`, once the rows are known
 
 

@@ -53,10 +53,10 @@ __all__ = [
 Array = Any
 
 FIXED_POINT_BITS = 60  # of 63: sums of rounded parts may exceed the bound by their rounding
-LEAST_PIECE = 256  # rows whose sums have to fit
+MIN_PIECE = 256  # rows whose sums have to fit
 MEANS_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # of distances of rows to means: more would be no faster
 SAMPLE = 1024  # rows whose pairs tell whether products pay
-MOST_DOUBTFUL = 1 / 500  # of the pairs: one costs as much as some hundred others
+MAX_DOUBTFUL = 1 / 500  # of the pairs: one costs as much as some hundred others
 FAR = 256  # times a row's mean squared distance to a cluster: see `near_share`
 LOOKS = 50  # each look at the rows counts as so small a part, where all pairs follow
 
@@ -297,7 +297,7 @@ class _Scorer:
             pairs = (s < near * (to_mean + to_mean.diagonal())) | (s > FAR * (to_mean + spread[labels]))
             xp.fill_diagonal(pairs, False)
             doubtful += count_true(pairs) / pairs.size / len(self.labels)
-        return (means, spread) if doubtful <= MOST_DOUBTFUL else None
+        return (means, spread) if doubtful <= MAX_DOUBTFUL else None
 
     def _means_and_spread(self, looks: int) -> tuple[Array, Array]:
         """Mean of each cluster, and the mean squared distance of its rows to it; float64. Two of so many looks."""
@@ -367,9 +367,9 @@ def estimate(
     """Memory of a rank beside its rows; `closed`, where sums follow from the means of the clusters."""
     n, d = shape
     what = {"labels and silhouettes": 40 * n}
-    piece = LEAST_PIECE * 40 * n_clusters
+    piece = MIN_PIECE * 40 * n_clusters
     if closed:
         what["means of the clusters"] = 3 * 8 * n_clusters * d
-        piece += LEAST_PIECE * 48 * d
+        piece += MIN_PIECE * 48 * d
     what["sums of some rows"] = piece
     return Estimate(0, sum(what.values()), what, piece)

@@ -10,7 +10,7 @@ from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.data.base import dask_digests
-from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
+from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
 
 __all__ = ["ArrayGraph", "DaskGraph", "DeviceGraph", "open_edges"]
 
@@ -74,7 +74,7 @@ class DaskGraph(Graph):
         if array.dtype.kind not in "iuf":
             raise InputError(f"{name} has dtype {array.dtype}; edges should be numbers of nodes.")
         array = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
-        bound = MOST_NODES if n_nodes is None else check_n_nodes(n_nodes, name)
+        bound = MAX_NODES if n_nodes is None else check_n_nodes(n_nodes, name)
         largest = -1
         if array.shape[0]:
             parts = array.map_blocks(
@@ -162,7 +162,7 @@ def _count_nodes(pairs: Any, name: str) -> int:
     largest = -1
     for start in range(0, len(pairs), _PIECE):
         part = pairs[start : start + _PIECE]
-        largest = max(largest, check_ids(part, MOST_NODES, row_number(name, start)))
+        largest = max(largest, check_ids(part, MAX_NODES, row_number(name, start)))
     return largest + 1
 
 

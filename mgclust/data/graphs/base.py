@@ -15,7 +15,7 @@ from mgclust.data.graphs.node_names import NodeNames
 from mgclust.outside.quoting import shortened
 
 __all__ = [
-    "MOST_NODES",
+    "MAX_NODES",
     "Graph",
     "check_ids",
     "check_n_nodes",
@@ -25,7 +25,7 @@ __all__ = [
     "row_number",
 ]
 
-MOST_NODES = 2**31 - 1  # nodes are numbered in int32
+MAX_NODES = 2**31 - 1  # nodes are numbered in int32
 
 Where = Callable[[int], str]
 """The place of an edge, for messages: ``row 3 of array``, ``line 7 of web.txt ('1 x')``."""
@@ -174,11 +174,11 @@ def check_n_nodes(n_nodes: Any, name: str) -> int:
     """Refuse what is not a number of nodes."""
     number = _as_integer(n_nodes)
     if number is None:
-        raise InputError(f"n_nodes={n_nodes!r} of {name} should be an integer from 1 to {MOST_NODES}.")
+        raise InputError(f"n_nodes={n_nodes!r} of {name} should be an integer from 1 to {MAX_NODES}.")
     if number < 1:
         raise InputError(f"{name} is an empty graph (n_nodes={number}); a graph should have at least one node.")
-    if number > MOST_NODES:
-        raise InputError(f"n_nodes={number} of {name} should be at most {MOST_NODES}: nodes are numbered in int32.")
+    if number > MAX_NODES:
+        raise InputError(f"n_nodes={number} of {name} should be at most {MAX_NODES}: nodes are numbered in int32.")
     return number
 
 
@@ -248,9 +248,9 @@ def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> i
         raise InputError(f"{where(index)}: node id {shortened(node)} is negative; ids should be >= 0.")
     if n_nodes is not None and high >= n_nodes:
         index, node = _first(pairs >= n_nodes, pairs)
-        if n_nodes == MOST_NODES:
+        if n_nodes == MAX_NODES:
             raise InputError(
-                f"{where(index)}: node id {shortened(node)} should be at most {MOST_NODES - 1}, since nodes are "
+                f"{where(index)}: node id {shortened(node)} should be at most {MAX_NODES - 1}, since nodes are "
                 "numbered in int32; number the nodes from 0 without gaps."
             )
         raise InputError(

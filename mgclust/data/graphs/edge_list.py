@@ -19,7 +19,7 @@ from mgclust.data.tables import utf8_line
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 
 _SAMPLE_LINES = 1000
-_MOST_LINES = 100_000  # comments among them
+_MAX_LINES = 100_000  # comments among them
 _LONGEST_FIRST = 2**20  # bytes of a line by which the format is guessed
 SIZE = re.compile(r"[0-9]{1,18}")  # a number in the line of sizes of a format that has one
 _BOM = b"\xef\xbb\xbf"
@@ -57,7 +57,7 @@ def read_head(chunks: TextChunks, most: int = _SAMPLE_LINES) -> Head:
             starts = [(offset, number) if lines == [line] else starts[0], (offset + len(raw), number + 1)]
         if len(lines) == most:
             break
-        if number >= _MOST_LINES:
+        if number >= _MAX_LINES:
             if not lines:
                 raise InputError(f"{name} has {number:,} lines of comments and nothing else; is it a graph?")
             break

@@ -24,7 +24,7 @@ Edges = tuple[Any, Any, np.ndarray | None]
 
 _COMMENT_LINE = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _INTEGER = re.compile(r"\s*-?\d+\s*", re.ASCII)
-_MOST_DIGITS = 25  # more than an id has; Python itself refuses thousands
+_MAX_DIGITS = 25  # more than an id has; Python itself refuses thousands
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _why_node(field: str, dialect: Dialect) -> str:
         return "" if field else "a node has no name; fix the line."
     if not _INTEGER.fullmatch(field):
         return f"node {_short(field)} is not an integer; nodes are integers, or most are names: fix the line."
-    if len(field.strip()) > _MOST_DIGITS:
+    if len(field.strip()) > _MAX_DIGITS:
         return f"node id {_short(field)} should be below 2**63."
     if int(field) < dialect.base:
         what = "is negative" if int(field) < 0 else "is too small"

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.files import InFile
-from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
+from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
 from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.stored_array import StoredArray
 from mgclust.data.location import Location
@@ -98,7 +98,7 @@ class NumpyGraph(FileGraph):
         largest = -1
         for start in range(0, self._edges.shape[0], _PIECE):
             pairs = self._edges.read(start, min(start + _PIECE, self._edges.shape[0]))[:, :2]
-            largest = max(largest, check_ids(pairs, MOST_NODES, row_number(self._edges.location.name, start)))
+            largest = max(largest, check_ids(pairs, MAX_NODES, row_number(self._edges.location.name, start)))
         if largest < 0:
             raise InputError(f"{self._edges.location.name} is an empty graph: it has no edges; give n_nodes.")
         return largest + 1

@@ -19,7 +19,7 @@ from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
-from mgclust.data.graphs.base import MOST_NODES, Graph, check_ids, row_number
+from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, row_number
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
 from mgclust.outside.quoting import shortened
 
@@ -80,10 +80,10 @@ def open_matrix(matrix: Any, name: str) -> Graph:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")
     _refuse_empty(matrix.shape[0], name)
-    if matrix.shape[0] > MOST_NODES or matrix.dtype.kind not in "iufb":
+    if matrix.shape[0] > MAX_NODES or matrix.dtype.kind not in "iufb":
         raise InputError(
             f"{name} is {matrix.shape[0]} x {matrix.shape[0]} of dtype {matrix.dtype}; it should be real "
-            f"numbers for at most {MOST_NODES} nodes."
+            f"numbers for at most {MAX_NODES} nodes."
         )
     rows = matrix.tocsr(copy=True)  # where it is one already, nothing is sorted
     rows.sum_duplicates()

@@ -13,7 +13,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.location import Location
-from mgclust.data.numpy_files import Layout, data_offset, fill, member_layout, read_layout
+from mgclust.data.numpy_files import NpyLayout, data_offset, fill, member_layout, read_layout
 from mgclust.outside.inflation import check_holds, check_memory
 from mgclust.outside.quoting import shortened
 
@@ -39,7 +39,7 @@ class StoredArray:
         self.location = location
         self._member = member
         self._direct = not location.remote
-        self._stream: _Stream | None = None
+        self._stream: _ArrayStream | None = None
         with location.open() as file:
             if member is None:
                 self._layout = read_layout(file, location)
@@ -112,7 +112,7 @@ class StoredArray:
                 return
             if self._stream is None or self._stream.position > position:
                 self._close()
-                self._stream = _Stream(self.location, self._member, self._layout.offset)
+                self._stream = _ArrayStream(self.location, self._member, self._layout.offset)
             try:
                 self._stream.skip_to(position)
                 fill(self._stream.file, out, self.location)
@@ -123,7 +123,7 @@ class StoredArray:
                 self._close()
                 raise
 
-    def _member_layout(self, file: IO[bytes], member: str) -> Layout:
+    def _member_layout(self, file: IO[bytes], member: str) -> NpyLayout:
         with zipfile.ZipFile(file) as archive:
             info = archive.getinfo(member)
             layout = member_layout(archive, info, self.location)
@@ -136,7 +136,7 @@ class StoredArray:
             self._stream = None
 
 
-class _Stream:
+class _ArrayStream:
     """The numbers of a compressed member, from the first on."""
 
     def __init__(self, location: Location, member: str | None, offset: int) -> None:

@@ -26,7 +26,7 @@ from mgclust.engine.run_spec import Work
 from mgclust.engine.safe_path import safe_path
 from mgclust.outside.quoting import shortened
 
-__all__ = ["Cluster", "check_workers", "connect", "leave_pool", "patience", "too_few"]
+__all__ = ["Cluster", "check_workers", "connect", "leave_pool", "too_few", "wait_limit"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
@@ -312,14 +312,14 @@ def _client_of(cluster: Any) -> Iterator[Any]:
 
 
 def too_few(client: Any, found: int, wanted: int, seconds: float) -> ClusterUnavailableError:
-    """Make the error for workers that are missing for longer than `patience`."""
+    """Make the error for workers that are missing for longer than `wait_limit`."""
     return ClusterUnavailableError(
         f"the cluster at {client.scheduler.address} has {found} worker(s) after {seconds:g} "
         f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
     )
 
 
-def patience(answer: Mapping[str, Any]) -> float:
+def wait_limit(answer: Mapping[str, Any]) -> float:
     """Seconds to wait for workers that are missing, after an answer of `mgclust.engine.dask.leases.Leases.ask`."""
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
 
@@ -366,8 +366,8 @@ def _workers(
             there = len(answer["all"])
             if there >= wanted and len(found := _offers(client)) >= wanted:
                 return found
-            if time.monotonic() - began > patience(answer):
-                raise too_few(client, there, wanted, patience(answer))
+            if time.monotonic() - began > wait_limit(answer):
+                raise too_few(client, there, wanted, wait_limit(answer))
             if on_progress is not None:
                 on_progress(dict(WAITING))
     finally:

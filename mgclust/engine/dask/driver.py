@@ -38,10 +38,10 @@ from mgclust.engine.dask import clients, collections, scheduler, sessions, tasks
 from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
+from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 from mgclust.engine.partition import Partition
-from mgclust.engine.rank import Assignment, Done, Report, gathered, refuse
+from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
 from mgclust.engine.rows import share_of
-from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
 from mgclust.engine.wire import PeerLost, SessionLost, too_late, waited_for
 
 __all__ = ["Driver"]
@@ -65,7 +65,7 @@ class Driver:
     ----------
     cluster : Cluster
         With a client.
-    first : Assignment
+    first : RankAssignment
         Of rank 0 of one; those of the ranks differ in the partition, the rank and its host.
     least, most : int
         How many ranks it may have.
@@ -84,7 +84,9 @@ class Driver:
         Whether a rank is known to have begun.
     """
 
-    def __init__(self, cluster: Cluster, first: Assignment, least: int, most: int, on_progress: Emit | None) -> None:
+    def __init__(
+        self, cluster: Cluster, first: RankAssignment, least: int, most: int, on_progress: Emit | None
+    ) -> None:
         self._client: Client = cluster.client
         self._least, self._most = least, most
         self._known = set(cluster.workers)
@@ -558,7 +560,7 @@ class Driver:
                 return
             if self.there >= self._least:
                 enough = time.monotonic()
-            elif time.monotonic() - enough > (limit := clusters.patience(answer)):
+            elif time.monotonic() - enough > (limit := clusters.wait_limit(answer)):
                 raise clusters.too_few(self._client, self.there, self._least, limit)
             self._progress(WAITING)
 

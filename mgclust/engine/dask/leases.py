@@ -6,8 +6,8 @@ page is imported here, which is sent with it, and clients ask by operations that
 
 First come, first served. A run that asks for a number of workers waits until so many are free, and those behind it
 wait, too. One without a number takes what is free of as many as there were: at once where that is all, else after
-`PATIENCE_SECONDS`, for which workers may be given back or started; several such runs that wait share what is free. What
-runs wait for is demand for an adaptive cluster, and leased workers are not retired.
+`WAIT_LIMIT_SECONDS`, for which workers may be given back or started; several such runs that wait share what is free.
+What runs wait for is demand for an adaptive cluster, and leased workers are not retired.
 
 What ranks say of their progress passes the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
 
@@ -36,7 +36,7 @@ __all__ = ["Leases"]
 CLIENT_SILENCE_SECONDS = 60.0  # seconds; clients let the scheduler hear of them every five
 LOOK_SECONDS = 0.2  # seconds between two looks at workers and clients
 LONGEST_STEP_SECONDS = 2.0  # seconds between two looks that count: the process may have been stopped, or the machine
-PATIENCE_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
+WAIT_LIMIT_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
 ADAPTIVE_SECONDS = 60.0  # seconds after which a cluster that does not ask how many workers are wanted is not adaptive
 RETRY_SECONDS = 1.0  # seconds between two tries to reach a worker
 REMEMBERED_RUNS = 10_000  # that are over; a question of theirs may come late
@@ -335,7 +335,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         grows = self._is_adaptive() and not 0 < self._grown <= there
         wanted = lease.most if grows else min(lease.most, there)
         waited = now - max(lease.since, self._joined if grows else 0.0)
-        if free < wanted and waited < PATIENCE_SECONDS:
+        if free < wanted and waited < WAIT_LIMIT_SECONDS:
             return 0
         if grows and there < self._wanted():
             self._grown = there

@@ -39,9 +39,9 @@ from scipy.sparse import csr_array
 from mgclust.base.errors import MgclustError, RunFailed
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
-from mgclust.engine.meeting import listen
-from mgclust.engine.rank import Assignment, run_rank
-from mgclust.engine.rows import Beside, Source
+from mgclust.engine.handshake import listen
+from mgclust.engine.rank import RankAssignment, run_rank
+from mgclust.engine.rows import Beside, RowSource
 from mgclust.engine.session import Session
 from mgclust.engine.wire import SessionLost, Wire
 from mgclust.kernels.toolkit import threads
@@ -198,11 +198,11 @@ async def open_session(
 
 def run_task(
     session: str,
-    assignment: Assignment,
+    assignment: RankAssignment,
     address: str,
-    source: Source | Callable[[list[Any]], Source],
-    source_beside: Source | Callable[[list[Any]], Source] | None,
-    columns: dict[str, Callable[[list[Any]], Source]],
+    source: RowSource | Callable[[list[Any]], RowSource],
+    source_beside: RowSource | Callable[[list[Any]], RowSource] | None,
+    columns: dict[str, Callable[[list[Any]], RowSource]],
     arrays: list[Any] | None,
     arrays_beside: list[Any] | None,
     whole: dict[str, list[Any]],
@@ -214,13 +214,13 @@ def run_task(
     ----------
     session : str
         Its name; empty for a single rank.
-    assignment : Assignment
+    assignment : RankAssignment
         What to do.
     address : str
         Of the worker that should do it.
-    source : Source or callable
+    source : RowSource or callable
         Where rows come from, or what makes it from arrays that are here.
-    source_beside : Source, callable or None
+    source_beside : RowSource, callable or None
         Where rows come from that the ranks meet beside these.
     columns : dict of str to callable
         What makes sources of one column, arguments of the function with a number for each row.
@@ -280,7 +280,7 @@ def name_of_part(run: str, name: str) -> str:
     return f"mgclust-{name.replace('_', '-')}-{run}"
 
 
-def _leave_here(worker: Worker, assignment: Assignment, arrays: dict[str, Any]) -> dict[str, Left]:
+def _leave_here(worker: Worker, assignment: RankAssignment, arrays: dict[str, Any]) -> dict[str, Left]:
     """Put the arrays of a run where `publish` finds them, unless the client has gone before it asks."""
     run, rank, address = assignment.run, assignment.rank, worker.address
     _LEFT[address] = run, {f"{name_of_part(run, name)}-{rank}": array for name, array in arrays.items()}
@@ -410,6 +410,6 @@ def _tls(worker: Worker, address: str) -> tuple[Any, Any]:
     )
 
 
-def _threads(assignment: Assignment) -> contextlib.AbstractContextManager[None]:
+def _threads(assignment: RankAssignment) -> contextlib.AbstractContextManager[None]:
     """Share the host's cores among the ranks on it; Dask's nannies would leave one thread to each."""
     return threads.share(max(1, cores() // assignment.neighbours))

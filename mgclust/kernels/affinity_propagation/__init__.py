@@ -15,12 +15,12 @@ from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
 if TYPE_CHECKING:
     from mgclust.kernels.affinity_propagation import cpu, gpu
 
-__all__ = ["AffinityPropagation"]
+__all__ = ["AffinityPropagationKernels"]
 
 Array = Any
 
 
-class AffinityPropagation(Protocol):
+class AffinityPropagationKernels(Protocol):
     """Functions that both devices have, with these meanings."""
 
     def jitter(self, s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
@@ -72,8 +72,8 @@ class AffinityPropagation(Protocol):
         Parameters
         ----------
         messages : Messages
-            In place: a, u, hot_column, hot_e, hot_a, hot_most and sums. Every row has a free hot place. Filled places
-            come before the free ones, as this function leaves them.
+            In place: a, u, recent_argmax, hot_e, hot_a, hot_most and sums. Every row has a free hot place. Filled
+            places come before the free ones, as this function leaves them.
         sigma, damping : float
             Of the last iteration; before the first, 0 and 1: A stays 0.
         next_sigma, next_damping : float
@@ -107,5 +107,5 @@ class AffinityPropagation(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: AffinityPropagation = cpu
-    _gpu: AffinityPropagation = gpu
+    _cpu: AffinityPropagationKernels = cpu
+    _gpu: AffinityPropagationKernels = gpu

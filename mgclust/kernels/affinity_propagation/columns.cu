@@ -8,7 +8,7 @@
 //   replay              A of some columns through several iterations, a thread a pair
 #include "pairs/pairs.cuh"
 #include "affinity_propagation/messages.cuh"
-#include "affinity_propagation/hot_columns.cuh"
+#include "affinity_propagation/recent_argmax.cuh"
 
 #define WARPS 8         // rows of a block
 #define THREADS (32 * WARPS)
@@ -16,7 +16,7 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 pass_column_rows(const int64* rows, int m, int n, int first_row, int places, const int* __restrict__ columns, int kept,
-                 const real* s_, real* a_, const real* nearest, double outside, double* u, int* hot_column_,
+                 const real* s_, real* a_, const real* nearest, double outside, double* u, int* recent_argmax_,
                  int* hot_place_, real* hot_s_, real* hot_e_, real* hot_a_, int* hot_most, const real* __restrict__ c,
                  const double* __restrict__ r_diagonal, const double* __restrict__ a_diagonal,
                  const double* __restrict__ preference, uint64* sums, real* slack, unsigned char* undecided,
@@ -28,7 +28,7 @@ pass_column_rows(const int64* rows, int m, int n, int first_row, int places, con
     const int g = first_row + (int)i;
     const real* s = s_ + i * kept;
     real* a = a_ + i * kept;
-    int *hot_column = hot_column_ + i * places, *hot_place = hot_place_ + i * places;
+    int *recent_argmax = recent_argmax_ + i * places, *hot_place = hot_place_ + i * places;
     real *hot_s = hot_s_ + i * places, *hot_e = hot_e_ + i * places, *hot_a = hot_a_ + i * places;
     const real sigma = (real)sigma_, next_sigma = (real)next_sigma_, damping = (real)damping_;
     const real rest = (real)1 - damping, old_u = (real)u[i];
@@ -36,7 +36,7 @@ pass_column_rows(const int64* rows, int m, int n, int first_row, int places, con
     Found found{nothing(), -1, 0};
     if (lane == 0) take(found.top, (real)(a_diagonal[g] + preference[g]), g);
     for (int p = lane; p < places; p += 32) {
-        const int k = hot_column[p];
+        const int k = recent_argmax[p];
         if (k < 0) continue;
         const real v = hot_s[p];
         const real availability = finished(hot_a[p], c[k], fma(sigma, v, -old_u) - hot_e[p], damping, rest);
@@ -62,7 +62,7 @@ pass_column_rows(const int64* rows, int m, int n, int first_row, int places, con
     // E <- damping E, and what is added at column j.
     const double next_u = damped(u[i], top.m1, next_damping);
     const real u_new = (real)next_u;
-    const Hot hot(hot_column, places, lane);
+    const Hot hot(recent_argmax, places, lane);
     int place = hot.place_of(top.j), free_place = hot.place_of(-1);
     const unsigned owner = __ballot_sync(FULL, found.top.j == top.j);
     const int from = owner ? __ffs(owner) - 1 : 0;
@@ -72,7 +72,7 @@ pass_column_rows(const int64* rows, int m, int n, int first_row, int places, con
     if (fresh) place = free_place;
     __syncwarp();
     if (fresh && lane == 0) {   // it is among the kept columns
-        hot_column[place] = top.j;
+        recent_argmax[place] = top.j;
         hot_place[place] = own_place;
         hot_s[place] = own_s;
         hot_e[place] = 0;
@@ -83,7 +83,7 @@ pass_column_rows(const int64* rows, int m, int n, int first_row, int places, con
     const real boost = boost_of(top, next_damping);
     int filled = 0;
     for (int p = lane; p < places; p += 32) {
-        const int k = hot_column[p];
+        const int k = recent_argmax[p];
         if (k < 0) continue;
         real e = (real)next_damping * hot_e[p];
         if (p == place) e += boost;
@@ -92,7 +92,7 @@ pass_column_rows(const int64* rows, int m, int n, int first_row, int places, con
             const int back = hot_place[p];
             if (back >= 0) {
                 a[back] = hot_a[p];
-                hot_column[p] = -1;
+                recent_argmax[p] = -1;
                 continue;
             }
             e = 0;

@@ -77,7 +77,7 @@ def pass_column_rows(
     def task(index: int, thread: int) -> None:
         filled = sweep_columns(
             rows[index * size : (index + 1) * size], m.first_row, m.columns, m.s, m.a, m.a_column, m.nearest,
-            real(outside), m.c, m.u, m.hot_column, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.a_diagonal,
+            real(outside), m.c, m.u, m.recent_argmax, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.a_diagonal,
             m.r_diagonal, m.preference, real(sigma), real(next_sigma), real(damping), real(1.0 - damping),
             float(next_damping), float(scale), real(negligible), sums[thread], bits, m.slack, m.undecided,
         )  # fmt: skip
@@ -118,14 +118,14 @@ def sum_positive(s: Any, width: int, start: int, stop: int, u: Any, sigma: Any, 
 
 @inlined
 def _renew(
-    i: int, a: Any, a_column: Any, u: Any, hot_column: Any, hot_place: Any, hot_s: Any, hot_e: Any, hot_a: Any,
+    i: int, a: Any, a_column: Any, u: Any, recent_argmax: Any, hot_place: Any, hot_s: Any, hot_e: Any, hot_a: Any,
     damping: Any, j: int, j_place: int, similarity: Any, step: Any, negligible: Any,
 ) -> int:  # fmt: skip
     """E <- damping E, and step added at column j (-1: nowhere); how many places are filled then."""
     real = hot_e.dtype.type
     kept, found, h = 0, j < 0, 0
-    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
-        k, e, place = hot_column[i, h], damping * hot_e[i, h], hot_place[i, h]
+    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
+        k, e, place = recent_argmax[i, h], damping * hot_e[i, h], hot_place[i, h]
         if k == j:
             e += step
             found = True
@@ -136,18 +136,18 @@ def _renew(
                 h += 1
                 continue
             e = real(0)
-        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
+        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
         hot_e[i, kept], hot_a[i, kept] = e, hot_a[i, h]
         kept += 1
         h += 1
     filled = h
     if not found:
-        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = j, j_place, similarity
+        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = j, j_place, similarity
         hot_e[i, kept], hot_a[i, kept] = step, a[i, j_place]
         a[i, j_place] = real(-np.inf)
         kept += 1
     for h in range(kept, filled):
-        hot_column[i, h] = -1
+        recent_argmax[i, h] = -1
     return kept
 
 
@@ -163,7 +163,7 @@ def sweep_columns(
     outside: Any,
     c: Any,
     u: Any,
-    hot_column: Any,
+    recent_argmax: Any,
     hot_place: Any,
     hot_s: Any,
     hot_e: Any,
@@ -193,8 +193,8 @@ def sweep_columns(
         m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
         place = -1
         h = 0
-        while h < hot_column.shape[1] and hot_column[i, h] >= 0:
-            k = hot_column[i, h]
+        while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
+            k = recent_argmax[i, h]
             r = fma(sigma, hot_s[i, h], -old_u) - hot_e[i, h]
             hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
             m1, j, m2 = enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
@@ -217,7 +217,7 @@ def sweep_columns(
         step = real(1.0 - next_damping) * (m2 - m1)
         similarity = s[i, place] if place >= 0 else zero
         filled = _renew(
-            i, a, a_column, new_u, hot_column, hot_place, hot_s, hot_e, hot_a, real(next_damping),
+            i, a, a_column, new_u, recent_argmax, hot_place, hot_s, hot_e, hot_a, real(next_damping),
             j if j != g else -1, place, similarity, step, negligible,
         )  # fmt: skip
         most = max(most, filled)
@@ -225,7 +225,7 @@ def sweep_columns(
         bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
         for h in range(filled):  # what E adds to what R has without it
             r = fma(next_sigma, hot_s[i, h], -new_u)
-            sums[hot_column[i, h]] += fixed(max(zero, r - hot_e[i, h]), scale) - fixed(max(zero, r), scale)
+            sums[recent_argmax[i, h]] += fixed(max(zero, r - hot_e[i, h]), scale) - fixed(max(zero, r), scale)
     return most
 
 

@@ -75,12 +75,12 @@ __all__ = [
 ]
 
 Array = Any
-LEAST_ROWS = 64  # of a task
+MIN_ROWS = 64  # of a task
 FAR = 2 * WIDTH  # elements behind the own ones: active columns are looked at where more were read
 AHEAD = 4  # rows: their lists lie anywhere, and are asked for that much earlier
 FEW = 8  # own elements that are faster one by one
 PER_ROW = 64  # elements that are passed in the time that a row takes beside
-LEAST_WORK = 1 << 17  # elements for each thread: less is not worth waking it
+MIN_WORK = 1 << 17  # elements for each thread: less is not worth waking it
 
 
 def pass_listed_iterations(
@@ -129,8 +129,8 @@ def pass_listed_rows(
         others[messages.active] = False
         outside = messages.a_column[others].max(initial=-np.inf)
     work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
-    threads = max(1, min(thread_count(), work // LEAST_WORK))
-    size = max(LEAST_ROWS, -(-m // (4 * threads))) if threads > 1 else max(m, 1)
+    threads = max(1, min(thread_count(), work // MIN_WORK))
+    size = max(MIN_ROWS, -(-m // (4 * threads))) if threads > 1 else max(m, 1)
     tasks = -(-m // size)
     threads = max(1, min(threads, tasks))
     sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
@@ -141,7 +141,7 @@ def pass_listed_rows(
             rows[index * size : (index + 1) * size], messages.first_row, messages.begin, messages.length,
             messages.own, messages.floor, messages.column, messages.s, messages.a, messages.a_column,
             messages.active, messages.active_s, order, values[order], outside, messages.c, messages.u,
-            messages.hot_column, messages.hot_place, messages.hot_s, messages.hot_e, messages.hot_a,
+            messages.recent_argmax, messages.hot_place, messages.hot_s, messages.hot_e, messages.hot_a,
             messages.a_diagonal, messages.r_diagonal, messages.preference, real(sigma), real(next_sigma),
             real(damping), real(1.0 - damping), float(next_damping), float(scale), real(negligible), sums[thread],
             bits, messages.wanted, messages.slack, messages.read, messages.undecided,
@@ -164,14 +164,14 @@ def finish_availability(c: Any, a_column: Any, damping: Any, rest: Any) -> None:
 
 @inlined
 def _finish(
-    i: int, at: int, own: int, c: Any, u: Any, column: Any, s: Any, a: Any, hot_column: Any, hot_s: Any, hot_e: Any,
+    i: int, at: int, own: int, c: Any, u: Any, column: Any, s: Any, a: Any, recent_argmax: Any, hot_s: Any, hot_e: Any,
     hot_a: Any, sigma: Any, damping: Any, rest: Any, m1: Any, j: int, m2: Any,
 ) -> Any:  # fmt: skip
     """A of a row's hot places and of its own elements; the two largest of A + S among them, and S at j."""
     zero, similarity = s.dtype.type(0), s.dtype.type(-np.inf)
     h = 0
-    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
-        k = hot_column[i, h]
+    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
+        k = recent_argmax[i, h]
         r = fma(sigma, hot_s[i, h], -u) - hot_e[i, h]
         hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
         m1, j, m2 = enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
@@ -204,11 +204,11 @@ def _finish(
 
 
 @inlined
-def _hot_of(i: int, k: int, hot_column: Any) -> int:
+def _hot_of(i: int, k: int, recent_argmax: Any) -> int:
     """The hot place of a column in a row, or -1."""
     h = 0
-    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
-        if hot_column[i, h] == k:
+    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
+        if recent_argmax[i, h] == k:
             return h
         h += 1
     return -1
@@ -217,7 +217,7 @@ def _hot_of(i: int, k: int, hot_column: Any) -> int:
 @inlined
 def _look(
     i: int, at: int, own: int, stop: int, floor: Any, column: Any, s: Any, a_column: Any, active: Any, active_s: Any,
-    order: Any, values: Any, outside: Any, hot_column: Any, m1: Any, j: int, m2: Any, similarity: Any, read: Any,
+    order: Any, values: Any, outside: Any, recent_argmax: Any, m1: Any, j: int, m2: Any, similarity: Any, read: Any,
     slack: Any,
 ) -> Any:  # fmt: skip
     """The two largest of A + S with all other elements, and whether the list or the active columns decide them.
@@ -241,7 +241,7 @@ def _look(
                     lane = first_lane(near)
                     near &= near - 1
                     k = column[q + lane]
-                    if q + lane < stop and _hot_of(i, k, hot_column) < 0:
+                    if q + lane < stop and _hot_of(i, k, recent_argmax) < 0:
                         m1, j, m2 = enter(m1, j, m2, element(value, lane), k)
                         if j == k:
                             similarity = s[q + lane]
@@ -259,7 +259,7 @@ def _look(
                 k, own_s = active[order[p]], active_s[i, order[p]]
                 value = values[p] + own_s
                 behind = own == at or own_s < last or (own_s == last and k > last_column)
-                if value >= m2 and behind and _hot_of(i, k, hot_column) < 0:
+                if value >= m2 and behind and _hot_of(i, k, recent_argmax) < 0:
                     m1, j, m2 = enter(m1, j, m2, value, k)
                     if j == k:
                         similarity = own_s
@@ -275,16 +275,16 @@ def _look(
 
 @inlined
 def _renew(
-    i: int, at: int, own: int, a: Any, a_column: Any, u: Any, hot_column: Any, hot_place: Any, hot_s: Any, hot_e: Any,
-    hot_a: Any, damping: Any, j: int, similarity: Any, step: Any, negligible: Any, column: Any, s: Any,
+    i: int, at: int, own: int, a: Any, a_column: Any, u: Any, recent_argmax: Any, hot_place: Any, hot_s: Any, hot_e:
+    Any, hot_a: Any, damping: Any, j: int, similarity: Any, step: Any, negligible: Any, column: Any, s: Any,
 ) -> int:  # fmt: skip
     """E <- damping E, and step added at column j (-1: nowhere); how many places are filled then."""
     real = hot_e.dtype.type
     kept = 0
     found = j < 0
     h = 0
-    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
-        k, e, place = hot_column[i, h], damping * hot_e[i, h], hot_place[i, h]
+    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
+        k, e, place = recent_argmax[i, h], damping * hot_e[i, h], hot_place[i, h]
         if k == j:
             e += step
             found = True
@@ -299,7 +299,7 @@ def _renew(
                 h += 1
                 continue
             e = real(0)
-        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
+        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
         hot_e[i, kept], hot_a[i, kept] = e, hot_a[i, h]
         kept += 1
         h += 1
@@ -310,26 +310,26 @@ def _renew(
             if column[q] == j:
                 place, availability = q - at, a[q]
                 a[q] = real(-np.inf)
-        hot_column[i, kept], hot_place[i, kept], hot_s[i, kept] = j, place, similarity
+        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = j, place, similarity
         hot_e[i, kept], hot_a[i, kept] = step, availability
         kept += 1
     for h in range(kept, filled):
-        hot_column[i, h] = -1
+        recent_argmax[i, h] = -1
     return kept
 
 
 @inlined
 def _add(
-    i: int, at: int, own: int, stop: int, u: Any, column: Any, s: Any, a: Any, a_column: Any, hot_column: Any,
+    i: int, at: int, own: int, stop: int, u: Any, column: Any, s: Any, a: Any, a_column: Any, recent_argmax: Any,
     hot_place: Any, hot_s: Any, hot_e: Any, next_sigma: Any, scale: float, sums: Any,
 ) -> int:  # fmt: skip
     """Add R > 0 to the sums; how many elements are own ones from now on."""
     zero, lowest = s.dtype.type(0), s.dtype.type(-np.inf)
     h = 0
-    while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
         r = fma(next_sigma, hot_s[i, h], -u) - hot_e[i, h]
         if r > zero:
-            sums[hot_column[i, h]] += fixed(r, scale)
+            sums[recent_argmax[i, h]] += fixed(r, scale)
         h += 1
     sigmas, minus_u = splat(next_sigma), splat(-u)
     q, end = at, False
@@ -349,7 +349,7 @@ def _add(
         k = column[q]
         if q >= own:
             a[q] = a_column[k]
-            h = _hot_of(i, k, hot_column)
+            h = _hot_of(i, k, recent_argmax)
             if h >= 0:
                 a[q], hot_place[i, h] = lowest, q - at
         if a[q] > lowest:
@@ -359,7 +359,7 @@ def _add(
     while own > q:
         k = column[own - 1]
         if a[own - 1] == lowest:
-            h = _hot_of(i, k, hot_column)
+            h = _hot_of(i, k, recent_argmax)
             if h < 0:
                 break
             hot_place[i, h] = -1
@@ -389,7 +389,7 @@ def sweep_lists(
     outside: Any,
     c: Any,
     u: Any,
-    hot_column: Any,
+    recent_argmax: Any,
     hot_place: Any,
     hot_s: Any,
     hot_e: Any,
@@ -426,11 +426,11 @@ def sweep_lists(
         g, at, end, stop = first_row + i, begin[i], begin[i] + own[i], begin[i] + length[i]
         m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
         m1, j, m2, similarity = _finish(
-            i, at, end, c, real(u[i]), column, s, a, hot_column, hot_s, hot_e, hot_a, sigma, damping, rest, m1, j, m2
+            i, at, end, c, real(u[i]), column, s, a, recent_argmax, hot_s, hot_e, hot_a, sigma, damping, rest, m1, j, m2
         )
         m1, j, m2, similarity, reached, decided = _look(
-            i, at, end, stop, floor[i], column, s, a_column, active, active_s, order, values, outside, hot_column, m1,
-            j, m2, similarity, read, slack,
+            i, at, end, stop, floor[i], column, s, a_column, active, active_s, order, values, outside, recent_argmax,
+            m1, j, m2, similarity, read, slack,
         )  # fmt: skip
         next_u = next_damping * u[i] + (1.0 - next_damping) * m1
         undecided[i] = 0
@@ -441,14 +441,14 @@ def sweep_lists(
         u[i] = next_u
         step = real(1.0 - next_damping) * (m2 - m1)
         filled = _renew(
-            i, at, end, a, a_column, real(next_u), hot_column, hot_place, hot_s, hot_e, hot_a, real(next_damping),
+            i, at, end, a, a_column, real(next_u), recent_argmax, hot_place, hot_s, hot_e, hot_a, real(next_damping),
             j if j != g else -1, similarity, step, negligible, column, s,
         )  # fmt: skip
         most = max(most, filled)
         others = m1 if j != g else m2
         bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
         own[i] = _add(
-            i, at, end, stop, real(next_u), column, s, a, a_column, hot_column, hot_place, hot_s, hot_e, next_sigma,
+            i, at, end, stop, real(next_u), column, s, a, a_column, recent_argmax, hot_place, hot_s, hot_e, next_sigma,
             scale, sums,
         )  # fmt: skip
     return most

@@ -70,7 +70,7 @@ def place_own(messages: ListedMessages, rows: Array, counts: Array, columns: Arr
     m = messages
     put_own(
         rows, counts, columns, values, np.full(m.n, -1, np.int64), m.begin, m.length, m.own, m.column, m.a, m.a_column,
-        m.hot_column, m.hot_place,
+        m.recent_argmax, m.hot_place,
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def redraw_lists(messages: ListedMessages, numbers: Array, *, seed: int, draw: i
     def task(index: int, _: int) -> None:
         redraw_rows(
             index * rows, min((index + 1) * rows, len(numbers)), numbers, m.begin, m.length, m.own, m.column, m.s, m.a,
-            m.a_column, m.hot_column, m.hot_place, m.hot_s, signed(seed), draw, eps, offset,
+            m.a_column, m.recent_argmax, m.hot_place, m.hot_s, signed(seed), draw, eps, offset,
         )  # fmt: skip
 
     run_tasks(-(-len(numbers) // rows), task)
@@ -182,7 +182,7 @@ def take_own(rows: Any, begin: Any, counts: Any, column: Any, a: Any, columns: A
 @compiled
 def put_own(
     rows: Any, counts: Any, columns: Any, values: Any, where: Any, begin: Any, length: Any, own: Any, column: Any,
-    a: Any, a_column: Any, hot_column: Any, hot_place: Any,
+    a: Any, a_column: Any, recent_argmax: Any, hot_place: Any,
 ) -> None:  # fmt: skip
     """Give A of some elements, by their columns, to new lists of their rows."""
     at = 0
@@ -203,10 +203,10 @@ def put_own(
             where[columns[p]] = -1
         at += counts[t]
         h = 0
-        while h < hot_column.shape[1] and hot_column[i, h] >= 0:
+        while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
             hot_place[i, h] = -1
             for p in range(q):
-                if column[begin[i] + p] == hot_column[i, h]:
+                if column[begin[i] + p] == recent_argmax[i, h]:
                     hot_place[i, h] = p
                     a[begin[i] + p] = a.dtype.type(-np.inf)
             h += 1
@@ -233,14 +233,14 @@ def _noisy(value: Any, k: int, row: int, draw: int, seed: int, factor: Any, tiny
 @compiled
 def redraw_rows(
     start: int, stop: int, numbers: Any, begin: Any, length: Any, own: Any, column: Any, s: Any, a: Any, a_column: Any,
-    hot_column: Any, hot_place: Any, hot_s: Any, seed: int, draw: int, eps: Any, offset: Any,
+    recent_argmax: Any, hot_place: Any, hot_s: Any, seed: int, draw: int, eps: Any, offset: Any,
 ) -> None:  # fmt: skip
     """Tie noise on the lists and hot columns of rows start..stop-1; the lists in order, A of own elements with them."""
     factor, tiny, infinite = splat(eps), splat(offset), a.dtype.type(np.inf)
     for i in range(start, stop):
         at, end = begin[i], begin[i] + length[i]
-        for h in range(hot_column.shape[1]):
-            k = hot_column[i, h]
+        for h in range(recent_argmax.shape[1]):
+            k = recent_argmax[i, h]
             if k < 0:
                 continue
             hot_s[i, h] = _noisy(hot_s[i, h], k, numbers[i], draw, seed, factor, tiny)
@@ -260,6 +260,6 @@ def redraw_rows(
         for q in range(at, end):
             if abs(a[q]) == infinite:
                 a[q] = a_column[column[q]]
-                for h in range(hot_column.shape[1]):
-                    if hot_column[i, h] == column[q]:
+                for h in range(recent_argmax.shape[1]):
+                    if recent_argmax[i, h] == column[q]:
                         hot_place[i, h], a[q] = q - at, -infinite

@@ -38,7 +38,7 @@ from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_co
 __all__ = ["enter", "pass_columns", "pass_rows"]
 
 Array = Any
-LEAST_WORK = 1 << 20  # elements for each thread: less is not worth waking it
+MIN_WORK = 1 << 20  # elements for each thread: less is not worth waking it
 FEW = 4  # lanes with R > 0 up to which they are added one by one
 
 
@@ -54,7 +54,7 @@ def pass_rows(
 ) -> None:
     s = messages.s
     real, (m, width) = s.dtype.type, s.shape
-    threads = max(1, min(thread_count(), m * width // LEAST_WORK))
+    threads = max(1, min(thread_count(), m * width // MIN_WORK))
     rows = max(1, min(rows_of_a_task(width), -(-m // (4 * threads)))) if threads > 1 else max(m, 1)
     sums = np.zeros((threads, width), np.int64)
     n = messages.n
@@ -66,7 +66,7 @@ def pass_rows(
     def task(index: int, thread: int) -> None:
         filled = sweep_rows(
             index * rows, min((index + 1) * rows, m), messages.first_row, width, a, flat, messages.c, messages.u,
-            messages.hot_column, messages.hot_e, messages.hot_a, messages.a_diagonal, messages.r_diagonal,
+            messages.recent_argmax, messages.hot_e, messages.hot_a, messages.a_diagonal, messages.r_diagonal,
             messages.preference, real(sigma), real(next_sigma), real(damping), real(1.0 - damping),
             float(next_damping), float(scale), real(negligible), sums[thread], bits, listed[thread],
         )  # fmt: skip
@@ -100,14 +100,14 @@ def enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
 
 @inlined
 def _finish_hot(
-    i: int, base: int, s: Any, c: Any, u: Any, hot_column: Any, hot_e: Any, hot_a: Any, sigma: Any, damping: Any,
+    i: int, base: int, s: Any, c: Any, u: Any, recent_argmax: Any, hot_e: Any, hot_a: Any, sigma: Any, damping: Any,
     rest: Any, m1: Any, j: int, m2: Any,
 ) -> Any:  # fmt: skip
     """A of a row's hot places, and the two largest of A + S with them; the number of filled places last."""
     zero = s.dtype.type(0)
     filled = 0
-    while filled < hot_column.shape[1] and hot_column[i, filled] >= 0:
-        k = hot_column[i, filled]
+    while filled < recent_argmax.shape[1] and recent_argmax[i, filled] >= 0:
+        k = recent_argmax[i, filled]
         r = fma(sigma, s[base + k], -u) - hot_e[i, filled]
         hot_a[i, filled] = fma(damping, hot_a[i, filled], rest * min(zero, c[k] - max(zero, r)))
         m1, j, m2 = enter(m1, j, m2, hot_a[i, filled] + s[base + k], k)
@@ -149,7 +149,7 @@ def _sweep(
 
 @inlined
 def _renew_hot(
-    i: int, base: int, filled: int, a: Any, s: Any, u: Any, hot_column: Any, hot_e: Any, hot_a: Any, damping: Any,
+    i: int, base: int, filled: int, a: Any, s: Any, u: Any, recent_argmax: Any, hot_e: Any, hot_a: Any, damping: Any,
     own: int, step: Any, negligible: Any,
 ) -> int:  # fmt: skip
     """E <- damping E, and step added at column `own` (-1: nowhere); returns how many places are filled then."""
@@ -157,37 +157,37 @@ def _renew_hot(
     kept = 0
     found = False
     for q in range(filled):
-        k, e = hot_column[i, q], damping * hot_e[i, q]
+        k, e = recent_argmax[i, q], damping * hot_e[i, q]
         if k == own:
             e += step
             found = True
         elif abs(e) <= negligible * max(abs(u), abs(s[base + k])):
             a[base + k] = hot_a[i, q]
             continue
-        hot_column[i, kept], hot_e[i, kept], hot_a[i, kept] = k, e, hot_a[i, q]
+        recent_argmax[i, kept], hot_e[i, kept], hot_a[i, kept] = k, e, hot_a[i, q]
         kept += 1
     if own >= 0 and not found:
-        hot_column[i, kept], hot_e[i, kept], hot_a[i, kept] = own, step, a[base + own]
+        recent_argmax[i, kept], hot_e[i, kept], hot_a[i, kept] = own, step, a[base + own]
         a[base + own] = real(-np.inf)
         kept += 1
     for q in range(kept, filled):
-        hot_column[i, q] = -1
+        recent_argmax[i, q] = -1
     return kept
 
 
 @inlined
 def _add_positive(
-    i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, next_sigma: Any, scale: float, hot_column: Any,
-    hot_e: Any, listed: Any, sums: Any,
+    i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, next_sigma: Any, scale: float, recent_argmax:
+    Any, hot_e: Any, listed: Any, sums: Any,
 ) -> None:  # fmt: skip
     """Add the R > 0 of a row to the sums: hot places, and the listed vectors but for columns kept elsewhere."""
     real = s.dtype.type
     zero, lowest = real(0), real(-np.inf)
     next_sigmas, minus_u = splat(next_sigma), splat(-u)
     for q in range(filled):
-        r = fma(next_sigma, s[base + hot_column[i, q]], -u) - hot_e[i, q]
+        r = fma(next_sigma, s[base + recent_argmax[i, q]], -u) - hot_e[i, q]
         if r > zero:
-            sums[hot_column[i, q]] += fixed(r, scale)
+            sums[recent_argmax[i, q]] += fixed(r, scale)
     for t in range(count):
         at = base + listed[t] * WIDTH
         r = fma(next_sigmas, load(s, at), minus_u)
@@ -211,7 +211,7 @@ def sweep_rows(
     s: Any,
     c: Any,
     u: Any,
-    hot_column: Any,
+    recent_argmax: Any,
     hot_e: Any,
     hot_a: Any,
     a_diagonal: Any,
@@ -234,19 +234,21 @@ def sweep_rows(
     for i in range(start, stop):
         g, base, old_u = first_row + i, i * width, real(u[i])
         m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
-        m1, j, m2, filled = _finish_hot(i, base, s, c, old_u, hot_column, hot_e, hot_a, sigma, damping, rest, m1, j, m2)
+        m1, j, m2, filled = _finish_hot(
+            i, base, s, c, old_u, recent_argmax, hot_e, hot_a, sigma, damping, rest, m1, j, m2
+        )
         m1, j, m2, count = _sweep(
             base, width, a, s, c, old_u, u[i], sigma, next_sigma, damping, rest, next_damping, m1, j, m2, listed
         )
         u[i] = next_damping * u[i] + (1.0 - next_damping) * m1
         own, step = (j, real(1.0 - next_damping) * (m2 - m1)) if j != g else (-1, real(0))
         filled = _renew_hot(
-            i, base, filled, a, s, real(u[i]), hot_column, hot_e, hot_a, real(next_damping), own, step, negligible
+            i, base, filled, a, s, real(u[i]), recent_argmax, hot_e, hot_a, real(next_damping), own, step, negligible
         )
         most = max(most, filled)
         others = m1 if j != g else m2
         bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
-        _add_positive(i, base, filled, count, a, s, real(u[i]), next_sigma, scale, hot_column, hot_e, listed, sums)
+        _add_positive(i, base, filled, count, a, s, real(u[i]), next_sigma, scale, recent_argmax, hot_e, listed, sums)
     return most
 
 

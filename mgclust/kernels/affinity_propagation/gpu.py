@@ -33,9 +33,9 @@ def pass_rows(
     if not m:
         return
     kernel = compiled("affinity_propagation/messages.cu", messages.s.dtype.name).get_function("pass_rows")
-    sizes = (messages.n, messages.first_row, stride, messages.hot_column.shape[1])
+    sizes = (messages.n, messages.first_row, stride, messages.recent_argmax.shape[1])
     arrays = (
-        messages.s, messages.a, messages.u, messages.hot_column, messages.hot_e, messages.hot_a, messages.hot_most,
+        messages.s, messages.a, messages.u, messages.recent_argmax, messages.hot_e, messages.hot_a, messages.hot_most,
         messages.c, messages.r_diagonal, messages.a_diagonal, messages.preference, messages.sums,
     )  # fmt: skip
     numbers = (sigma, next_sigma, damping, next_damping, scale, negligible)

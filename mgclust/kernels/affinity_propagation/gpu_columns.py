@@ -90,9 +90,9 @@ def pass_column_rows(
     m = messages
     if again:
         damping = 1.0  # A stays
-    sizes = (np.int32(len(rows)), np.int32(m.n), np.int32(m.first_row), np.int32(m.hot_column.shape[1]))
+    sizes = (np.int32(len(rows)), np.int32(m.n), np.int32(m.first_row), np.int32(m.recent_argmax.shape[1]))
     kept = (m.columns, np.int32(len(m.columns)), m.s, m.a, m.nearest, np.float64(outside))
-    hot = (m.hot_column, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
+    hot = (m.recent_argmax, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
     vectors = (m.c, m.r_diagonal, m.a_diagonal, m.preference, m.sums, m.slack, m.undecided)
     numbers = map(np.float64, (sigma, next_sigma, damping, next_damping, scale, negligible))
     kernel = _columns(m.s).get_function("pass_column_rows")

@@ -118,10 +118,10 @@ def _arguments_of_rows(
 ) -> tuple[tuple[Any, ...], ...]:
     """Arguments of pass_listed_rows: those before the turn, and those behind it but for numbers."""
     m = messages
-    sizes = map(np.int32, (len(rows), m.n, m.first_row, m.hot_column.shape[1]))
+    sizes = map(np.int32, (len(rows), m.n, m.first_row, m.recent_argmax.shape[1]))
     lists = (m.begin, m.length, m.own, m.floor, m.column, m.s, m.a, m.a_column)
     active = (m.active, m.active_s, np.int32(len(m.active)), active_a, m.outside)
-    hot = (m.u, m.hot_column, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
+    hot = (m.u, m.recent_argmax, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
     vectors = (m.c, m.r_diagonal, m.a_diagonal, m.preference, m.sums, m.progress, np.bool_(again))
     return (rows, *sizes, *lists, *active), (*hot, *vectors, m.wanted, m.slack, m.read, m.undecided)
 
@@ -181,7 +181,7 @@ def place_own(messages: ListedMessages, rows: Array, counts: Array, columns: Arr
         order = cp.lexsort(cp.stack([columns.astype(np.int64), row]))
     _by_row(
         m.a, "place_own", len(rows), rows, counts, ends - counts, columns[order], values[order], m.begin, m.length,
-        m.own, m.column, m.a, m.a_column, m.hot_column, m.hot_place, np.int32(m.hot_column.shape[1]),
+        m.own, m.column, m.a, m.a_column, m.recent_argmax, m.hot_place, np.int32(m.recent_argmax.shape[1]),
     )  # fmt: skip
 
 
@@ -190,7 +190,8 @@ def redraw_lists(messages: ListedMessages, numbers: Array, *, seed: int, draw: i
     least = m.s.dtype.type(tiny * np.finfo(m.s.dtype).tiny)
     _by_row(
         m.s, "redraw_lists", len(numbers), numbers, m.begin, m.length, m.own, m.column, m.s, m.a, m.a_column,
-        m.hot_column, m.hot_place, m.hot_s, np.int32(m.hot_column.shape[1]), np.uint64(seed), np.uint32(draw), least,
+        m.recent_argmax, m.hot_place, m.hot_s, np.int32(m.recent_argmax.shape[1]), np.uint64(seed), np.uint32(draw),
+        least,
     )  # fmt: skip
 
 

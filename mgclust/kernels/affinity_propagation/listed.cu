@@ -13,7 +13,7 @@
 // the 32 lanes of a warp: these pass several rows, and go through their steps together.
 #include "pairs/pairs.cuh"
 #include "affinity_propagation/messages.cuh"
-#include "affinity_propagation/hot_columns.cuh"
+#include "affinity_propagation/recent_argmax.cuh"
 
 #ifndef LANES
 #define LANES 8         // of a row
@@ -49,7 +49,7 @@ struct Lists {
     const int* active;
     const real *active_s, *active_a;
     double* u;
-    int *hot_column, *hot_place;
+    int *recent_argmax, *hot_place;
     real *hot_s, *hot_e, *hot_a;
     int* hot_most;
     real* c;
@@ -178,7 +178,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
     const Part<const real> s{m.s, m.begin[i]};
     const Part<real> a{m.a, m.begin[i]};
     const int64 hot_at = i * m.places, before = m.read[i];
-    const Part<int> hot_column{m.hot_column, hot_at}, hot_place{m.hot_place, hot_at};
+    const Part<int> recent_argmax{m.recent_argmax, hot_at}, hot_place{m.hot_place, hot_at};
     const Part<real> hot_s{m.hot_s, hot_at}, hot_e{m.hot_e, hot_at}, hot_a{m.hot_a, hot_at};
     const real sigma = (real)x.sigma, next_sigma = (real)x.next_sigma, damping = (real)x.damping;
     const real rest = (real)1 - damping, old_u = (real)m.u[i], floor = m.floor[i];
@@ -188,7 +188,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
     int filled = 0;
     bool full = valid;
     for (int p = lane; __any_sync(FULL, full); p += LANES) {
-        const int k = full && p < m.places ? hot_column[p] : -1;
+        const int k = full && p < m.places ? recent_argmax[p] : -1;
         if (k >= 0) {
             const real v = hot_s[p];
             const real availability = finished(hot_a[p], m.c[k], fma(sigma, v, -old_u) - hot_e[p], damping, rest);
@@ -199,7 +199,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
         filled += here;
         full = here == LANES;
     }
-    const HotPlaces hot(hot_column, filled, lane);
+    const HotPlaces hot(recent_argmax, filled, lane);
 
     // Own elements; and, unless active columns may take their place, as many behind them as the last pass read, since
     // those will nearly always be looked at.
@@ -246,7 +246,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
             for (int e = 0; e < EACH; ++e) {
                 if (!(asks >> e & 1)) continue;
                 bool is_hot = false;
-                for (int p = LANES; p < filled; ++p) is_hot |= hot_column[p] == k.v[e];
+                for (int p = LANES; p < filled; ++p) is_hot |= recent_argmax[p] == k.v[e];
                 if (!is_hot) take(found, value[e], k.v[e], -1, near.v[e]);
             }
         }
@@ -353,7 +353,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
     int place = is_other && places ? __ffs(places) - 1 : -1;
     if (is_other && place < 0)
         for (int p = LANES; p < filled; ++p)
-            if (hot_column[p] == top.j) place = p;
+            if (recent_argmax[p] == top.j) place = p;
     const int from = owner ? __ffs(owner) - 1 : 0;
     const int own_place = lanes.from(found.place, from);
     const real own_s = lanes.from(found.s, from);
@@ -374,7 +374,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
             availability = back >= 0 ? a[back] : m.a_column[k];
             if (back >= 0) a[back] = -infinity();
         } else if (keeps) {
-            k = hot_column[p];
+            k = recent_argmax[p];
             back = hot_place[p];
             near = hot_s[p];
             e = hot_e[p];
@@ -393,7 +393,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
         const int to = kept + __popc(all & ((1u << lane) - 1));
         if (keeps) {    // all lanes have read their places: they have voted
             if (enters || to != p) {
-                hot_column[to] = k;
+                recent_argmax[to] = k;
                 hot_place[to] = back;
                 hot_s[to] = near;
                 hot_a[to] = availability;
@@ -405,7 +405,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
         __syncwarp();
     }
     if (goes) {
-        for (int p = kept + lane; p < filled; p += LANES) hot_column[p] = -1;
+        for (int p = kept + lane; p < filled; p += LANES) recent_argmax[p] = -1;
         if (lane == 0) {
             const double others = is_other ? top.m1 : top.m2;
             const double r_new = damped(m.r_diagonal[g], m.preference[g] - others, x.next_damping);
@@ -417,7 +417,7 @@ __device__ __forceinline__ void pass_row(const Lists& m, const Numbers& x, int64
     __syncwarp();
 
     // R > 0 holds for a prefix: its elements have an A of their own from now on.
-    const HotPlaces now(hot_column, goes ? kept : 0, lane);
+    const HotPlaces now(recent_argmax, goes ? kept : 0, lane);
     int positive = 0;
     bool on = goes;
     for (int q = EACH * lane; __any_sync(FULL, on); q += CHUNK) {
@@ -499,7 +499,7 @@ pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, con
                  const int64* __restrict__ length, int64* __restrict__ own, const real* __restrict__ floor,
                  const int* __restrict__ column, const real* __restrict__ s, real* __restrict__ a,
                  real* __restrict__ a_column, const int* __restrict__ active, const real* __restrict__ active_s,
-                 int n_active, const real* __restrict__ active_a, ubits* outside, int turn, double* __restrict__ u, int* __restrict__ hot_column,
+                 int n_active, const real* __restrict__ active_a, ubits* outside, int turn, double* __restrict__ u, int* __restrict__ recent_argmax,
                  int* __restrict__ hot_place, real* __restrict__ hot_s, real* __restrict__ hot_e,
                  real* __restrict__ hot_a, int* hot_most, real* __restrict__ c, double* __restrict__ r_diagonal,
                  double* __restrict__ a_diagonal, const double* __restrict__ preference, uint64* __restrict__ sums,
@@ -507,7 +507,7 @@ pass_listed_rows(const int64* rows, int m, int n, int first_row, int places, con
                  double sigma, double next_sigma, double damping, double next_damping, double scale,
                  double negligible) {
     if (progress[0] && !again) return;
-    const Lists lists{begin, length, own, floor, column, s, a, a_column, active, active_s, active_a, u, hot_column, hot_place,
+    const Lists lists{begin, length, own, floor, column, s, a, a_column, active, active_s, active_a, u, recent_argmax, hot_place,
                       hot_s, hot_e, hot_a, hot_most, c, r_diagonal, a_diagonal, preference, sums, wanted, slack, read,
                       undecided, n, first_row, places, n_active};
     const Numbers numbers{sigma, next_sigma, damping, next_damping, scale, negligible};

@@ -161,7 +161,7 @@ __device__ __forceinline__ int64 place_of(const int* columns, int64 count, int k
 extern "C" __global__ void __launch_bounds__(THREADS)
 place_own(const int64* rows, const int64* counts, const int64* from, const int* columns, const real* values,
           const int64* begin, const int64* length, int64* own, const int* column_, real* a_, const real* a_column,
-          const int* hot_column, int* hot_place, int places) {
+          const int* recent_argmax, int* hot_place, int places) {
     __shared__ int last;
     const int64 t = blockIdx.x, i = rows[t], count = counts[t];
     const int* column = column_ + begin[i];
@@ -182,7 +182,7 @@ place_own(const int64* rows, const int64* counts, const int64* from, const int* 
     if (threadIdx.x == 0) own[i] = stop;
     __syncthreads();
     for (int h = 0; h < places; ++h) {
-        const int k = hot_column[i * places + h];
+        const int k = recent_argmax[i * places + h];
         if (k < 0) continue;
         __syncthreads();
         if (threadIdx.x == 0) hot_place[i * places + h] = -1;
@@ -198,14 +198,14 @@ place_own(const int64* rows, const int64* counts, const int64* from, const int* 
 // Noise on the similarities of a row's list and hot columns; the list is put in order, A of own elements with it.
 extern "C" __global__ void __launch_bounds__(THREADS)
 redraw_lists(const int64* numbers, const int64* begin, const int64* length, int64* own, int* column_, real* s_, real* a_,
-             const real* a_column, const int* hot_column_, int* hot_place_, real* hot_s_, int places, uint64 seed,
+             const real* a_column, const int* recent_argmax_, int* hot_place_, real* hot_s_, int places, uint64 seed,
              unsigned int draw, real tiny) {
     const int half = SORTED / 2;
     __shared__ real near_s[half], near_a[half];
     __shared__ int near_column[half], last;
     const int64 i = blockIdx.x;
     const int number = (int)numbers[i], count = (int)length[i];
-    const int* hot_column = hot_column_ + i * places;
+    const int* recent_argmax = recent_argmax_ + i * places;
     int* hot_place = hot_place_ + i * places;
     real* hot_s = hot_s_ + i * places;
     const bool fits = count <= half;
@@ -217,8 +217,8 @@ redraw_lists(const int64* numbers, const int64* begin, const int64* length, int6
     };
     if (threadIdx.x == 0) last = 0;
     for (int h = threadIdx.x; h < places; h += THREADS) {
-        if (hot_column[h] < 0) continue;
-        hot_s[h] = noisy(hot_s[h], hot_column[h]);
+        if (recent_argmax[h] < 0) continue;
+        hot_s[h] = noisy(hot_s[h], recent_argmax[h]);
         if (hot_place[h] >= 0) a[hot_place[h]] = infinity();    // an own element, too: no A is that large
         hot_place[h] = -1;
     }
@@ -247,7 +247,7 @@ redraw_lists(const int64* numbers, const int64* begin, const int64* length, int6
         if (q < stop && fabs(availability) == infinity()) {
             availability = a_column[k];
             for (int h = 0; h < places; ++h)
-                if (hot_column[h] == k) {
+                if (recent_argmax[h] == k) {
                     hot_place[h] = q;
                     availability = -infinity();
                 }

@@ -32,7 +32,7 @@ __device__ __forceinline__ void stream_out(real* p, const Vec& v) {
 
 
 extern "C" __global__ void __launch_bounds__(THREADS, 6)
-pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_, double* u, int* hot_column_,
+pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_, double* u, int* recent_argmax_,
           real* hot_e_, real* hot_a_, int* hot_most, const real* __restrict__ c, const double* __restrict__ r_diagonal,
           const double* __restrict__ a_diagonal, const double* __restrict__ preference, uint64* sums,
           double sigma_, double next_sigma_, double damping_, double next_damping, double scale, double negligible) {
@@ -45,7 +45,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
     const int row = blockIdx.x, g = first_row + row;
     const real* s = s_ + (int64)row * stride;
     real* a = a_ + (int64)row * stride;
-    int* hot_column = hot_column_ + (int64)row * places;
+    int* recent_argmax = recent_argmax_ + (int64)row * places;
     real *hot_e = hot_e_ + (int64)row * places, *hot_a = hot_a_ + (int64)row * places;
     const real sigma = (real)sigma_, next_sigma = (real)next_sigma_, damping = (real)damping_;
     const real rest = (real)1 - damping, old_u = (real)u[row];
@@ -53,7 +53,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
     if (warp == 0) {
         Top top = nothing();
         for (int p = lane; p < places; p += 32) {
-            const int k = hot_column[p];
+            const int k = recent_argmax[p];
             if (k < 0) continue;
             const real v = s[k];
             hot_a[p] = finished(hot_a[p], c[k], fma(sigma, v, -old_u) - hot_e[p], damping, rest);
@@ -113,7 +113,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
         const double next_u = damped(u[row], top.m1, next_damping);
         int place = -1, free_place = -1;
         for (int p = 0; p < places; p += 32) {
-            const int k = hot_column[p + lane];
+            const int k = recent_argmax[p + lane];
             const unsigned same = __ballot_sync(FULL, k == top.j), empty = __ballot_sync(FULL, k < 0);
             if (same) place = p + __ffs(same) - 1;
             if (empty && free_place < 0) free_place = p + __ffs(empty) - 1;
@@ -121,7 +121,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
         const bool is_fresh = top.j != g && place < 0;
         if (is_fresh) place = free_place;
         if (is_fresh && lane == 0) {
-            hot_column[place] = top.j;
+            recent_argmax[place] = top.j;
             hot_e[place] = 0;
             hot_a[place] = a[top.j];
             a[top.j] = -infinity();
@@ -130,7 +130,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
         const real boost = boost_of(top, next_damping);
         int filled = 0;
         for (int p = lane; p < places; p += 32) {
-            const int k = hot_column[p];
+            const int k = recent_argmax[p];
             if (k < 0) continue;
             real e = (real)next_damping * hot_e[p];
             if (p == place) e += boost;
@@ -140,7 +140,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
                 ++filled;
             } else {
                 a[k] = hot_a[p];
-                hot_column[p] = -1;
+                recent_argmax[p] = -1;
                 e = 0;
             }
             // Where all columns will be looked at again, those given back are among them.

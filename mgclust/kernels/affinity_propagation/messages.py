@@ -39,11 +39,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["HOT_COLUMNS", "PADDING", "Messages", "Vectors", "padded"]
+__all__ = ["PADDING", "RECENT_ARGMAXES", "Messages", "Vectors", "padded"]
 
 Array = Any
 PADDING = 32
-HOT_COLUMNS = 32  # places of a row at first; a multiple of this whenever more are needed
+RECENT_ARGMAXES = 32  # places of a row at first; a multiple of this whenever more are needed
 
 
 def padded(columns: int) -> int:
@@ -59,8 +59,8 @@ class Vectors:
     n: int
     first_row: int
     u: Array  # shape (m,), float64
-    # shape (m, places), int32: columns with E != 0; -1: a free place. Places are a multiple of `HOT_COLUMNS`.
-    hot_column: Array
+    # shape (m, places), int32: columns with E != 0; -1: a free place. Places are a multiple of `RECENT_ARGMAXES`.
+    recent_argmax: Array
     # hot_e, hot_a: of shape (m, places), real: E and A there
     hot_e: Array
     hot_a: Array

@@ -12,23 +12,23 @@ import numpy as np
 if TYPE_CHECKING:
     from mgclust.kernels.canopy import cpu, gpu
 
-__all__ = ["Canopy"]
+__all__ = ["CanopyKernels"]
 
 Array = Any
 
 
-class Canopy(Protocol):
+class CanopyKernels(Protocol):
     """Functions that both devices have, with these meanings.
 
-    Norm and threshold are those of `mgclust.kernels.pairs.Pairs`.
+    Norm and threshold are those of `mgclust.kernels.pairs.PairKernels`.
     """
 
     @property
-    def LEAST_BOXED(self) -> int:
+    def MIN_BOXED(self) -> int:
         """Rows from which on `row_boxes` and `mark_near` are faster than `border`, where many calls follow."""
 
     @property
-    def MOST_OFFERED(self) -> int:
+    def MAX_OFFERED(self) -> int:
         """Candidates of a step where nearly all are picked: more than `first_independent` takes, in parts."""
 
     def first_independent(self, x: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -112,5 +112,5 @@ class Canopy(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: Canopy = cpu
-    _gpu: Canopy = gpu
+    _cpu: CanopyKernels = cpu
+    _gpu: CanopyKernels = gpu

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.pairs import cpu_loops
-from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, build
+from mgclust.kernels.pairs.column_boxes import MAX_FEATURES, build
 from mgclust.kernels.pairs.cpu_column_boxes import box_mark, box_write, boxes_for, halved, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, ROWS, pair_distances, valid_lanes
 from mgclust.kernels.pairs.cpu_tasks import each_task, pack
@@ -19,8 +19,8 @@ from mgclust.kernels.toolkit.simd import WIDTH, first_lane, store, values_below
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
 __all__ = [
-    "LEAST_BOXED",
-    "MOST_OFFERED",
+    "MAX_OFFERED",
+    "MIN_BOXED",
     "first_independent",
     "mark_near",
     "row_boxes",
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 Array = Any
-LEAST_BOXED = 1 << 20  # of 300,000 x 6 the boxes took longer than what they saved, of 1,000,000 x 6 a little less
-MOST_OFFERED = 4096  # a larger step would compare more pairs of its own
+MIN_BOXED = 1 << 20  # of 300,000 x 6 the boxes took longer than what they saved, of 1,000,000 x 6 a little less
+MAX_OFFERED = 4096  # a larger step would compare more pairs of its own
 
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -41,7 +41,7 @@ def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> N
 
 
 def row_boxes(x: Array) -> Any:
-    return build(x, halved(x), np) if x.shape[1] <= MOST_FEATURES else None
+    return build(x, halved(x), np) if x.shape[1] <= MAX_FEATURES else None
 
 
 def mark_near(boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:

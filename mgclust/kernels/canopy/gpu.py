@@ -7,14 +7,14 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.pairs.column_boxes import MOST_FEATURES
+from mgclust.kernels.pairs.column_boxes import MAX_FEATURES
 from mgclust.kernels.pairs.gpu_column_boxes import box_mark, box_write, boxes_for, build_boxes
 from mgclust.kernels.pairs.gpu_launch import SIDE, direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 
 __all__ = [
-    "LEAST_BOXED",
-    "MOST_OFFERED",
+    "MAX_OFFERED",
+    "MIN_BOXED",
     "first_independent",
     "mark_near",
     "row_boxes",
@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 Array = Any
-LEAST_BOXED = 1 << 16  # fewer are compared before boxes are made
-MOST_OFFERED = 1 << 16  # a step takes a millisecond, however few its candidates are
+MIN_BOXED = 1 << 16  # fewer are compared before boxes are made
+MAX_OFFERED = 1 << 16  # a step takes a millisecond, however few its candidates are
 WORD = 64
 GROUPS = 16  # of threads that strike the neighbours of a word's picked rows, a few each
 THREADS = 128
-MOST_ROWS = 4096
+MAX_ROWS = 4096
 TILE_ROWS, TILE_COLUMNS = 8192, 1024  # distances of many features on their way to `write_below`
 WARPS = 4
 TREE_THREADS = 256
@@ -36,8 +36,8 @@ TREE_THREADS = 256
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
     k, d = x.shape
-    if k > MOST_ROWS:
-        raise ValueError(f"k={k} should be <= {MOST_ROWS}.")
+    if k > MAX_ROWS:
+        raise ValueError(f"k={k} should be <= {MAX_ROWS}.")
     if not k:
         return
     words = -(-k // WORD)
@@ -49,7 +49,7 @@ def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> N
 
 
 def row_boxes(x: Array) -> Any:
-    return build_boxes(x) if x.shape[1] <= MOST_FEATURES else None
+    return build_boxes(x) if x.shape[1] <= MAX_FEATURES else None
 
 
 def mark_near(boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from mgclust.kernels.exact_sums import cpu, gpu
 
-__all__ = ["ExactSums"]
+__all__ = ["ExactSumKernels"]
 
 Array = Any
 ZERO = -1100  # below every exponent of a float64
 
 
-class ExactSums(Protocol):
+class ExactSumKernels(Protocol):
     """Functions that both devices have, with these meanings."""
 
     def column_sums(self, x: Array, about: Array | None = None) -> Array:
@@ -79,5 +79,5 @@ class ExactSums(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: ExactSums = cpu
-    _gpu: ExactSums = gpu
+    _cpu: ExactSumKernels = cpu
+    _gpu: ExactSumKernels = gpu

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from mgclust.kernels.fuzzy_c_means import cpu, gpu
 
-__all__ = ["FuzzyCMeans"]
+__all__ = ["FuzzyCMeansKernels"]
 
 Array = Any
 
 
-class FuzzyCMeans(Protocol):
+class FuzzyCMeansKernels(Protocol):
     """Functions that both devices have, with these meanings; `x` are rows, float32 or float64, and `m` is above 1."""
 
     def fuzzy_sums(
@@ -139,5 +139,5 @@ class FuzzyCMeans(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: FuzzyCMeans = cpu
-    _gpu: FuzzyCMeans = gpu
+    _cpu: FuzzyCMeansKernels = cpu
+    _gpu: FuzzyCMeansKernels = gpu

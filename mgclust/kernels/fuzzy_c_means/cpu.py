@@ -49,8 +49,8 @@ HIGHEST = {4: 100.0, 8: 900.0}  # exponents, by the bytes of a number, that sums
 SHORT = 128  # rows of a batch when the features are the lanes: their g of a thousand centres stays in the L2 cache
 BATCH_BYTES = 1 << 16  # of panels and g when the rows are the lanes: little more than the L1 cache
 PARTIAL_BYTES = 1 << 24  # of groups' sums that wait to be added
-MOST_BYTES = 1 << 30  # of these, even if that keeps threads idle
-LEAST_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds: less is not worth waking a thread; more would be shared unevenly
+MAX_BYTES = 1 << 30  # of these, even if that keeps threads idle
+MIN_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds: less is not worth waking a thread; more would be shared unevenly
 
 
 def fuzzy_sums(
@@ -69,10 +69,10 @@ def fuzzy_sums(
     (k, d), (models, c, _) = x.shape, centers.shape
     columns, groups, threads = models * (c * d + c + 3), -(-k // GROUP), thread_count()
     by_features, batch = _plan(c, d, x.itemsize)
-    wave = max(1, PARTIAL_BYTES // (8 * columns), min(2 * threads, MOST_BYTES // (8 * columns)))
+    wave = max(1, PARTIAL_BYTES // (8 * columns), min(2 * threads, MAX_BYTES // (8 * columns)))
     wave = max(1, min(groups, wave))
     work = GROUP * models * c * (d + 8)
-    step = max(1, LEAST_TASK // work, min(TASK // work, -(-wave // (4 * threads))))
+    step = max(1, MIN_TASK // work, min(TASK // work, -(-wave // (4 * threads))))
     counts = (batch * (d + 1), batch * padded(d) * by_features, batch * c, models * (c + 3) * WIDTH, CENTERS * WIDTH)
     spaces = [[aligned(count, x.dtype) for count in counts] for _ in range(threads)]
     partial = np.empty(wave * columns)
@@ -113,7 +113,7 @@ def tile_memberships(
 ) -> None:
     k, c = tile.shape
     constants, plain = _constants(m, log2_scale, tile.dtype), m == 2 and log2_scale == 0
-    step = max(1, LEAST_TASK // (8 * WIDTH * c)) * WIDTH
+    step = max(1, MIN_TASK // (8 * WIDTH * c)) * WIDTH
     own = tile[:0, 0] if weights is None else np.ascontiguousarray(weights, tile.dtype)
     flat, found = tile.reshape(-1), np.empty((0, 3)) if scores is None else scores
 

@@ -24,7 +24,7 @@
 #include "fuzzy_c_means/memberships.cuh"
 
 #define SHARE 0.0625f
-#define MOST_NEAR 3                      // of a row's centres, else all differences are faster
+#define MAX_NEAR 3                      // of a row's centres, else all differences are faster
 #define TILE 8
 #define TILES 2                          // of rows at a time
 #define STAGE_ROWS (TILE * TILES)
@@ -120,7 +120,7 @@ __device__ __forceinline__ void stage_rows(const real* from, int left, real* to)
 }
 
 // Whether an s is to be computed by differences; `both`: |x|^2 + |v|^2.
-__device__ __forceinline__ bool is_open(real s, real both) { return !(s > fma(SHARE, both, LEAST_SAFE)); }
+__device__ __forceinline__ bool is_open(real s, real both) { return !(s > fma(SHARE, both, MIN_SAFE)); }
 
 // All pairs of the rows at hand by differences, each thread those that it holds.
 __device__ __forceinline__ void all_differences(real (&s)[TILES][2][OF_ROW], const real (&norms)[OF_ROW], const real* xs,
@@ -168,7 +168,7 @@ __device__ __forceinline__ void differences(real (&s)[TILES][2][OF_ROW], const r
         any |= left[tile];
         most = max(most, __popc(left[tile]));
     }
-    if (__any_sync(ALL, most > MOST_NEAR)) {
+    if (__any_sync(ALL, most > MAX_NEAR)) {
         all_differences(s, norms, xs, centers, g, t);
         return;
     }
@@ -219,7 +219,7 @@ __device__ __forceinline__ void weigh(real (&s)[TILES][2][OF_ROW], const real (&
             most = fmax(most, total[tile][h]);
             least = fmin(least, total[tile][h]);
         }
-    if (__all_sync(ALL, least > LEAST_SAFE && most < MOST_SAFE)) {
+    if (__all_sync(ALL, least > MIN_SAFE && most < MAX_SAFE)) {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll

@@ -299,7 +299,7 @@ __device__ __forceinline__ Scores long_row(real* row, int centers_count, real we
     real least = infinity();
     for (int j = lane; j < centers_count; j += 32) least = fmin(least, row[j]);
     for (int step = 16; step; step >>= 1) least = fmin(least, __shfl_xor_sync(0xffffffffu, least, step));
-    const bool safe = least > LEAST_SAFE && least < MOST_SAFE;
+    const bool safe = least > MIN_SAFE && least < MAX_SAFE;
     double total = 0;
     for (int j = lane; j < centers_count; j += 32) {
         const real r = safe ? least * inverse_of(row[j]) : careful_ratio(least, row[j]);

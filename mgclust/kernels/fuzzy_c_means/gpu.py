@@ -29,7 +29,7 @@ __all__ = [
 
 Array = Any
 TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
-GROUP_ROWS, SHORT_ROWS, LEAST_ROWS = 1024, 512, 128  # rows that a block, or a thread, adds in the rows' type
+GROUP_ROWS, SHORT_ROWS, MIN_ROWS = 1024, 512, 128  # rows that a block, or a thread, adds in the rows' type
 SHARED_WANTED, SHARED_MOST = 64 << 10, 224 << 10  # bytes a block: three fit onto a multiprocessor, or one does
 SHARED_FOR_TWO = 28 << 10  # eight blocks fit
 THREADS_FOR_TILES = ((64, 16), (128, 128), (256, 256))  # threads, for at most so many that hold sums
@@ -38,7 +38,7 @@ TILE_NUMBERS = (
     1 << 25
 )  # distances on their way from one kernel to the next: fewer would stay in the cache, but run short
 ADDERS = 128
-MOST_PIECES = 1 << 15  # of rows in a launch, which the grid's last dimension holds
+MAX_PIECES = 1 << 15  # of rows in a launch, which the grid's last dimension holds
 WARPS = 8  # rows of a block of tile_memberships
 ROWS_OF_BLOCK, FEATURE_SIDE = 128, 16  # ROWS_OF_BLOCK and SIDE in covariances.cu
 STAGED_NUMBERS = 3 * 2 * 16 * 128  # STAGES of DEPTH rows of the tile and of x, in fuzzy.cu
@@ -61,7 +61,7 @@ class _Exponents(NamedTuple):
         return int(self.m != 2 or self.log2_scale != 0)
 
 
-class Layout(NamedTuple):
+class TileLayout(NamedTuple):
     """Division of the work among the threads of a block; see ``fuzzy.cu``."""
 
     rows: int  # of a thread
@@ -90,7 +90,7 @@ class Layout(NamedTuple):
 
 
 @functools.cache
-def layout_of(d: int, c: int, itemsize: int) -> Layout | None:
+def layout_of(d: int, c: int, itemsize: int) -> TileLayout | None:
     """The layout for so many features and centres; None where one block cannot hold the sums.
 
     Of those that were tried on an H200 it is within a few percent of the fastest: small blocks while the sums are few,
@@ -106,7 +106,7 @@ def layout_of(d: int, c: int, itemsize: int) -> Layout | None:
     if threads is None:
         return None
     every = [
-        Layout(rows, clusters, lanes, slices, threads, 1) for slices in (1, 2, 4, 8, 16, 32) if slices * lanes <= 32
+        TileLayout(rows, clusters, lanes, slices, threads, 1) for slices in (1, 2, 4, 8, 16, 32) if slices * lanes <= 32
     ]
     fitting = [layout for layout in every if layout.shared(d, itemsize) <= SHARED_MOST]
     if not fitting:
@@ -131,9 +131,9 @@ def fuzzy_sums(
         return
     layout = layout_of(x.shape[1], centers.shape[1], x.dtype.itemsize)
     exponents = _Exponents.of(m, log2_scale, x.dtype)
-    if gpu_few_centers.suit(x.dtype, x.shape[1], centers.shape[1], exponents.power):
+    if gpu_few_centers.supports(x.dtype, x.shape[1], centers.shape[1], exponents.power):
         _sums_in_warps(x, centers, weights, first_row, block_rows, out)
-    elif layout is None and gpu_products.suit(x.dtype, x.shape[1], exponents.power):
+    elif layout is None and gpu_products.supports(x.dtype, x.shape[1], exponents.power):
         _sums_by_products(x, centers, exponents, weights, first_row, block_rows, out)
     elif layout is None:
         _sums_by_tiles(x, centers, exponents, weights, first_row, block_rows, out)
@@ -175,7 +175,7 @@ def scatter_sums(x: Array, centers: Array, g: Array, *, first_row: int, block_ro
     kernel = compiled("fuzzy_c_means/covariances.cu", x.dtype.name).get_function("scatter")
     add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=0).get_function("add_pieces")
     tiles = -(-(d + 1) // FEATURE_SIDE)
-    fit = min(MOST_PIECES, SCRATCH_BYTES // (x.itemsize * c * packed)) * SHORT_ROWS
+    fit = min(MAX_PIECES, SCRATCH_BYTES // (x.itemsize * c * packed)) * SHORT_ROWS
     most = max(1, fit // GROUP_ROWS) * GROUP_ROWS
     for start in range(0, k, most):
         part, weighs = x[start : start + most], g[start : start + most]
@@ -208,7 +208,7 @@ def _sums_in_warps(
 ) -> None:
     (models, c, d), group = centers.shape, _group_of(GROUP_ROWS, block_rows)
     groups = max(1, SCRATCH_BYTES // (4 * models * (c * d + c + 3)))
-    most = min(groups, MOST_PIECES) * group
+    most = min(groups, MAX_PIECES) * group
     partial = cp.empty((-(-min(most, len(x)) // group), models, c * d + c + 3), x.dtype)
     add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=0).get_function("add_pieces")
     for start in range(0, len(x), most):
@@ -226,13 +226,13 @@ def _sums_in_one(
     first_row: int,
     block_rows: int,
     out: Array,
-    layout: Layout,
+    layout: TileLayout,
 ) -> None:
     (_, d), (models, c, _) = x.shape, centers.shape
     length = c * d + c + 3
     group = _group_rows(block_rows, layout, d)
     fused = _fused(x.dtype.name, d, layout, exponents.power)
-    groups = min(SCRATCH_BYTES // (8 * models * length), MOST_PIECES)
+    groups = min(SCRATCH_BYTES // (8 * models * length), MAX_PIECES)
     step = max(1, groups // (block_rows // group)) * block_rows
     start = 0
     while start < len(x):
@@ -310,14 +310,14 @@ def _sums_by_products(
     (_, d), (models, c, _) = x.shape, centers.shape
     length = c * d + c + 3
     piece = gpu_products.PIECE_ROWS
-    every = [gpu_products.Centers(centers[model]) for model in range(models)]
+    every = [gpu_products.PackedCenters(centers[model]) for model in range(models)]
     most = max(1, SCRATCH_BYTES // (gpu_products.bytes_of_piece() + 4 * models * length)) * piece
     partial = cp.empty((-(-min(most, len(x)) // piece), models, length), x.dtype)
     add = compiled("fuzzy_c_means/fuzzy.cu", x.dtype.name, POWER=exponents.power).get_function("add_pieces")
     for start in range(0, len(x), most):
         part = x[start : start + most]
         heavy = None if weights is None else weights[start : start + most]
-        rows = gpu_products.Rows(part, heavy)
+        rows = gpu_products.PackedRows(part, heavy)
         left = [rows.sums(every[model], partial[:, model]) for model in range(models)]
         for model, wait in enumerate(left):
             for run in wait():  # which are not summed yet
@@ -362,14 +362,14 @@ def _add_runs(
     kernel(grid, (ADDERS,), (partial, *sizes, out[first - out_row // block_rows :]))
 
 
-def _group_rows(block_rows: int, layout: Layout, d: int) -> int:
+def _group_rows(block_rows: int, layout: TileLayout, d: int) -> int:
     """Rows that a block of threads adds up: by the size of the data alone, so that any rank chooses the same."""
     return _group_of(GROUP_ROWS if layout.threads >= 2 * layout.sum_tiles(d) else SHORT_ROWS, block_rows)
 
 
 def _group_of(most: int, block_rows: int) -> int:
     # Of few rows, short groups: there should be several blocks of threads for each multiprocessor.
-    group = LEAST_ROWS
+    group = MIN_ROWS
     while 2 * group <= min(most, block_rows // 8):
         group *= 2
     return group
@@ -380,14 +380,14 @@ class _Fused(NamedTuple):
     add: Any
 
 
-def module_of(dtype: str, d: int, layout: Layout, power: int) -> Module:
+def module_of(dtype: str, d: int, layout: TileLayout, power: int) -> Module:
     """The kernels of one layout."""
     sizes = {name.upper(): value for name, value in layout._asdict().items()}
     return compiled("fuzzy_c_means/fuzzy.cu", dtype, DIM=d, POWER=power, **sizes)
 
 
 @functools.cache
-def _fused(dtype: str, d: int, layout: Layout, power: int) -> _Fused:
+def _fused(dtype: str, d: int, layout: TileLayout, power: int) -> _Fused:
     module = module_of(dtype, d, layout, power)
     kernel = module.get_function("fuzzy_sums")
     kernel.max_dynamic_shared_size_bytes = layout.shared(d, np.dtype(dtype).itemsize)

@@ -13,13 +13,13 @@ import numpy as np
 
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, or_null
 
-__all__ = ["module", "start", "suit"]
+__all__ = ["module", "start", "supports"]
 
 Array = Any
-FEWEST_FEATURES, MOST_FEATURES = 17, 64
+FEWEST_FEATURES, MAX_FEATURES = 17, 64
 FEWEST_CENTERS = 9  # of fewer, half a tile is empty, and differences are as fast
 TILE_CENTERS, PART_FEATURES = 16, 32  # CENTERS come in tiles, features in parts
-MOST_TILES = 2  # parts times tiles of centres: what the registers of a warp hold
+MAX_TILES = 2  # parts times tiles of centres: what the registers of a warp hold
 STAGES, STAGE_ROWS = 3, 16
 BLOCKS = {1: 16, 2: 8}  # warps of a multiprocessor, by parts times tiles
 
@@ -29,15 +29,15 @@ def _sizes(d: int, c: int) -> tuple[int, int]:
     return -(-d // PART_FEATURES), -(-c // TILE_CENTERS)
 
 
-def suit(dtype: Any, d: int, c: int, power: int) -> bool:
+def supports(dtype: Any, d: int, c: int, power: int) -> bool:
     """Return whether this kernel is for such rows and so many centres."""
     parts, tiles = _sizes(d, c)
     return (
         not power
         and dtype == np.float32
-        and FEWEST_FEATURES <= d <= MOST_FEATURES
+        and FEWEST_FEATURES <= d <= MAX_FEATURES
         and c >= FEWEST_CENTERS
-        and parts * tiles <= MOST_TILES
+        and parts * tiles <= MAX_TILES
     )
 
 

@@ -16,23 +16,23 @@ from mgclust.kernels.memory.gpu import start_to_host
 from mgclust.kernels.pairs import gpu_products as pairs
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled_for_hopper, is_hopper, multiprocessors
 
-__all__ = ["PIECE_ROWS", "Centers", "Rows", "bytes_of_piece", "module", "suit"]
+__all__ = ["PIECE_ROWS", "PackedCenters", "PackedRows", "bytes_of_piece", "module", "supports"]
 
 Array = Any
 ROWS = pairs.ROWS  # of a tile
 PIECE = 8  # tiles of a piece, whose sums are in float32: PIECE in products.cu
 PIECE_ROWS = PIECE * ROWS
-FEWEST_FEATURES, MOST_FEATURES = 33, 128  # packed rows have 128
-BYTES_OF_ROW = MOST_FEATURES * 4  # packed
+FEWEST_FEATURES, MAX_FEATURES = 33, 128  # packed rows have 128
+BYTES_OF_ROW = MAX_FEATURES * 4  # packed
 SHARE = 1 / 32  # of |x|^2 + |v|^2: what is nearer is decided by direct differences
 NEAR_OF_ROW, NEAR_SHARE = 4, 1 / 128  # so many such pairs a row, or so much of all, are faster decided one by one
 WARP_ROWS = 16
 WAVES = 16  # blocks a multiprocessor gets
 
 
-def suit(dtype: Any, d: int, power: int) -> bool:
+def supports(dtype: Any, d: int, power: int) -> bool:
     """Return whether these kernels are for such rows, of more centres than one block holds."""
-    return not power and dtype == np.float32 and FEWEST_FEATURES <= d <= MOST_FEATURES and is_hopper()
+    return not power and dtype == np.float32 and FEWEST_FEATURES <= d <= MAX_FEATURES and is_hopper()
 
 
 def module() -> Module:
@@ -54,7 +54,7 @@ def _pack(x: Array) -> tuple[Array, Array, Array]:
     return x, tiles, geometry
 
 
-class Centers:
+class PackedCenters:
     """Packed centres of one model.
 
     Parameters
@@ -66,7 +66,7 @@ class Centers:
         self.count, self.packed = len(centers), _pack(cp.ascontiguousarray(centers))
 
 
-class Rows:
+class PackedRows:
     """Packed rows.
 
     Parameters
@@ -80,7 +80,7 @@ class Rows:
         self._packed = _pack(x)
         self._weights = weights
 
-    def sums(self, centers: Centers, partial: Array) -> Callable[[], list[range]]:
+    def sums(self, centers: PackedCenters, partial: Array) -> Callable[[], list[range]]:
         """Write the sums of pieces of PIECE_ROWS rows to the rows of `partial`, laid out as `fuzzy_sums` has it.
 
         Returns

@@ -3,8 +3,8 @@
 #include "fuzzy_c_means/approximations.cuh"
 
 // Between these, inverses and ratios of squared distances neither overflow nor become subnormal.
-#define LEAST_SAFE ((real)(sizeof(real) == 4 ? 1e-30 : 1e-290))
-#define MOST_SAFE ((real)(sizeof(real) == 4 ? 1e30 : 1e290))
+#define MIN_SAFE ((real)(sizeof(real) == 4 ? 1e-30 : 1e-290))
+#define MAX_SAFE ((real)(sizeof(real) == 4 ? 1e30 : 1e290))
 
 // What rows add to the sums of J, u^2 and -u log2 u.
 struct Scores {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void row_memberships(real (&s)[COUNT], real weight, P
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) total += q[j] = inverse_of(s[j]);
     for (int step = STEP; step < LANES * STEP; step *= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
-    if (__all_sync(0xffffffffu, total > LEAST_SAFE && total < MOST_SAFE)) {  // together: there are more shuffles below
+    if (__all_sync(0xffffffffu, total > MIN_SAFE && total < MAX_SAFE)) {  // together: there are more shuffles below
         const real inverse = inverse_of(total);
 #pragma unroll
         for (int j = 0; j < COUNT; ++j) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void row_memberships(real (&s)[COUNT], real weight, P
 #pragma unroll
     for (int j = 1; j < COUNT; ++j) least = fmin(least, s[j]);
     for (int step = STEP; step < LANES * STEP; step *= 2) least = fmin(least, __shfl_xor_sync(0xffffffffu, least, step));
-    const bool safe = least > LEAST_SAFE && least < MOST_SAFE;
+    const bool safe = least > MIN_SAFE && least < MAX_SAFE;
     real p[COUNT];
 #pragma unroll
     for (int j = 0; j < COUNT; ++j) {

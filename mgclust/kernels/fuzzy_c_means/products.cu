@@ -30,8 +30,8 @@
 #define LANES (8 * CHUNKS)           // that pack a row
 #define OUTPUTS (32 * CHUNKS)        // sums of a thread
 #define COINCIDENT 7.5231638e-37f    // 2^-120: in place of 0, a distance that leaves nothing to others
-#define LEAST_TOTAL 1e-30
-#define MOST_TOTAL 4e37              // the inverse of more is subnormal
+#define MIN_TOTAL 1e-30
+#define MAX_TOTAL 4e37              // the inverse of more is subnormal
 
 // LANES threads a row of the padded tiles. geometry[row]: the squared length, infinite in padded rows, and the power of two that
 // halves are to be multiplied by.
@@ -315,7 +315,7 @@ struct Totals : Pairs<false> {
             sum += __shfl_xor_sync(0xffffffffu, sum, 1);
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
             const bool there = row[i] < rows;
-            held &= !there || (sum > LEAST_TOTAL && sum < MOST_TOTAL);
+            held &= !there || (sum > MIN_TOTAL && sum < MAX_TOTAL);
             const float weight = !there ? 0.f : weights ? weights[row[i]] : 1.f;
             if ((threadIdx.x & 3) == 0)
                 of_rows[row[i]] = make_float4(there ? (float)(1 / sum) : 0.f, weight, weight * (unscale[i] * -0.5f), 0.f);

@@ -17,12 +17,12 @@ from mgclust.kernels.graph.adjacency import Adjacency, Gain
 if TYPE_CHECKING:
     from mgclust.kernels.graph import cpu, gpu
 
-__all__ = ["Graph"]
+__all__ = ["GraphKernels"]
 
 Array = Any
 
 
-class Graph(Protocol):
+class GraphKernels(Protocol):
     """Functions that both devices have, with these meanings.
 
     Parameters of several functions:
@@ -306,5 +306,5 @@ class Graph(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: Graph = cpu
-    _gpu: Graph = gpu
+    _cpu: GraphKernels = cpu
+    _gpu: GraphKernels = gpu

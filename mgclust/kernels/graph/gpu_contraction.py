@@ -15,7 +15,7 @@ from mgclust.kernels.toolkit.gpu_compiler import multiprocessors, or_null
 __all__ = ["contract", "keys_of_groups", "keys_of_pairs", "sum_keys", "sum_pairs", "to_rows", "weight_bits"]
 
 Array = Any
-MOST_ENTRIES = 2**31 - 1
+MAX_ENTRIES = 2**31 - 1
 KEY_BITS = 63
 
 
@@ -42,9 +42,9 @@ def sum_keys(
     keys: Array, weight: Array | None, count: int, bits: int, kind: np.dtype | None
 ) -> tuple[Array, Array, Array | None]:
     m = len(keys)
-    if m > MOST_ENTRIES:
+    if m > MAX_ENTRIES:
         raise InsufficientMemoryError(
-            f"{m} neighbours on one GPU should be <= {MOST_ENTRIES}: spread the graph over more GPUs."
+            f"{m} neighbours on one GPU should be <= {MAX_ENTRIES}: spread the graph over more GPUs."
         )
     if not m:
         none = cp.empty(0, cp.int32)

@@ -14,12 +14,12 @@ import numpy as np
 if TYPE_CHECKING:
     from mgclust.kernels.greedy_merges import cpu, gpu
 
-__all__ = ["GreedyMerges"]
+__all__ = ["GreedyMergeKernels"]
 
 Array = Any
 
 
-class GreedyMerges(Protocol):
+class GreedyMergeKernels(Protocol):
     """Functions that both devices have, with these meanings."""
 
     def greedy_merges(
@@ -69,5 +69,5 @@ class GreedyMerges(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: GreedyMerges = cpu
-    _gpu: GreedyMerges = gpu
+    _cpu: GreedyMergeKernels = cpu
+    _gpu: GreedyMergeKernels = gpu

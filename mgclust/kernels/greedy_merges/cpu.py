@@ -27,7 +27,7 @@ from mgclust.kernels.greedy_merges.cpu_hubs import FREE, HUB, NODES, refresh_hub
 from mgclust.kernels.greedy_merges.cpu_keys import (
     LAST,
     SLOTS,
-    Graph,
+    MergeGraph,
     gain_of,
     lowest_of,
     new_keys,
@@ -80,13 +80,13 @@ def greedy_merges(
     return merges[:done].copy(), gains[:done].copy()
 
 
-def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resolution: float) -> Graph:
+def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resolution: float) -> MergeGraph:
     """All rows as tables; their keys are looked for as `advance` meets them."""
     n, dtype = len(strength), strength.dtype
     slots, bits = np.zeros(n, SLOTS), np.empty(n, np.uint8)
     used = lay_out(starts, slots, bits)
     keys, levels = new_keys(n, dtype)
-    graph = Graph(
+    graph = MergeGraph(
         *_cells(used + used // 2, dtype),
         tail=np.array([used]),
         slots=slots,
@@ -108,7 +108,7 @@ def _cells(count: int, dtype: Any) -> tuple[Array, Array, Array]:
     return (np.empty(count, CELLS[dtype.kind]), np.empty(count, dtype), np.empty(count >> 3, NODES[dtype.kind]))
 
 
-def _repacked(graph: Graph) -> Graph:
+def _repacked(graph: MergeGraph) -> MergeGraph:
     """The same without the cells of absorbed rows, and with room for any row to grow."""
     sizes = np.left_shift(1, graph.bits, dtype=np.int64)
     live = int(sizes[graph.slots["length"] > 0].sum())
@@ -118,7 +118,7 @@ def _repacked(graph: Graph) -> Graph:
 
 
 @called
-def refresh(graph: Graph, row: int) -> None:
+def refresh(graph: MergeGraph, row: int) -> None:
     """Look for a row's best pair among its own: all of a hub; else those whose tables are no smaller, hubs' aside."""
     own = np.int64(graph.bits[row])
     if own >= HUB:
@@ -141,7 +141,7 @@ def refresh(graph: Graph, row: int) -> None:
 
 
 @inlined
-def offer(graph: Graph, row: int, cell: int, slot: int, its_cell: int) -> None:
+def offer(graph: MergeGraph, row: int, cell: int, slot: int, its_cell: int) -> None:
     """Mark the pair of a row and a slot as changed in the rows that it belongs to."""
     gain = gain_of(graph, graph.cells[cell].weight, graph.strength[row], graph.strength[slot])
     own, its = graph.bits[row], graph.bits[slot]
@@ -158,7 +158,7 @@ def offer(graph: Graph, row: int, cell: int, slot: int, its_cell: int) -> None:
 
 
 @called
-def fold(graph: Graph, a: int, b: int, strict: bool) -> None:
+def fold(graph: MergeGraph, a: int, b: int, strict: bool) -> None:
     """Fold slot b into slot a, whose row is no shorter."""
     cells, slots, keys = graph.cells, graph.slots, graph.keys
     bits, relabelled = graph.bits[a], slots[b].label < slots[a].label
@@ -195,7 +195,7 @@ def fold(graph: Graph, a: int, b: int, strict: bool) -> None:
 
 
 @called
-def offer_all(graph: Graph, row: int) -> None:
+def offer_all(graph: MergeGraph, row: int) -> None:
     """Mark a row's pairs as changed in all rows that they belong to."""
     begin = graph.slots[row].begin
     for cell in range(begin, begin + (1 << np.int64(graph.bits[row]))):
@@ -205,7 +205,7 @@ def offer_all(graph: Graph, row: int) -> None:
 
 
 @compiled
-def advance(graph: Graph, strict: bool, merges: Array, gains: Array, done: int, stop: int) -> tuple[int, bool]:
+def advance(graph: MergeGraph, strict: bool, merges: Array, gains: Array, done: int, stop: int) -> tuple[int, bool]:
     """Merge until so many merges are done or no pair is left; how many are done, and whether cells are short."""
     slots, keys = graph.slots, graph.keys
     top = keys[len(keys) - 1]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.greedy_merges.cpu_keys import LAST, Graph, gain_of, put, tie_of
+from mgclust.kernels.greedy_merges.cpu_keys import LAST, MergeGraph, gain_of, put, tie_of
 from mgclust.kernels.toolkit.cpu_compiler import called, inlined
 
 __all__ = ["FREE", "HUB", "NODES", "forget", "past_time", "refresh_hub", "update"]
@@ -51,7 +51,7 @@ NODES = {
 
 
 @called
-def past_time(graph: Graph, row: int) -> None:
+def past_time(graph: MergeGraph, row: int) -> None:
     """Let all nodes of a hub be looked at again."""
     first = graph.slots[row].begin >> 3
     for at in range(first, first + ((1 << np.int64(graph.bits[row])) >> 3)):
@@ -59,7 +59,7 @@ def past_time(graph: Graph, row: int) -> None:
 
 
 @inlined
-def ahead_until(graph: Graph, weight: Any, d: Any, other_weight: Any, e: Any, strength: Any) -> float:
+def ahead_until(graph: MergeGraph, weight: Any, d: Any, other_weight: Any, e: Any, strength: Any) -> float:
     """The hub's strength until which a line, ahead now, stays above another whatever the rounding."""
     if weight == other_weight and d == e:
         return np.inf  # equal for ever; labels, which decide, are compared whenever a line changes
@@ -82,7 +82,7 @@ def lower_times(nodes: Array, first: int, at: int, bits: int, until: float) -> N
 
 
 @inlined
-def forget(graph: Graph, row: int, cell: int) -> None:
+def forget(graph: MergeGraph, row: int, cell: int) -> None:
     """Say that a cell gives up its line; that matters where it wins, and so in a lowest node."""
     first = graph.slots[row].begin >> 3
     own = cell - graph.slots[row].begin
@@ -91,7 +91,7 @@ def forget(graph: Graph, row: int, cell: int) -> None:
 
 
 @called
-def update(graph: Graph, row: int, cell: int) -> None:
+def update(graph: MergeGraph, row: int, cell: int) -> None:
     """Tell a hub's tree the new line of a cell, as far up as it matters.
 
     A node past its time is left to `settle`, and so are those above it: their times are no later.
@@ -126,7 +126,7 @@ def update(graph: Graph, row: int, cell: int) -> None:
 
 
 @inlined
-def look_at_cells(graph: Graph, row: int, index: int) -> None:
+def look_at_cells(graph: MergeGraph, row: int, index: int) -> None:
     """Find the winner of a lowest node, and its time."""
     cells, seen, strength, begin = graph.cells, graph.seen, graph.strength[row], graph.slots[row].begin
     node, start = graph.nodes[(begin >> 3) + index], begin + (index << SPAN)
@@ -153,7 +153,7 @@ def look_at_cells(graph: Graph, row: int, index: int) -> None:
 
 
 @inlined
-def look_at_nodes(graph: Graph, row: int, start: int, stop: int, into: int) -> None:
+def look_at_nodes(graph: MergeGraph, row: int, start: int, stop: int, into: int) -> None:
     """Find the winner among nodes that are up to date, and its time."""
     cells, nodes, strength, begin = graph.cells, graph.nodes, graph.strength[row], graph.slots[row].begin
     found, gain, until = -1, graph.lowest, np.inf
@@ -183,7 +183,7 @@ def look_at_nodes(graph: Graph, row: int, start: int, stop: int, into: int) -> N
 
 
 @called
-def settle(graph: Graph, row: int) -> int:
+def settle(graph: MergeGraph, row: int) -> int:
     """Bring the top of a hub's tree up to date, before it the nodes below that are past their time; where it is.
 
     Goes down where it has to, and back, with notes of its way: a function that calls itself cannot be kept on disk.
@@ -221,7 +221,7 @@ def settle(graph: Graph, row: int) -> int:
 
 
 @called
-def refresh_hub(graph: Graph, row: int) -> None:
+def refresh_hub(graph: MergeGraph, row: int) -> None:
     """Give a hub the key of its tree's winner; where that line lies too high, it is put right first, once."""
     cells, seen, begin = graph.cells, graph.seen, graph.slots[row].begin
     cell = begin + graph.nodes[settle(graph, row)].cell

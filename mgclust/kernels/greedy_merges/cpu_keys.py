@@ -17,7 +17,7 @@ __all__ = [
     "KEYS",
     "LAST",
     "SLOTS",
-    "Graph",
+    "MergeGraph",
     "gain_of",
     "lowest_of",
     "new_keys",
@@ -47,7 +47,7 @@ KEYS = {
 }
 
 
-class Graph(NamedTuple):
+class MergeGraph(NamedTuple):
     """State of a run, a tuple of arrays."""
 
     cells: Array  # (slot, weight): tables of 2^bits cells each, see `cpu_rows`
@@ -76,7 +76,7 @@ def new_keys(n: int, dtype: Any) -> tuple[Array, Array]:
     Returns
     -------
     keys, levels : arrays
-        As in `Graph`.
+        As in `MergeGraph`.
     """
     counts, left = [], max(n, 2)
     while left > 1:
@@ -96,7 +96,7 @@ def new_keys(n: int, dtype: Any) -> tuple[Array, Array]:
 
 
 @inlined
-def gain_of(graph: Graph, weight: Any, d: Any, e: Any) -> Any:
+def gain_of(graph: MergeGraph, weight: Any, d: Any, e: Any) -> Any:
     """Gain of a merge, as written: nothing is accumulated."""
     return graph.two_m * weight - graph.factor * (d * e)
 
@@ -139,7 +139,7 @@ def put(keys: Array, levels: Array, slot: int, gain: Any, tie: int) -> None:
 
 
 @inlined
-def raise_key(graph: Graph, row: int, slot: int, gain: Any) -> None:
+def raise_key(graph: MergeGraph, row: int, slot: int, gain: Any) -> None:
     """Let a row's key be its pair with this slot if that comes before it."""
     key = graph.keys[row]
     if gain < key.gain:

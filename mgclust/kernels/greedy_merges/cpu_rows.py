@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.greedy_merges.cpu_hubs import FREE, HUB, forget, past_time, update
-from mgclust.kernels.greedy_merges.cpu_keys import Graph
+from mgclust.kernels.greedy_merges.cpu_keys import MergeGraph
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 
 __all__ = [
@@ -54,7 +54,7 @@ def table_bits(length: int) -> int:
 
 
 @inlined
-def find(graph: Graph, row: int, slot: int) -> int:
+def find(graph: MergeGraph, row: int, slot: int) -> int:
     """The cell that holds a neighbour, or the free one where it belongs."""
     cells, begin, bits = graph.cells, graph.slots[row].begin, np.int64(graph.bits[row])
     mask = (1 << bits) - 1
@@ -67,14 +67,14 @@ def find(graph: Graph, row: int, slot: int) -> int:
 
 
 @inlined
-def insert(graph: Graph, row: int, cell: int, slot: int, weight: Any) -> None:
+def insert(graph: MergeGraph, row: int, cell: int, slot: int, weight: Any) -> None:
     """Fill the free cell that `find` returned."""
     graph.cells[cell].slot, graph.cells[cell].weight = slot, weight
     graph.slots[row].length += 1
 
 
 @called
-def remove(graph: Graph, row: int, slot: int) -> None:
+def remove(graph: MergeGraph, row: int, slot: int) -> None:
     """Drop a neighbour; what was pushed past its cell moves back, so that no search stops too early."""
     cells, begin, bits = graph.cells, graph.slots[row].begin, np.int64(graph.bits[row])
     mask = (1 << bits) - 1
@@ -100,7 +100,7 @@ def remove(graph: Graph, row: int, slot: int) -> None:
 
 
 @called
-def widen(graph: Graph, row: int) -> None:
+def widen(graph: MergeGraph, row: int) -> None:
     """Move a row to a table of twice the size, at the tail; the caller knows that there is room."""
     cells, seen, old, bits = graph.cells, graph.seen, graph.slots[row].begin, np.int64(graph.bits[row])
     new = graph.tail[0]
@@ -134,7 +134,7 @@ def lay_out(starts: Array, slots: Array, bits: Array) -> int:
 
 
 @compiled
-def fill(graph: Graph, starts: Array, columns: Array, weights: Array) -> None:
+def fill(graph: MergeGraph, starts: Array, columns: Array, weights: Array) -> None:
     """Enter all neighbours."""
     cells = graph.cells
     for at in range(graph.tail[0]):
@@ -151,7 +151,7 @@ def fill(graph: Graph, starts: Array, columns: Array, weights: Array) -> None:
 
 
 @compiled
-def repack(graph: Graph, cells: Array, seen: Array, nodes: Array) -> None:
+def repack(graph: MergeGraph, cells: Array, seen: Array, nodes: Array) -> None:
     """Copy the rows that are left to other arrays, without gaps."""
     tail: Any = np.int64(0)
     for row in range(len(graph.slots)):

@@ -20,7 +20,7 @@ WARP = 32
 ROWS = 4  # warps of a block in the kernels around the merging, each with a row or node of its own
 SHARED_NODES = 1900  # as in greedy.cu
 SPARE = 1024
-MOST_ENTRIES = (2**31 - 2**14) // 2 - SPARE  # positions in a pool of twice as many are int32
+MAX_ENTRIES = (2**31 - 2**14) // 2 - SPARE  # positions in a pool of twice as many are int32
 NO_ROOM, DONE = 2, 1  # what the kernel says besides "not yet done"
 
 
@@ -41,9 +41,9 @@ def greedy_merges(
     n = len(strength)
     if not len(columns):
         return np.empty((0, 2), np.int32), np.empty(0, weights.dtype)
-    if len(columns) > MOST_ENTRIES:
+    if len(columns) > MAX_ENTRIES:
         raise InputError(
-            f"n_edges={len(columns) // 2} between different nodes should be <= {MOST_ENTRIES // 2} for "
+            f"n_edges={len(columns) // 2} between different nodes should be <= {MAX_ENTRIES // 2} for "
             "strategy='greedy' on a GPU: use strategy='parallel' or device='cpu'."
         )
     # Summed on the host, so that it is the CPU's sum to the last bit.

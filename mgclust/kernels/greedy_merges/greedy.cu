@@ -25,7 +25,7 @@ typedef double number;
 #endif
 
 #define FULL 0xffffffffu
-#define MOST_LEVELS 8       // 32^7 > 2^31
+#define MAX_LEVELS 8       // 32^7 > 2^31
 #define SHARED_NODES 1900   // of the tree's upper levels: 45,600 bytes
 #define AHEAD (THREADS > 512 ? 1 : 4)  // entries a thread reads at a time, as far as registers allow
 #define CYCLES 150000000    // after which the host gets a look: about a tenth of a second
@@ -231,7 +231,7 @@ merge(Entry* entries, int pool, Community* communities, Row* rows,
     __shared__ int2 shared_pairs[SHARED_NODES];
     __shared__ Key partial_keys[32];
     __shared__ int2 partial_pairs[32];
-    __shared__ int offsets[MOST_LEVELS + 1];
+    __shared__ int offsets[MAX_LEVELS + 1];
     __shared__ int matched, appended, moved, late;
 
     const int thread = threadIdx.x, lane = thread & 31, warp = thread / 32;

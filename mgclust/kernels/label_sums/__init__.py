@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from mgclust.kernels.label_sums import cpu, gpu
 
-__all__ = ["LabelSums"]
+__all__ = ["LabelSumKernels"]
 
 Array = Any
 PARTIAL = 512  # columns at most of a partial sum; in pairs/few_features.cu and pairs/many_features.cu, too
 
 
-class LabelSums(Protocol):
+class LabelSumKernels(Protocol):
     """Functions that both devices have, with these meanings.
 
     Parameters of several functions:
@@ -142,5 +142,5 @@ class LabelSums(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: LabelSums = cpu
-    _gpu: LabelSums = gpu
+    _cpu: LabelSumKernels = cpu
+    _gpu: LabelSumKernels = gpu

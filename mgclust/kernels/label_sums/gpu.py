@@ -29,14 +29,14 @@ PIECE = 32  # columns of a partial sum in label_sums.cu
 STAGED = 16  # rows that a block of add_by_label holds
 FEWEST_ROWS = 1 << 16  # of the whole data, for means to pay
 FEWEST_MEMBERS = 4096  # of a cluster in the mean: rows are packed again for each
-MOST_LABELINGS = 4  # of which each has its own products; distances are stored and read again for more
+MAX_LABELINGS = 4  # of which each has its own products; distances are stored and read again for more
 TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64 MB, most of it stays in the cache
 
 
 def near_share(x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
     d = x.shape[1]
-    enough = n >= FEWEST_ROWS and labelings <= MOST_LABELINGS and n * labelings >= FEWEST_MEMBERS * clusters
-    if not (root and enough and gpu_products.suit(x.dtype, d, norm) and d <= gpu_products.MOST_FEATURES):
+    enough = n >= FEWEST_ROWS and labelings <= MAX_LABELINGS and n * labelings >= FEWEST_MEMBERS * clusters
+    if not (root and enough and gpu_products.supports(x.dtype, d, norm) and d <= gpu_products.MAX_FEATURES):
         return 0.0
     return _share(gpu_products.chunks_of(d))
 

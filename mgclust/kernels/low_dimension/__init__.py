@@ -14,12 +14,12 @@ from mgclust.kernels.low_dimension.gaussian_grid import GaussianGrid
 if TYPE_CHECKING:
     from mgclust.kernels.low_dimension import cpu, gpu
 
-__all__ = ["LowDimension"]
+__all__ = ["LowDimensionKernels"]
 
 Array = Any
 
 
-class LowDimension(Protocol):
+class LowDimensionKernels(Protocol):
     """Functions that both devices have, with these meanings.
 
     Parameters of several functions:
@@ -118,5 +118,5 @@ class LowDimension(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: LowDimension = cpu
-    _gpu: LowDimension = gpu
+    _cpu: LowDimensionKernels = cpu
+    _gpu: LowDimensionKernels = gpu

@@ -27,11 +27,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LEAF", "MOST_FEATURES", "BoxTree", "curve_bits"]
+__all__ = ["LEAF", "MAX_FEATURES", "BoxTree", "curve_bits"]
 
 Array = Any
 LEAF = 32
-MOST_FEATURES = 3
+MAX_FEATURES = 3
 NOTHING = 2**31 - 1  # order and index of padding
 
 

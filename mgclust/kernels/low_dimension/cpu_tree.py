@@ -24,7 +24,7 @@ from mgclust.kernels.pairs.cpu_loops import FULL, pair_distances, tally
 from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
-    Format,
+    VectorFormat,
     add_to,
     bits_below,
     bits_of,
@@ -54,7 +54,7 @@ def span_step(_: Any, s: Any, own_low: Any, own_high: Any, low: Any, high: Any) 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b, c, e = arguments
         span = larger(builder, builder.fsub(e, a), builder.fsub(b, c))
-        return call_intrinsic(builder, f"llvm.fma.{Format(s.scalar).suffix}", [span, span, total])
+        return call_intrinsic(builder, f"llvm.fma.{VectorFormat(s.scalar).suffix}", [span, span, total])
 
     return s(s, own_low, own_high, low, high), generate
 

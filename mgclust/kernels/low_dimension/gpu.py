@@ -31,7 +31,7 @@ __all__ = [
 Array = Any
 WARPS = 4  # of a block in tree.cu: one row or leaf each
 THREADS = 256  # of a block in grid.cu: WINDOW a row
-MOST_SPREAD = 1024  # rows of a block that spreads
+MAX_SPREAD = 1024  # rows of a block that spreads
 
 
 def curve(x: Array) -> Array:
@@ -39,7 +39,7 @@ def curve(x: Array) -> Array:
 
 
 def spread(x: Array, plan: GaussianGrid, out: Array) -> None:
-    rows = min(MOST_SPREAD, max(THREADS // WINDOW, len(x) // (8 * multiprocessors())))
+    rows = min(MAX_SPREAD, max(THREADS // WINDOW, len(x) // (8 * multiprocessors())))
     _over_rows("spread", x, plan, rows, np.float64(2.0**plan.fraction_bits), np.int32(rows), out)
 
 

@@ -13,12 +13,12 @@ import numpy as np
 if TYPE_CHECKING:
     from mgclust.kernels.memory import cpu, gpu
 
-__all__ = ["Memory"]
+__all__ = ["MemoryKernels"]
 
 Array = Any
 
 
-class Memory(Protocol):
+class MemoryKernels(Protocol):
     """Functions that both devices have, with these meanings."""
 
     def prefetch(self, pieces: Iterable[np.ndarray]) -> Iterator[Array]:
@@ -58,5 +58,5 @@ class Memory(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: Memory = cpu
-    _gpu: Memory = gpu
+    _cpu: MemoryKernels = cpu
+    _gpu: MemoryKernels = gpu

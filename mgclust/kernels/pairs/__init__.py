@@ -6,7 +6,7 @@ that filter (`cpu_products`, `cpu_product_loops`), or skips columns that are far
 ``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows: ``split_products.cu`` filters,
 and ``listed_pairs.cu`` decides what the filter leaves open; or that most columns are far away from a row
 (`gpu_column_boxes`, ``column_boxes.cu``). Nearest rows are selected from lists (`gpu_nearest_rows`). Both devices make
-the same boxes (`column_boxes`). None of them stores a distance but `Pairs.reduced_distances`. `cpu_values` and
+the same boxes (`column_boxes`). None of them stores a distance but `PairKernels.reduced_distances`. `cpu_values` and
 ``stored_values.cu`` count values that are stored.
 
 Array expressions that both devices share, outside the contract: `density` sums the densities of weighted rows and of
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from mgclust.kernels.pairs import cpu, gpu
     from mgclust.kernels.pairs.column_boxes import Boxes
 
-__all__ = ["Pairs"]
+__all__ = ["PairKernels"]
 
 Array = Any
 LOG2_E = 1.4426950408889634
 
 
-class Pairs(Protocol):
+class PairKernels(Protocol):
     """Functions that both devices have, with these meanings.
 
     Parameters of several functions:
@@ -108,7 +108,7 @@ class Pairs(Protocol):
             Their global numbers (-1 at first), in place.
         """
 
-    def both_ways_pay(self, dtype: Any, d: int) -> bool:
+    def symmetric_sum_is_faster(self, dtype: Any, d: int) -> bool:
         """Say whether `gaussian_both_ways` is faster than `gaussian_sum` of all rows.
 
         Parameters
@@ -283,5 +283,5 @@ class Pairs(Protocol):
 
 
 if TYPE_CHECKING:  # both devices have what the contract says
-    _cpu: Pairs = cpu
-    _gpu: Pairs = gpu
+    _cpu: PairKernels = cpu
+    _gpu: PairKernels = gpu

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = [
-    "MOST_FEATURES",
+    "MAX_FEATURES",
     "NO_COLUMN",
     "WIDTH",
     "Boxes",
@@ -35,7 +35,7 @@ __all__ = [
 
 Array = Any
 WIDTH = 32  # columns of a panel
-MOST_FEATURES = 8
+MAX_FEATURES = 8
 NO_COLUMN = 2**62  # above every column's number
 STEPS = 2.0**30  # of a segment's widest feature: columns are sorted by these
 

@@ -39,7 +39,6 @@ __all__ = [
     "NEIGHBORS",
     "PRODUCT_REACH",
     "border",
-    "both_ways_pay",
     "boxes_of_columns",
     "count_within",
     "gaussian_both_ways",
@@ -51,6 +50,7 @@ __all__ = [
     "nearest_rows",
     "pair_histogram",
     "reduced_distances",
+    "symmetric_sum_is_faster",
     "value_histogram",
 ]
 
@@ -85,7 +85,7 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     out[0] += sum(below) + int(surely_below.sum())
 
 
-def both_ways_pay(dtype: Any, d: int) -> bool:
+def symmetric_sum_is_faster(dtype: Any, d: int) -> bool:
     return False  # a pass of `gaussian_sum` keeps the nearest rows, too
 
 
@@ -111,7 +111,7 @@ def gaussian_sum(
 ) -> None:
     if near is None or near_index is None:
         near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
-    if norm == "l2-dot" and power == 1 and products.suit(x, norm) and (lengths := Lengths(x, y)).fit:
+    if norm == "l2-dot" and power == 1 and products.supports(x, norm) and (lengths := Lengths(x, y)).fit:
         if near is None or near_index is None:
             near, near_index = _no_neighbors(x)
         numbers, flat, d, factor = _numbers(x, rows), x.reshape(-1), x.shape[1], x.dtype.type(-scale * LOG2_E)

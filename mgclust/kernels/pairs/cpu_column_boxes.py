@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
-from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, Boxes, build
-from mgclust.kernels.pairs.cpu_loops import MOST_EXPECTED
+from mgclust.kernels.pairs.column_boxes import MAX_FEATURES, Boxes, build
+from mgclust.kernels.pairs.cpu_loops import MAX_EXPECTED
 from mgclust.kernels.toolkit.cpu_compiler import allocating, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
-    Format,
+    VectorFormat,
     absolute_step,
     broadcast,
     call_intrinsic,
@@ -47,8 +47,8 @@ __all__ = [
 ]
 
 Array = Any
-LEAST_COLUMNS = 512
-LEAST_PAIRS = 1 << 25  # fewer are compared before a tree is built, by a quarter of the length of long lists fewer
+MIN_COLUMNS = 512
+MIN_PAIRS = 1 << 25  # fewer are compared before a tree is built, by a quarter of the length of long lists fewer
 TRIED_ROWS = 64
 NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as ten panels cost the all-pairs loops
 TASK_ROWS = 1024
@@ -69,8 +69,8 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors:
     neighbors : int
     """
     (m, d), k = x.shape, len(y)
-    work = m * k * (neighbors // 4 if neighbors > MOST_EXPECTED else 1)
-    if d > MOST_FEATURES or k < LEAST_COLUMNS or work < LEAST_PAIRS:
+    work = m * k * (neighbors // 4 if neighbors > MAX_EXPECTED else 1)
+    if d > MAX_FEATURES or k < MIN_COLUMNS or work < MIN_PAIRS:
         return None
     columns = np.ascontiguousarray(y)
     boxes = build(columns, halved(columns), np)
@@ -159,7 +159,7 @@ def gap_step(_: Any, s: Any, own_low: Any, own_high: Any, low: Any, high: Any) -
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b, c, e = arguments
-        fmt = Format(s.scalar)
+        fmt = VectorFormat(s.scalar)
         gap = larger(builder, builder.fsub(c, b), builder.fsub(a, e))
         gap = larger(builder, gap, fmt.constant(0.0))
         return call_intrinsic(builder, f"llvm.fma.{fmt.suffix}", [gap, gap, total])
@@ -173,7 +173,7 @@ def gap_absolute(_: Any, s: Any, own: Any, low: Any, high: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, x, c, e = arguments
-        gap = larger(builder, builder.fsub(c, x), Format(s.scalar).constant(0.0))
+        gap = larger(builder, builder.fsub(c, x), VectorFormat(s.scalar).constant(0.0))
         return builder.fadd(total, larger(builder, builder.fsub(x, e), gap))
 
     return s(s, own, low, high), generate

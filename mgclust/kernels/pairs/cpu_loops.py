@@ -55,7 +55,7 @@ from mgclust.kernels.toolkit.simd import (
 from mgclust.kernels.toolkit.simd_steps import add_bins, lesser
 
 __all__ = [
-    "MOST_EXPECTED",
+    "MAX_EXPECTED",
     "NO_COLUMN",
     "ROWS",
     "SUM_TILE",
@@ -75,7 +75,7 @@ ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64
 FULL = (1 << WIDTH) - 1
 NO_COLUMN = np.int64(-1)  # is left out; an int64, because a literal would be compiled for apart
 CHEAP = 16  # features of which distances are looked at twice
-MOST_EXPECTED, LEAST_EXPECTED = 23, 4  # neighbours, of WIDTH lanes; panels
+MAX_EXPECTED, MIN_EXPECTED = 23, 4  # neighbours, of WIDTH lanes; panels
 
 
 @compiled
@@ -291,7 +291,7 @@ def neighbors(
     """
     count = (columns + WIDTH - 1) // WIDTH
     infinite = near.dtype.type(np.inf)
-    expects = d <= CHEAP and near.shape[1] <= MOST_EXPECTED and count >= LEAST_EXPECTED
+    expects = d <= CHEAP and near.shape[1] <= MAX_EXPECTED and count >= MIN_EXPECTED
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
         if expects:

@@ -38,7 +38,7 @@ __all__ = ["count", "gaussian", "histogram", "neighbors", "squared_lengths"]
 GROUP = 8  # rows whose products with a panel stay in registers
 CHAIN = 32  # features
 SPARE, SPARE_SHARE = 2, 8  # columns that are kept beyond those wanted: so many at least, one in so many
-MOST_OPEN = 4  # where one row and panel of so many are open, direct differences do the rest
+MAX_OPEN = 4  # where one row and panel of so many are open, direct differences do the rest
 
 
 @compiled
@@ -347,7 +347,7 @@ def count(
                 if q + 3 < found:
                     out[rows[q + 3]] += lanes_of(values_below(s3, limit) & lanes[q + 3])
             opened, met = opened + found, met + end - begin
-        if opened * MOST_OPEN > met:
+        if opened * MAX_OPEN > met:
             return end
     return stop
 
@@ -395,6 +395,6 @@ def histogram(
                     nearer += tally(s3, lanes[q + 3], low, high, shift, out, shared)
                 below[rows[q]] += nearer
             opened, met = opened + found, met + end - begin
-        if opened * MOST_OPEN > met:
+        if opened * MAX_OPEN > met:
             return end
     return stop

@@ -52,26 +52,26 @@ __all__ = [
     "room_for_lists",
     "room_for_open",
     "room_for_sums",
-    "suit",
+    "supports",
 ]
 
 Array = Any
 FEWEST_FEATURES = 17
-MOST_FEATURES = 1 << 15  # c stays far below 1
-LEAST_WORK = 1 << 30  # multiply-adds of a call whose decisions are worth another kernel
+MAX_FEATURES = 1 << 15  # c stays far below 1
+MIN_WORK = 1 << 30  # multiply-adds of a call whose decisions are worth another kernel
 COLUMNS_A_NEIGHBOR = 512
-MOST_AGAIN = 4  # where one row of so many had to be compared with all columns, direct differences do the rest
+MAX_AGAIN = 4  # where one row of so many had to be compared with all columns, direct differences do the rest
 Sides = tuple[Array, Array]  # what is added to products: a number of each row, and of each column, these padded
 
 
-def suit(x: Array, norm: str) -> bool:
+def supports(x: Array, norm: str) -> bool:
     """Tell whether there may be products of these rows."""
-    return norm != "l1" and FEWEST_FEATURES <= x.shape[1] <= MOST_FEATURES
+    return norm != "l1" and FEWEST_FEATURES <= x.shape[1] <= MAX_FEATURES
 
 
 def filtering(x: Array, y: Array, norm: str, neighbors: int = 0) -> Lengths | None:
     """Prepare what products need to decide what they can, if that pays: so many nearest columns are inserted twice."""
-    if not suit(x, norm) or x.size * len(y) < LEAST_WORK or len(y) < COLUMNS_A_NEIGHBOR * neighbors:
+    if not supports(x, norm) or x.size * len(y) < MIN_WORK or len(y) < COLUMNS_A_NEIGHBOR * neighbors:
         return None
     lengths = Lengths(x, y)
     return lengths if lengths.fit else None
@@ -149,7 +149,7 @@ class Lists:
     @property
     def pay(self) -> bool:
         """Few enough rows were found again so far."""
-        return self._again * MOST_AGAIN <= self._met
+        return self._again * MAX_AGAIN <= self._met
 
     def of(self, first: int) -> tuple[Array, ...]:
         """Arguments of a kernel, for the columns from `first` on."""

@@ -18,8 +18,8 @@ Array = Any
 BATCH_BYTES = 4 << 20
 TASK_PAIRS = 4 << 20
 LINE_BYTES = 64
-LEAST_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
-MOST_APART = 1 << 16  # bins of which each thread may have its own: half a megabyte
+MIN_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
+MAX_APART = 1 << 16  # bins of which each thread may have its own: half a megabyte
 
 
 class ThreadCounts:
@@ -36,7 +36,7 @@ class ThreadCounts:
 
     def __init__(self, out: Array) -> None:
         self._out = out
-        self._shared = len(out) - 1 > MOST_APART and thread_count() > 1
+        self._shared = len(out) - 1 > MAX_APART and thread_count() > 1
         self._others: dict[int, Array] = {}
 
     def of(self, thread: int) -> tuple[Array, bool]:
@@ -78,7 +78,7 @@ def batch_columns(x: Array) -> int:
 
 def by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None]) -> None:
     """Call ``body(start, stop, thread)`` until all rows are done, a task's worth of pairs at a time."""
-    rows = LEAST_TASK // (columns * d)
+    rows = MIN_TASK // (columns * d)
     if rows < m:
         rows = max(-(-m // (4 * thread_count())), rows)
     rows = max(8, -(-min(rows, TASK_PAIRS // columns) // 4) * 4)

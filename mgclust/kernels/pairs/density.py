@@ -22,14 +22,14 @@ __all__ = ["TILE_BYTES", "add_both_ways", "add_density", "computed_tiles", "dens
 Array = Any
 GROUP = 1024  # columns
 TILE_COLUMNS = 2 * GROUP
-LEAST_TILE, MOST_ON_CPU, MOST_ON_GPU = 64 * TILE_COLUMNS, 1 << 20, 1 << 25  # numbers of a tile
-TILE_BYTES = 32 * LEAST_TILE  # with what is made of it
+MIN_TILE, MAX_ON_CPU, MAX_ON_GPU = 64 * TILE_COLUMNS, 1 << 20, 1 << 25  # numbers of a tile
+TILE_BYTES = 32 * MIN_TILE  # with what is made of it
 TASK_ROWS = 128  # of a thread: 1,024 columns of these fit into a core's cache
 
 
 def tile_numbers(xp: Any, free: int) -> int:
     """Count of the numbers that a tile may have where so many bytes are free."""
-    return max(LEAST_TILE, min(MOST_ON_CPU if xp is np else MOST_ON_GPU, free // 256))
+    return max(MIN_TILE, min(MAX_ON_CPU if xp is np else MAX_ON_GPU, free // 256))
 
 
 def computed_tiles(kernels: Any, x: Array, y: Array, norm: str, free: int) -> Iterator[tuple[slice, slice, Array]]:
@@ -113,8 +113,8 @@ def add_both_ways(
     y_out: Array,
 ) -> None:
     """Do what `Pairs.gaussian_both_ways` says by direct differences; `distances` is `Pairs.reduced_distances`."""
-    for start in range(0, len(x), LEAST_TILE // TILE_COLUMNS):
-        rows = slice(start, min(start + LEAST_TILE // TILE_COLUMNS, len(x)))
+    for start in range(0, len(x), MIN_TILE // TILE_COLUMNS):
+        rows = slice(start, min(start + MIN_TILE // TILE_COLUMNS, len(x)))
         for first in range(0, len(y), TILE_COLUMNS):
             columns = slice(first, min(first + TILE_COLUMNS, len(y)))
             s = distances(x[rows], y[columns], norm="l2").astype("float64")

@@ -26,14 +26,13 @@ from mgclust.kernels.pairs.gpu_column_boxes import (
     boxes_for,
 )
 from mgclust.kernels.pairs.gpu_launch import GROUP, LOW_DIMENSIONS, TILE, by_rows, direct, distances, launch, run_length
-from mgclust.kernels.pairs.gpu_nearest_rows import nearest_of_few, sort_rows, suit_few
+from mgclust.kernels.pairs.gpu_nearest_rows import nearest_of_few, sort_rows, supports_few
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, multiprocessors
 
 __all__ = [
     "NEIGHBORS",
     "PRODUCT_REACH",
     "border",
-    "both_ways_pay",
     "boxes_of_columns",
     "count_within",
     "gaussian_both_ways",
@@ -46,6 +45,7 @@ __all__ = [
     "nearest_rows",
     "pair_histogram",
     "reduced_distances",
+    "symmetric_sum_is_faster",
     "value_histogram",
 ]
 
@@ -54,7 +54,7 @@ Array = Any
 NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
 PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # group sums of one launch
-LEAST_SORTED_PAIRS = 1 << 27  # whose distances are sorted unless boxes pay: they take a hundred times as long as others
+MIN_SORTED_PAIRS = 1 << 27  # whose distances are sorted unless boxes pay: they take a hundred times as long as others
 VALUE_THREADS = 256  # of a block in stored_values.cu
 SLOW_KERNELS = {  # by direct differences, and by products
     "count_within": ("count", "classify"),
@@ -80,8 +80,8 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     )  # fmt: skip
 
 
-def both_ways_pay(dtype: Any, d: int) -> bool:
-    return gpu_products.suit(dtype, d, "l2-dot")
+def symmetric_sum_is_faster(dtype: Any, d: int) -> bool:
+    return gpu_products.supports(dtype, d, "l2-dot")
 
 
 def gaussian_both_ways(
@@ -197,15 +197,15 @@ def nearest_rows(
         return
     if (boxes := boxes_of_columns(x, y, norm=norm, neighbors=near.shape[1])) is not None:
         nearest_in_boxes(x, boxes, **lists)
-    elif suit_few(x.dtype, x.shape[1], len(y), near.shape[1], norm):
+    elif supports_few(x.dtype, x.shape[1], len(y), near.shape[1], norm):
         nearest_of_few(x, y, **lists)
     else:
         sort_rows(x, y, **lists)
 
 
 def boxes_of_columns(x: Array, y: Array, *, norm: str, neighbors: int) -> Boxes | None:
-    few = suit_few(x.dtype, x.shape[1], len(y), neighbors, norm)
-    least = None if few else LEAST_SORTED_PAIRS
+    few = supports_few(x.dtype, x.shape[1], len(y), neighbors, norm)
+    least = None if few else MIN_SORTED_PAIRS
     return boxes_for(x, y, direct(norm), neighbors=neighbors, least_pairs=least)
 
 
@@ -254,6 +254,6 @@ def kernels_of(function: str, d: int, dtype: Any) -> Iterator[tuple[Module, str]
         yield from (
             (compiled("pairs/few_features.cu", dtype.name, DIM=d, ROWS=1), name) for name in differences.split()
         )
-    if gpu_products.suit(dtype, d):
+    if gpu_products.supports(dtype, d):
         module = gpu_products.program("pairs/split_products.cu", gpu_products.chunks_of(d))
         yield from ((module, name) for name in products.split())

@@ -11,7 +11,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.pairs.column_boxes import MOST_FEATURES, WIDTH, Boxes, build, halved_by_sorting, least_numbers
+from mgclust.kernels.pairs.column_boxes import MAX_FEATURES, WIDTH, Boxes, build, halved_by_sorting, least_numbers
 from mgclust.kernels.toolkit.gpu_compiler import compiled, or_null
 
 __all__ = [
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 Array = Any
-LEAST_COLUMNS = 4096
-LEAST_PAIRS = 1 << 35  # fewer take some tens of milliseconds
+MIN_COLUMNS = 4096
+MIN_PAIRS = 1 << 35  # fewer take some tens of milliseconds
 TRIED_ROWS = 2048
 NEAR_SHARE = 0.08  # of the panels, on average: a panel costs a row as much as ten cost the all-pairs kernels
 WARPS = 4  # of a block, a row each
 PIECE = 1 << 22  # rows that are put into order together: 64 MiB of places and numbers
 FEW_ROWS = 1 << 14  # are searched in their own order
-MOST_NEIGHBORS = 480  # of a row: lists of a block, and what a panel adds, in 48 KiB
+MAX_NEIGHBORS = 480  # of a row: lists of a block, and what a panel adds, in 48 KiB
 CURVE_BITS = 62  # of a place, over all features
 THREADS = 256
 
@@ -61,11 +61,11 @@ def boxes_for(
     neighbors : int
         So many nearest ones are, if not 0.
     least_pairs : int, optional
-        Fewer take too little time; `LEAST_PAIRS` by default.
+        Fewer take too little time; `MIN_PAIRS` by default.
     """
     (m, d), k = x.shape, len(y)
-    least_pairs = LEAST_PAIRS if least_pairs is None else least_pairs
-    if d > MOST_FEATURES or k < LEAST_COLUMNS or m * k < least_pairs or neighbors > MOST_NEIGHBORS:
+    least_pairs = MIN_PAIRS if least_pairs is None else least_pairs
+    if d > MAX_FEATURES or k < MIN_COLUMNS or m * k < least_pairs or neighbors > MAX_NEIGHBORS:
         return None
     boxes = build_boxes(y)
     step = max(1, m // TRIED_ROWS)
@@ -127,7 +127,7 @@ def box_neighbors(
     rows: Array,
     visited: Array | None = None,
 ) -> None:
-    """Do what `Pairs.nearest_rows` does, for lists of at most `MOST_NEIGHBORS`."""
+    """Do what `Pairs.nearest_rows` does, for lists of at most `MAX_NEIGHBORS`."""
     count, room = near.shape[1], 2 * WIDTH
     while room < count + WIDTH:
         room *= 2

@@ -22,22 +22,22 @@ from mgclust.kernels.pairs.nearest_of_many import keep_nearest, leave_out
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 
 __all__ = [
-    "MOST_MINIMA",
+    "MAX_MINIMA",
     "Selection",
     "affordable",
     "nearest_of_few",
     "room_of",
     "rows_at_once",
     "sort_rows",
-    "suit_few",
+    "supports_few",
 ]
 
 Array = Any
 SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are looked at together
 GROUPS = 4  # of a run of columns: COLUMNS in few_features.cu
 SPARE_GROUPS = 4  # for each column that is wanted
-MOST_MINIMA = 1024  # of a row: MOST_GROUPS in listed_pairs.cu
-MOST_KEYS = 2048  # of a row, when its nearest are selected: MOST_KEYS in listed_pairs.cu
+MAX_MINIMA = 1024  # of a row: MAX_GROUPS in listed_pairs.cu
+MAX_KEYS = 2048  # of a row, when its nearest are selected: MAX_KEYS in listed_pairs.cu
 SCRATCH_BYTES = 256 << 20  # minima and lists of the rows that are selected at a time
 SHARE_OF_FREE = 16  # of the free memory, no more than one part of so many
 FEWEST_ROWS = 1024
@@ -99,7 +99,7 @@ class Selection:
 
 def room_of(count: int, spare: int) -> int:
     """Columns that a row may list where so many are wanted."""
-    return min(MOST_KEYS - count, 2 * count + spare)
+    return min(MAX_KEYS - count, 2 * count + spare)
 
 
 def rows_at_once(room: int, groups: int) -> int:
@@ -113,16 +113,16 @@ def affordable(most: int) -> int:
 
 
 def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:
-    """Do what `Pairs.nearest_rows` does for few features in float32, where `suit_few` says so."""
+    """Do what `Pairs.nearest_rows` does for few features in float32, where `supports_few` says so."""
     count = near.shape[1]
     room, wanted = room_of(count, FEW_SPARE), SPARE_GROUPS * (count + 1)
-    step = rows_at_once(room, MOST_MINIMA)
+    step = rows_at_once(room, MAX_MINIMA)
     for start in range(0, len(x), step):
         mine = slice(start, start + step)
         own = x[mine]
         selection = Selection(own, near[mine], near_index[mine], rows[mine], room, norm)
         run = min(run_length(own, y, TILE), len(y) * GROUPS // wanted)
-        run = max(run, -(-len(y) * GROUPS // MOST_MINIMA))
+        run = max(run, -(-len(y) * GROUPS // MAX_MINIMA))
         minima = cp.empty((len(own), GROUPS * -(-len(y) // run)), dtype=np.float32)
         launch("minima", own, y, norm, run, minima)
         selection.bound(minima)
@@ -131,10 +131,10 @@ def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, 
         selection.take(y, y_start)
 
 
-def suit_few(dtype: Any, d: int, columns: int, count: int, norm: str = "l2") -> bool:
+def supports_few(dtype: Any, d: int, columns: int, count: int, norm: str = "l2") -> bool:
     """Return whether `nearest_of_few` finds so many of so many columns."""
     wanted = SPARE_GROUPS * (count + 1)
-    return dtype == np.float32 and d <= LOW_DIMENSIONS and norm != "l2-dot" and wanted <= min(MOST_MINIMA, columns)
+    return dtype == np.float32 and d <= LOW_DIMENSIONS and norm != "l2-dot" and wanted <= min(MAX_MINIMA, columns)
 
 
 def sort_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:

@@ -16,7 +16,7 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.pairs.gpu_launch import GROUP
-from mgclust.kernels.pairs.gpu_nearest_rows import MOST_MINIMA, Selection, affordable, room_of, rows_at_once
+from mgclust.kernels.pairs.gpu_nearest_rows import MAX_MINIMA, Selection, affordable, room_of, rows_at_once
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = [
@@ -36,11 +36,11 @@ STAYING = 2  # chunks of rows that stay in shared memory
 SHARED_BYTES = 225 * 1024
 THREADS = 384
 FEWEST_FEATURES = 17
-MOST_FEATURES = 256  # whose sums of three products are as accurate as float32 multiply-adds at their worst
+MAX_FEATURES = 256  # whose sums of three products are as accurate as float32 multiply-adds at their worst
 FEWEST_MULTIPLICATIONS = 1 << 32  # of a call: direct differences take half a millisecond
 PACKED_BYTES = 512 << 20  # of rows, and of columns, at a time
 LIST_PAIRS = 1 << 25  # 256 MiB
-MOST_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster then
+MAX_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster then
 LARGEST = 14  # exponent of the largest number: squares stay far from overflow, low halves from underflow
 WAVES = 16  # blocks a multiprocessor gets
 ROW_TILES = 32  # that blocks share while they run: `row_tile` in split_products.cu
@@ -171,19 +171,19 @@ def most_rows(chunks: int) -> int:
     return max(GROUP, affordable(PACKED_BYTES) // (chunks * CHUNK * 4) // GROUP * GROUP)
 
 
-def suit(dtype: Any, d: int, norm: str = "l2") -> bool:
+def supports(dtype: Any, d: int, norm: str = "l2") -> bool:
     """Return whether these kernels are for such rows."""
     return dtype == np.float32 and norm != "l1" and d >= FEWEST_FEATURES and is_hopper()
 
 
 def pay(dtype: Any, m: int, k: int, d: int, norm: str = "l2") -> bool:
     """Return whether they are faster, too."""
-    return suit(dtype, d, norm) and m * k * d >= FEWEST_MULTIPLICATIONS
+    return supports(dtype, d, norm) and m * k * d >= FEWEST_MULTIPLICATIONS
 
 
 def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable[[Array, slice], None]) -> bool:
     """Hand groups of sums of ``exp2(-factor * s)`` to `add`, which adds them to a slice of the rows."""
-    if not suit(x.dtype, x.shape[1], "l2-dot") or not x.size or not y.size:
+    if not supports(x.dtype, x.shape[1], "l2-dot") or not x.size or not y.size:
         return False
     call = Products(x, y, reach=_reach(factor))
     if not call.fits:
@@ -204,7 +204,7 @@ def gaussian_both_ways(
     """Do what `Pairs.gaussian_both_ways` does, with terms ``exp2(-factor * s)``."""
     if not x.size or not y.size:
         return True
-    if not suit(x.dtype, x.shape[1], "l2-dot") or not (call := Products(x, y, reach=_reach(factor))).fits:
+    if not supports(x.dtype, x.shape[1], "l2-dot") or not (call := Products(x, y, reach=_reach(factor))).fits:
         return False
     scaled = np.float32(-factor / call.scale**2)
     for rows, columns in call.pieces():
@@ -227,7 +227,7 @@ class Doubtful:
     """A list of pairs that one product does not decide, on the device."""
 
     def __init__(self, call: Products) -> None:
-        self._room = min(affordable(8 * LIST_PAIRS) // 8, max(GROUP, int(call.m * call.k * MOST_DOUBTFUL)))
+        self._room = min(affordable(8 * LIST_PAIRS) // 8, max(GROUP, int(call.m * call.k * MAX_DOUBTFUL)))
         self._pairs = cp.empty((self._room, 2), dtype=np.int32)
         self._count = cp.zeros(1, dtype=np.int64)
 
@@ -253,7 +253,7 @@ class Doubtful:
                 if (found := int(self._count[0])) <= self._room:
                     decide(rows, columns)
                     continue
-                if found > MOST_DOUBTFUL * rows.size * columns.size or columns.size <= GROUP:
+                if found > MAX_DOUBTFUL * rows.size * columns.size or columns.size <= GROUP:
                     return False
                 step = max(GROUP, columns.size * self._room // (2 * found) // GROUP * GROUP)
                 starts = range(columns.start, stop := columns.start + columns.size, step)
@@ -364,7 +364,7 @@ def nearest_higher(
 def nearest_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> bool:
     """Do what `Pairs.nearest_rows` does."""
     count = near.shape[1]
-    runs = min(MOST_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
+    runs = min(MAX_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
     room = room_of(count, SPARE_COLUMNS)
     if not pay(x.dtype, len(x), len(y), x.shape[1], norm) or room < count + 1 or len(y) < 4 * ROWS * runs:
         return False

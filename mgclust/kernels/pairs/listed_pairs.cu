@@ -66,13 +66,13 @@ extern "C" __global__ void take_nearest(const uint64* best, int m, int64 y_start
 
 // limits[row] = the k-th smallest of the row's `groups` minima, enlarged by what direct differences may be beyond s, if
 // that is below what is known; a warp a row.
-#define MOST_GROUPS 1024
+#define MAX_GROUPS 1024
 extern "C" __global__ void kth_smallest(const float* minima, int m, int groups, int k, float wide, float* limits) {
     const int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     if (row >= m) return;
-    int values[MOST_GROUPS / 32];
+    int values[MAX_GROUPS / 32];
 #pragma unroll
-    for (int i = 0; i < MOST_GROUPS / 32; ++i) {
+    for (int i = 0; i < MAX_GROUPS / 32; ++i) {
         const int g = 32 * i + lane;
         values[i] = g < groups ? max(__float_as_int(minima[(int64)row * groups + g]), 0) : 0x7fffffff;
     }
@@ -81,7 +81,7 @@ extern "C" __global__ void kth_smallest(const float* minima, int m, int groups, 
         const int middle = low | 1 << bit;
         int below = 0;
 #pragma unroll
-        for (int i = 0; i < MOST_GROUPS / 32; ++i) below += values[i] < middle;
+        for (int i = 0; i < MAX_GROUPS / 32; ++i) below += values[i] < middle;
         below = __reduce_add_sync(0xffffffffu, below);
         if (below < k) low = middle;
     }
@@ -90,12 +90,12 @@ extern "C" __global__ void kth_smallest(const float* minima, int m, int groups, 
 
 // The k nearest of what is known and of the listed columns, by (s, number); a warp a row, whose keys lie in shared
 // memory. Rows with more listed columns than `room` are left as they are.
-#define MOST_KEYS 2048
+#define MAX_KEYS 2048
 #define WARPS 2
 extern "C" __global__ void select_nearest(const float* x, int m, const float* y, int d, const int* columns,
                                           const int* counts, int room, int k, int64 y_start, const int64* own,
                                           float* near, int64* near_index) {
-    __shared__ uint64 shared[WARPS][MOST_KEYS];
+    __shared__ uint64 shared[WARPS][MAX_KEYS];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = blockIdx.x * WARPS + warp;
     if (row >= m || counts[row] > room) return;
     uint64* keys = shared[warp];

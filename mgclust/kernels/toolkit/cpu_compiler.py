@@ -26,7 +26,7 @@ from numba import njit
 # Numba has no other name for its events; its manual documents this one.
 from numba.core import event
 
-__all__ = ["allocating", "called", "compiled", "inlined", "signed", "told_of_compiling"]
+__all__ = ["allocating", "called", "compiled", "inlined", "on_compiling", "signed"]
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 # No reference counts. Numba has no option without an underscore for it; the docstring of
@@ -48,7 +48,7 @@ class _Listener(event.Listener):  # type: ignore[misc]  # Numba has no types
 
 
 @contextlib.contextmanager
-def told_of_compiling(listener: Callable[[], None]) -> Iterator[None]:
+def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
     """Call something before each function that is compiled in the block because no cache has it."""
     with event.install_listener("numba:compile", _Listener(listener)):
         yield

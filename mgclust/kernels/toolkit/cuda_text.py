@@ -19,7 +19,7 @@ HEADERS = (
     "toolkit/hashing.cuh",
     "toolkit/tie_noise.cuh",
     "affinity_propagation/messages.cuh",
-    "affinity_propagation/hot_columns.cuh",
+    "affinity_propagation/recent_argmax.cuh",
 )
 NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
 # A kernel in a file ends at the first brace that begins a line.

@@ -28,12 +28,12 @@ __all__ = [
     "compiled_for_hopper",
     "is_hopper",
     "multiprocessors",
+    "on_compiling",
     "or_null",
-    "told_of_compiling",
 ]
 
 STANDARD = "--std=c++17"
-PATIENCE = 60.0  # seconds for a process that compiles a kernel
+WAIT_LIMIT = 60.0  # seconds for a process that compiles a kernel
 _begun: dict[Path, subprocess.Popen[bytes]] = {}  # processes, by the file that each writes
 _listeners: list[Callable[[], None]] = []
 
@@ -88,7 +88,7 @@ def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
 
 
 @contextlib.contextmanager
-def told_of_compiling(listener: Callable[[], None]) -> Iterator[None]:
+def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
     """Call something before each wait for a kernel in the block that no cache has, CuPy's own kernels apart."""
     _listeners.append(listener)
     try:
@@ -154,7 +154,7 @@ def _loaded(code: str, target: str) -> Any:
             listener()
     if process is not None:
         try:
-            process.wait(PATIENCE)
+            process.wait(WAIT_LIMIT)
         except subprocess.TimeoutExpired:
             process.kill()
     if kept.exists():

@@ -26,8 +26,8 @@ from numba.extending import intrinsic, models, register_model
 
 __all__ = [
     "WIDTH",
-    "Format",
     "Vector",
+    "VectorFormat",
     "absolute_step",
     "add",
     "add_to",
@@ -75,7 +75,7 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, vector, ir.VectorType(scalar, vector.width))
 
 
-class Format:
+class VectorFormat:
     """Names and numbers that differ between float32 and float64."""
 
     def __init__(self, scalar: types.Type) -> None:
@@ -223,7 +223,7 @@ def square_step(_: Any, s: Any, x: Any, y: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b = arguments
         difference = builder.fsub(a, b)
-        return call_intrinsic(builder, f"llvm.fma.{Format(s.scalar).suffix}", [difference, difference, total])
+        return call_intrinsic(builder, f"llvm.fma.{VectorFormat(s.scalar).suffix}", [difference, difference, total])
 
     return s(s, x, y), generate
 
@@ -235,7 +235,7 @@ def absolute_step(_: Any, s: Any, x: Any, y: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, a, b = arguments
         return builder.fadd(
-            total, call_intrinsic(builder, f"llvm.fabs.{Format(s.scalar).suffix}", [builder.fsub(a, b)])
+            total, call_intrinsic(builder, f"llvm.fabs.{VectorFormat(s.scalar).suffix}", [builder.fsub(a, b)])
         )
 
     return s(s, x, y), generate
@@ -246,7 +246,7 @@ def exp2_of(_: Any, vector: Any) -> Any:
     """2 to the power of each lane, for lanes <= 0; see the module's essay."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fmt = Format(vector.scalar)
+        fmt = VectorFormat(vector.scalar)
         fma = f"llvm.fma.{fmt.suffix}"
         lowest = fmt.constant(fmt.lowest)
         above = builder.fcmp_ordered(">", arguments[0], lowest)
@@ -288,7 +288,7 @@ def bits_below(_: Any, vector: Any, limit: Any) -> Any:
     """Mask (int64, one bit a lane) of lanes whose IEEE bits, as an integer, are < limit."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fmt = Format(vector.scalar)
+        fmt = VectorFormat(vector.scalar)
         bits = builder.bitcast(arguments[0], fmt.integers)
         bound = arguments[1] if fmt.integer.width == 64 else builder.trunc(arguments[1], fmt.integer)
         return as_mask(builder, builder.icmp_signed("<", bits, spread_lanes(builder, bound)))
@@ -364,7 +364,7 @@ def bits_of(_: Any, vector: Any, lane: Any) -> Any:
     """One lane's IEEE bits as an integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        integers = builder.bitcast(arguments[0], Format(vector.scalar).integers)
+        integers = builder.bitcast(arguments[0], VectorFormat(vector.scalar).integers)
         value = builder.extract_element(integers, arguments[1])
         return builder.sext(value, INT64) if value.type != INT64 else value
 

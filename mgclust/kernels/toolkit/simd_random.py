@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mgclust.kernels.toolkit.simd import INT64, WIDTH, Format, spread_lanes
+from mgclust.kernels.toolkit.simd import INT64, WIDTH, VectorFormat, spread_lanes
 
 __all__ = ["random_bytes"]
 
@@ -72,6 +72,6 @@ def random_bytes(_: Any, like: Any, first: Any, row: Any, draw: Any, seed: Any) 
                 value = builder.trunc(builder.extract_element(word, INT32(block_number)), INT32)
                 drawn = builder.insert_element(drawn, value, INT32(4 * block_number + w))
         drawn = builder.bitcast(drawn, ir.VectorType(ir.IntType(8), WIDTH))  # little-endian, as all that Numba knows
-        return builder.uitofp(drawn, Format(like.scalar).vector)
+        return builder.uitofp(drawn, VectorFormat(like.scalar).vector)
 
     return like(like, types.int64, types.int64, types.int64, types.int64), generate

@@ -21,8 +21,8 @@ from numba.extending import intrinsic
 from mgclust.kernels.toolkit.simd import (
     INT64,
     WIDTH,
-    Format,
     Vector,
+    VectorFormat,
     as_mask,
     call_intrinsic,
     lowest_bit,
@@ -96,12 +96,12 @@ LOG2_DOUBLE = (
 )
 
 
-def _same(build: Callable[[Any, list[Any], Format], Any]) -> Callable[..., Any]:
+def _same(build: Callable[[Any, list[Any], VectorFormat], Any]) -> Callable[..., Any]:
     """Code generation of an operation whose arguments and result are of one type."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.return_type
-        return build(builder, arguments, Format(kind.scalar if isinstance(kind, Vector) else kind))
+        return build(builder, arguments, VectorFormat(kind.scalar if isinstance(kind, Vector) else kind))
 
     return generate
 
@@ -115,7 +115,7 @@ def add_bins(_: Any, counts: Any, shared: Any, vector: Any, lanes: Any, low: Any
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        form = Format(vector.scalar)
+        form = VectorFormat(vector.scalar)
         array, atomic, values, mask, least, by = arguments
         room = _on_stack(builder, form.integers)
         builder.store(builder.bitcast(values, form.integers), room)
@@ -176,7 +176,7 @@ def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
 def square_root(_: Any, vector: Any) -> Any:
     """Square root of each lane, correctly rounded."""
 
-    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+    def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         return call_intrinsic(builder, f"llvm.sqrt.{fmt.suffix}", values)
 
     return vector(vector), _same(build)
@@ -192,7 +192,7 @@ def divide(_: Any, a: Any, b: Any) -> Any:
 def quotient_or_one(_: Any, a: Any, b: Any) -> Any:
     """a / b; 1 where b is 0."""
 
-    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+    def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         zero = builder.fcmp_ordered("==", values[1], fmt.constant(0.0))
         return builder.select(zero, fmt.constant(1.0), builder.fdiv(*values))
 
@@ -219,7 +219,7 @@ def greater(_: Any, a: Any, b: Any) -> Any:
 def log2_of(_: Any, vector: Any) -> Any:
     """Logarithm to base 2 of each lane, for finite lanes >= 0; -inf for 0. See the module's essay."""
 
-    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+    def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         def whole(value: int) -> Any:
             return ir.Constant(fmt.integers, [value] * WIDTH)
 
@@ -246,7 +246,7 @@ def log2_of(_: Any, vector: Any) -> Any:
 
 
 def _part(sign: str) -> Callable[..., Any]:
-    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+    def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         zero = fmt.constant(0.0)
         return builder.select(builder.fcmp_ordered(sign, values[0], zero), values[0], zero)
 
@@ -269,7 +269,7 @@ def negative_part(_: Any, vector: Any) -> Any:
 def finite_or(_: Any, vector: Any, other: Any) -> Any:
     """The lanes that are finite; in place of the others, those of the second vector."""
 
-    def build(builder: Any, values: list[Any], fmt: Format) -> Any:
+    def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         size = call_intrinsic(builder, f"llvm.fabs.{fmt.suffix}", values[:1])
         return builder.select(builder.fcmp_ordered("<", size, fmt.constant(float("inf"))), *values)
 
@@ -282,7 +282,7 @@ def reaches(_: Any, values: Any, limits: Any, others: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.fcmp_ordered(">=", *arguments[:2])
-        second = builder.fcmp_ordered(">", arguments[2], Format(others.scalar).constant(0.0))
+        second = builder.fcmp_ordered(">", arguments[2], VectorFormat(others.scalar).constant(0.0))
         return as_mask(builder, builder.or_(first, second))
 
     return types.int64(values, limits, others), generate
@@ -323,7 +323,7 @@ def ordered_keys(_: Any, vector: Any) -> Any:
     scalar = types.int32 if vector.scalar == types.float32 else types.int64
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        fmt = Format(vector.scalar)
+        fmt = VectorFormat(vector.scalar)
         bits = builder.bitcast(builder.fadd(arguments[0], fmt.constant(0.0)), fmt.integers)
         width = fmt.integer.width
         sign = builder.ashr(bits, ir.Constant(fmt.integers, [width - 1] * WIDTH))
@@ -351,7 +351,7 @@ def zero_unless(_: Any, mask: Any, vector: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes = builder.bitcast(builder.trunc(arguments[0], ir.IntType(WIDTH)), ir.VectorType(ir.IntType(1), WIDTH))
-        return builder.select(lanes, arguments[1], Format(vector.scalar).constant(0.0))
+        return builder.select(lanes, arguments[1], VectorFormat(vector.scalar).constant(0.0))
 
     return vector(types.int64, vector), generate
 

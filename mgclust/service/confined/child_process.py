@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
+from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 
 __all__ = ["ChildProcess", "HangWatch", "Member", "kill_tree", "process_tree"]
 
@@ -148,7 +148,7 @@ class ChildProcess:
 
 
 class HangWatch:
-    """Watches a process that should send heartbeats, as `mgclust.engine.silence` judges them.
+    """Watches a process that should send heartbeats, as `mgclust.engine.heartbeat` judges them.
 
     Parameters
     ----------

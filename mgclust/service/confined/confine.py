@@ -3,8 +3,8 @@
 Parsers of many formats read the data. Before that, a process gives up what reading does not need: by Landlock (Linux
 5.13) all paths but the listed ones; by scopes of Landlock (Linux 6.12) signals and abstract sockets to other processes,
 and their memory and environment in ``/proc``; by a filter of system calls what the kernel allows against other
-processes and files of the account (`mgclust.service.confined.system_calls`); capabilities of root beyond its files; privileges
-of programs that it starts; core dumps. Its children inherit the confinement.
+processes and files of the account (`mgclust.service.confined.system_calls`); capabilities of root beyond its files;
+privileges of programs that it starts; core dumps. Its children inherit the confinement.
 
 Hidden are the data folder, the roots, files of secrets, and devices, such as disks and terminals. All else on the
 machine can still be read and executed: an attempt needs drivers, libraries and shared folders that no list could name
@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mgclust.base.errors import RunFailed
-from mgclust.outside.beneath import protection
+from mgclust.outside.rooted_files import protection
 from mgclust.service.confined.system_calls import call, filter_calls, is_filtered, libc
 
 __all__ = ["become_subreaper", "confine", "describe", "environment", "exit_with_parent", "landlock"]

@@ -45,8 +45,8 @@ LOAD_TIMEOUT_SECONDS = 30.0  # children wait so long for a new fork server; then
 ANSWER_TIMEOUT_SECONDS = 5.0  # for a fork
 # Needed by most children; modules that only some need, these import themselves.
 PRELOADED = (
-    "mgclust.algorithms", "mgclust.output.file_run", "mgclust.kernels.pairs.cpu", "mgclust.plots", "mgclust.output.report",
-    "pyarrow.csv", "pyarrow.parquet", "zarr",
+    "mgclust.algorithms", "mgclust.output.file_run", "mgclust.kernels.pairs.cpu", "mgclust.plots",
+    "mgclust.output.report", "pyarrow.csv", "pyarrow.parquet", "zarr",
 )  # fmt: skip
 # Without the background thread of Arrow's allocator.
 ONE_THREAD_ENVIRONMENT = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}

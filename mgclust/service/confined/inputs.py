@@ -1,7 +1,7 @@
 """The inputs of a job, in the process that reads them.
 
-An order names the files as ``{name: Beneath.order()}`` with the names of `named_sources`. They are opened once, beneath
-their roots. An error message about a file that is named by a path may reach users without the right to read
+An order names the files as ``{name: RootedFile.order()}`` with the names of `named_sources`. They are opened once,
+beneath their roots. An error message about a file that is named by a path may reach users without the right to read
 the file, so it quotes nothing of the content.
 """
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mgclust.base.errors import MgclustError
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.quoting import quote_nothing, quoting
+from mgclust.outside.rooted_files import RootedFile
 
 if TYPE_CHECKING:
     from mgclust.data import Dataset
@@ -29,14 +29,14 @@ def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
     return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
-def files_of(order: Mapping[str, Mapping[str, Any]]) -> dict[str, Beneath]:
+def files_of(order: Mapping[str, Mapping[str, Any]]) -> dict[str, RootedFile]:
     """The files of an order; from now on errors quote content only if all of them may be quoted."""
-    files = {name: Beneath(**each) for name, each in order.items()}
+    files = {name: RootedFile(**each) for name, each in order.items()}
     quote_nothing(not all(file.quotable for file in files.values()))
     return files
 
 
-def descriptors(files: Mapping[str, Beneath]) -> list[int]:
+def descriptors(files: Mapping[str, RootedFile]) -> list[int]:
     """Open the files that exist; problems of others are reported when they are read."""
     found = []
     for file in files.values():
@@ -47,7 +47,7 @@ def descriptors(files: Mapping[str, Beneath]) -> list[int]:
     return found
 
 
-def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Beneath]) -> Dataset:
+def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, RootedFile]) -> Dataset:
     """Open the rows or the graph of a job."""
     from mgclust.output.file_run import open_sources
 
@@ -60,7 +60,7 @@ def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Ben
 def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
     """Replace paths of the service in a message by the names of the request."""
     called = named_sources({"sources": [], **request})
-    paths = {Beneath(**file).path: called.get(name, {}) for name, file in files.items()}
+    paths = {RootedFile(**file).path: called.get(name, {}) for name, file in files.items()}
     for path in sorted(paths, key=len, reverse=True):
         sentence = sentence.replace(path, paths[path].get("name") or Path(path).name)
     return sentence

@@ -5,8 +5,8 @@ It reads an order on its standard input, one line of JSON, and answers with one 
     in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
     out   {"answer": ...} or {"error": sentence, "kind": "input" or "limit"} or {"error": traceback, "kind": "mgclust"}
 
-It gives up what the order does not need (`mgclust.service.confined.confine`) and the network, and has limits of memory, time,
-and written bytes. Each order has a new process, a fork of `mgclust.service.confined.fork_server`.
+It gives up what the order does not need (`mgclust.service.confined.confine`) and the network, and has limits of
+memory, time, and written bytes. Each order has a new process, a fork of `mgclust.service.confined.fork_server`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustErro
 from mgclust.data import Dataset
 from mgclust.output.file_run import compared, save
 from mgclust.output.report import sample_index, sample_rows
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.json_text import parse_json
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import check_parameters
 from mgclust.results.result import Result, load_result
 from mgclust.service.confined.caches import cache_folders
@@ -137,7 +137,7 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
         why = f"the job has {count} files, a process here may open {most}; ask the administrator to raise `ulimit -n`."
         return {"error": why, "kind": "limit"}
     try:
-        opened, result = files_of(order.get("files", {})), Beneath(**order["result"])
+        opened, result = files_of(order.get("files", {})), RootedFile(**order["result"])
         readable: list[str | int] = [result.descriptor(), *descriptors(opened), *cache_folders(order["hidden"])]
         for folder in order["writable"]:
             tempfile.tempdir = os.environ["TMPDIR"] = folder

@@ -2,7 +2,7 @@
 
 An attempt may write all of its job's folder, and the data that it reads may have taken it over. Nothing there is read
 by path: files are opened beneath the folder of the job, which the attempt cannot replace, through no link, and only if
-they are regular files or folders (`mgclust.outside.beneath`). Listings and reads are limited.
+they are regular files or folders (`mgclust.outside.rooted_files`). Listings and reads are limited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mgclust.base.errors import InputError, MgclustError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.child_messages import Findings, check_findings, parse_object
 from mgclust.service.settings import Settings
 
@@ -29,8 +29,8 @@ MAX_DEPTH = 16  # of nested folders
 def read_logs(settings: Settings, id_: str, attempts: int) -> Iterator[str]:
     """Read the logs of all attempts of a job in parts: of long ones the end, of many the last ones."""
 
-    def log(attempt: int) -> Beneath:
-        return Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
+    def log(attempt: int) -> RootedFile:
+        return RootedFile(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
 
     most: dict[int, int] = {}  # bytes of each
     left, first = MAX_LOG_BYTES, attempts + 1
@@ -47,7 +47,7 @@ def read_logs(settings: Settings, id_: str, attempts: int) -> Iterator[str]:
         yield from _read_end(log(attempt), most[attempt])
 
 
-def _read_end(log: Beneath, most: int) -> Iterator[str]:
+def _read_end(log: RootedFile, most: int) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         with log.open() as file:
@@ -62,16 +62,16 @@ def _read_end(log: Beneath, most: int) -> Iterator[str]:
         yield "the log is not a regular file and is not shown.\n"
 
 
-def open_result(settings: Settings, id_: str, attempt: int) -> Beneath | None:
+def open_result(settings: Settings, id_: str, attempt: int) -> RootedFile | None:
     """Open the result of an attempt; None if there is none."""
-    result = Beneath(str(settings.job_folder(id_)), f"attempt-{attempt}/result")
+    result = RootedFile(str(settings.job_folder(id_)), f"attempt-{attempt}/result")
     try:
         return result if result.is_directory() else None
     except (OSError, InputError):
         return None
 
 
-def list_files(result: Beneath) -> list[dict[str, Any]]:
+def list_files(result: RootedFile) -> list[dict[str, Any]]:
     """List the regular files of a result, sorted: names and sizes.
 
     Raises

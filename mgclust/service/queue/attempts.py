@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
+from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.queue.fair_share import charge, next_job
 from mgclust.service.queue.jobs import Jobs, finish, queue
 from mgclust.service.queue.metrics import observe

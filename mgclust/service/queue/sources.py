@@ -1,7 +1,7 @@
 """Sources of jobs: uploads, and files below the roots of the service.
 
-A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are `Beneath`, not
-paths: if the file is replaced before it is opened, still nothing outside of the root is opened.
+A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are `RootedFile`,
+not paths: if the file is replaced before it is opened, still nothing outside of the root is opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.inputs import named_sources
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.models import Job, Removal, Upload, reading, writing
@@ -206,14 +206,16 @@ def _described(upload: Upload) -> dict[str, Any]:
     return {name: getattr(upload, name) for name in ("id", "owner", "name", "size", "sha256", "created")}
 
 
-def find_uploads(engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]) -> list[Beneath | Exception]:
+def find_uploads(
+    engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]
+) -> list[RootedFile | Exception]:
     """Find the files of uploads by caller and id; `InputError` for one that the caller does not have."""
     ids = {id_ for _, id_ in asked if ID_PATTERN.fullmatch(id_)}
     wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
     with reading(engine) as session:
         known = {row.id: row for row in session.connection().execute(wanted)}
     return [
-        Beneath(str(settings.data / "uploads" / id_), known[id_].name)
+        RootedFile(str(settings.data / "uploads" / id_), known[id_].name)
         if id_ in known and caller.name == known[id_].owner  # the owner of the job
         else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
         for caller, id_ in asked
@@ -235,7 +237,7 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
         _beneath_root(source["path"], settings.folders)
 
 
-def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> Beneath:
+def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> RootedFile:
     """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``; it is not opened yet.
 
     Raises
@@ -251,7 +253,7 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
     return _beneath_root(source["path"], settings.folders)
 
 
-def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]:
+def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:
     """Find the files of a job, with the names of `named_sources`.
 
     This is done whenever they are opened: the rights of the owner may have changed since the job was submitted.
@@ -265,10 +267,10 @@ def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, Beneath]
     return {name: _resolve(engine, settings, owner, source) for name, source in named_sources(job.request).items()}
 
 
-def _beneath_root(name: str, folders: list[Path]) -> Beneath:
+def _beneath_root(name: str, folders: list[Path]) -> RootedFile:
     """Resolve a path to a file or folder beneath one of the folders, without links.
 
-    The file may be replaced before it is opened: what counts is that `Beneath` opens nothing outside.
+    The file may be replaced before it is opened: what counts is that `RootedFile` opens nothing outside.
     """
     refusal = InputError(
         f"path={name!r} is not a file or folder below what this service may read "
@@ -284,4 +286,4 @@ def _beneath_root(name: str, folders: list[Path]) -> Beneath:
     except OSError:  # a part of the name is too long, or a folder may not be searched
         raise refusal from None
     relative = os.path.relpath(path, root)
-    return Beneath(str(root), "" if relative == "." else relative, quotable=False)
+    return RootedFile(str(root), "" if relative == "." else relative, quotable=False)

@@ -9,10 +9,10 @@
           {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a heartbeat;
           see `mgclust.service.confined.child_messages`
 
-Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confined.confine`). This cannot be
-undone, so each attempt has a new process, a fork of `mgclust.service.confined.fork_server`. The end of its input means that the
-runner has gone: the attempt ends. Its output goes to ``log.txt`` in the attempt's folder; the result appears there as
-``result``, complete or not at all.
+Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confined.confine`). This
+cannot be undone, so each attempt has a new process, a fork of `mgclust.service.confined.fork_server`. The end of its
+input means that the runner has gone: the attempt ends. Its output goes to ``log.txt`` in the attempt's folder; the
+result appears there as ``result``, complete or not at all.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.json_text import parse_json
 from mgclust.outside.quoting import quoting
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.caches import cache_folders, use_private_caches
 from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, first_warnings
 from mgclust.service.confined.confine import become_subreaper, confine
@@ -160,16 +160,16 @@ def _open_log(folder: Path) -> int:
         os.close(parent)
 
 
-def _writable(order: dict[str, Any]) -> dict[str, Beneath]:
+def _writable(order: dict[str, Any]) -> dict[str, RootedFile]:
     """The folders that the attempt may write, opened through no link.
 
     The folder of the job is not among them: no attempt can replace one of them for the next attempt or the runner.
     """
     folder, checkpoint = Path(order["folder"]), Path(order["checkpoint"])
-    found = {"checkpoint": Beneath(str(checkpoint.parents[1]), f"{checkpoint.parent.name}/{checkpoint.name}")}
+    found = {"checkpoint": RootedFile(str(checkpoint.parents[1]), f"{checkpoint.parent.name}/{checkpoint.name}")}
     for name in (folder.name, f"{folder.name}/{TEMPORARY_FOLDER}"):
         (folder.parent / name).mkdir(exist_ok=True)
-        found[name] = Beneath(str(folder.parent), name)
+        found[name] = RootedFile(str(folder.parent), name)
     tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
     os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # of its workers
     if len(os.fsencode(tempfile.tempdir)) > LONGEST_TEMPORARY_FOLDER:
@@ -177,7 +177,7 @@ def _writable(order: dict[str, Any]) -> dict[str, Beneath]:
         os.environ["TMPDIR"] = "."
     if "cache" in order:
         use_private_caches(order["cache"])
-        found["cache"] = Beneath(order["cache"], "")
+        found["cache"] = RootedFile(order["cache"], "")
     return found
 
 

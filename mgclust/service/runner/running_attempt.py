@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgclust.base.errors import InputError
-from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
+from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.confined.child_messages import AttemptMessages
 from mgclust.service.confined.child_process import ChildProcess, HangWatch, process_tree
 from mgclust.service.queue.models import Job

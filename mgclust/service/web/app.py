@@ -1,7 +1,8 @@
 """The web application: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics, and the pages.
 
-A request shows a token (``Authorization: Bearer ...``), which `Gate` checks first. An error is a sentence,
-``{"error": ..., "fault": ...}``. A job or upload of another user is "not found", like one that does not exist.
+A request shows a token (``Authorization: Bearer ...``), which `AuthenticationMiddleware` checks first. An error is a
+sentence, ``{"error": ..., "fault": ...}``. A job or upload of another user is "not found", like one that does not
+exist.
 """
 
 import asyncio
@@ -24,10 +25,10 @@ from mgclust.service.web.dependencies import Backend
 from mgclust.service.web.errors import Problem, answer_problems
 from mgclust.service.web.health import Health
 from mgclust.service.web.pages import SecurityHeaders, add_pages
+from mgclust.service.web.perimeter.authentication import AuthenticationMiddleware
 from mgclust.service.web.perimeter.batches import Batched
 from mgclust.service.web.perimeter.bodies import ShortBodies
 from mgclust.service.web.perimeter.callers import Callers
-from mgclust.service.web.perimeter.gate import Gate
 from mgclust.service.web.routers import admin, jobs, monitoring, results, uploads
 from mgclust.service.web.streams import Streams
 from mgclust.service.web.views import job_summary
@@ -66,7 +67,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     app.state.backend = backend
     # Each around those before it.
     app.add_middleware(ShortBodies)
-    app.add_middleware(Gate, settings=settings, callers=callers, log=audit)
+    app.add_middleware(AuthenticationMiddleware, settings=settings, callers=callers, log=audit)
     app.add_middleware(SecurityHeaders)
     answer_problems(app)
     refusals: dict[int | str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from fastapi import Depends, Query, Request
 from fastapi.security import HTTPBearer
 from sqlalchemy import Engine
 
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.reader_pool import Readers
 from mgclust.service.queue.access import Caller, Unauthorized
 from mgclust.service.queue.jobs import Jobs, NewJob
@@ -45,7 +45,7 @@ class Backend:
     streams: Streams
     health: Health
     metrics: Metrics
-    find_upload: Batched[tuple[Caller, str], Beneath]
+    find_upload: Batched[tuple[Caller, str], RootedFile]
     submit: Batched[NewJob, Job]
 
 

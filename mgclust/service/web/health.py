@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from starlette.concurrency import run_in_threadpool
 
 from mgclust import __version__
-from mgclust.engine.silence import HeartbeatMonitor, RunningTimeClock
+from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.queue.models import OUTAGES, RunnerSign, reading
 from mgclust.service.web.perimeter.batches import Batched
 

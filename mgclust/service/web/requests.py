@@ -14,7 +14,7 @@ from mgclust.base.errors import InputError
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import Option, check_parameters
 
-__all__ = ["Resources", "Source", "Submission", "describe_methods"]
+__all__ = ["JobSource", "Resources", "Submission", "describe_methods"]
 
 MAX_RECORD_BYTES = 256 << 10  # of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
@@ -36,7 +36,7 @@ class _Strict(BaseModel):
         return _at_most(given, MAX_NAMES)
 
 
-class Source(_Strict):
+class JobSource(_Strict):
     """A file to read: an upload, or a path below a folder that the service may read."""
 
     upload: Annotated[str, Field(max_length=64)] | None = None
@@ -90,13 +90,13 @@ class Submission(_Strict):
     """The request of a job."""
 
     method: Annotated[str, Field(max_length=64)]
-    sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
+    sources: Annotated[list[JobSource], Field(min_length=1, max_length=1000)]
     parameters: Annotated[
         dict[Annotated[str, Field(max_length=64)], Any],
         BeforeValidator(lambda given: _at_most(given, MAX_PARAMETERS)),
     ] = {}
     options: Options = Field(default_factory=Options)  # pydantic would copy a default, which takes longer
-    mask: Source | None = None
+    mask: JobSource | None = None
     resources: Resources = Field(default_factory=Resources)
     report: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
@@ -138,13 +138,13 @@ class Submission(_Strict):
         if graph and len(self.sources) > 1:
             raise InputError(f"sources names {len(self.sources)} files; {self.method} takes one graph.")
 
-    def files(self) -> dict[str, Source]:
+    def files(self) -> dict[str, JobSource]:
         """Parameters that are sources: their values are in files."""
         found = {}
         for name, value in self.parameters.items():
             if isinstance(value, dict):
                 with contextlib.suppress(ValidationError):
-                    found[name] = Source.model_validate(value)
+                    found[name] = JobSource.model_validate(value)
         return found
 
     def to_record(self) -> dict[str, Any]:

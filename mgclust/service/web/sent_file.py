@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 
 __all__ = ["SentFile"]
 
@@ -19,7 +19,7 @@ class SentFile(FileResponse):
 
     Parameters
     ----------
-    result : Beneath
+    result : RootedFile
     name : str
         Path of the file in the result.
 
@@ -29,7 +29,7 @@ class SentFile(FileResponse):
         There is no such file.
     """
 
-    def __init__(self, result: Beneath, name: str) -> None:
+    def __init__(self, result: RootedFile, name: str) -> None:
         self._file = result.inside(name)  # keeps the descriptor until the response is sent
         try:
             if not name.strip("/") or name.startswith("/") or self._file.is_directory():

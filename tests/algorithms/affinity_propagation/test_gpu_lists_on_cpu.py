@@ -34,8 +34,8 @@ def trace(monkeypatch, modules):
         parts = (m.u, m.c[: m.n], m.a_diagonal, m.r_diagonal, m.last_exemplars, np.array(found))
         seen.append(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
         if self.rows.name == "sparse":  # the places that are filled come first
-            assert (np.diff((m.hot_column >= 0).astype(int), axis=1) <= 0).all()
-            assert m.hot_most[0] >= (m.hot_column >= 0).sum(axis=1).max()
+            assert (np.diff((m.recent_argmax >= 0).astype(int), axis=1) <= 0).all()
+            assert m.hot_most[0] >= (m.recent_argmax >= 0).sum(axis=1).max()
         return found
 
     def fit(model, X):

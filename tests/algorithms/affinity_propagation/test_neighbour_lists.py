@@ -76,8 +76,8 @@ def same(one, other):
 def test_affinity_propagation(trace, kind, dtype, monkeypatch, device):
     monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
     if dtype == "float64":  # on several threads
-        monkeypatch.setattr(cpu_listed, "LEAST_WORK", 1)
-        monkeypatch.setattr(cpu_listed, "LEAST_ROWS", 16)
+        monkeypatch.setattr(cpu_listed, "MIN_WORK", 1)
+        monkeypatch.setattr(cpu_listed, "MIN_ROWS", 16)
     given = {"dtype": dtype, "damping": 0.8, "max_iter": 150, "device": device, "client": None}
     lists = trace(AffinityPropagation(algorithm="sparse", **given), rows(kind))
     same(trace(AffinityPropagation(algorithm="dense", **given), rows(kind)), lists)
@@ -354,8 +354,8 @@ def test_hot_columns_saved_at_any_places(monkeypatch, tmp_path):
         if len(filled) == 12:
             raise RunCancelled("enough")
         replicated, of_rows = original(self)
-        filled.append(int((of_rows["hot_column"] >= 0).sum()))
-        places = {name: np.ascontiguousarray(of_rows[name][:, ::-1]) for name in ("hot_column", "hot_e", "hot_a")}
+        filled.append(int((of_rows["recent_argmax"] >= 0).sum()))
+        places = {name: np.ascontiguousarray(of_rows[name][:, ::-1]) for name in ("recent_argmax", "hot_e", "hot_a")}
         return replicated, of_rows | places
 
     monkeypatch.setattr(Writer, "done", lambda self: bool(self.files()))

@@ -241,7 +241,7 @@ def test_centers_that_mark_rows_in_boxes_are_the_same(order, monkeypatch):
     marked = []
     mark = cpu.canopy.mark_near
     monkeypatch.setattr(cpu.canopy, "mark_near", lambda *args, **kw: (marked.append(1), mark(*args, **kw)))
-    monkeypatch.setattr(cpu.canopy, "LEAST_BOXED", 100)
+    monkeypatch.setattr(cpu.canopy, "MIN_BOXED", 100)
     monkeypatch.setattr(canopy_centers, "MANY_LEFT", 0.1)
     boxed = fit(X, 0.2, 0.1, **options)
     assert marked
@@ -256,7 +256,7 @@ def test_larger_steps_pick_the_same(order, monkeypatch):
     alone = fit(X, 0.1, 0.05, **options)
     monkeypatch.setattr(canopy_centers, "STEP", 64)
     plain = fit(X, 0.1, 0.05, **options)
-    monkeypatch.setattr(cpu.canopy, "MOST_OFFERED", 1000)
+    monkeypatch.setattr(cpu.canopy, "MAX_OFFERED", 1000)
     monkeypatch.setattr(canopy_centers, "LARGEST_SHARE", 1 / 10)
     larger = fit(X, 0.1, 0.05, **options)
     assert larger.n_steps_ < plain.n_steps_ / 2

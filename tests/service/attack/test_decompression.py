@@ -17,7 +17,7 @@ import pytest
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
 from support.service_process import Running
@@ -145,7 +145,7 @@ def test_chunks_are_bounded_before_they_are_decoded(tmp_path, codec, version):
         zarr_format=version,
     )  # fmt: skip
     array[:] = values
-    source = Beneath(str(tmp_path), "x.zarr")
+    source = RootedFile(str(tmp_path), "x.zarr")
     np.testing.assert_array_equal(open_dataset(source).read(0, 64), values)
     (chunk,) = (p for p in (tmp_path / "x.zarr").rglob("*") if p.is_file() and not p.name.startswith((".z", "zarr")))
     large = bytes(8 << 20)

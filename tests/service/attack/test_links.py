@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from mgclust import DensityPeaks, open_graph
 from mgclust.base.errors import InputError, MgclustError
 from mgclust.data import open_dataset
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.folders import remove, size_of
 from mgclust.service.confined.results import read_findings
 from mgclust.service.queue import access
@@ -43,7 +43,7 @@ def running(tmp_path_factory):
 def way(request, monkeypatch):
     """Both ways to open a file beneath a root."""
     if request.param == "by parts":
-        monkeypatch.setattr("mgclust.outside.beneath._has_openat2", lambda: False)
+        monkeypatch.setattr("mgclust.outside.rooted_files._has_openat2", lambda: False)
 
 
 class Swapping:
@@ -82,7 +82,7 @@ def read_while_swapped(root, name, swapping):
             if (count >= ROUNDS and found and refused) or time.monotonic() > end:
                 break
             try:
-                with Beneath(str(root), name).open() as file:
+                with RootedFile(str(root), name).open() as file:
                     found.add(file.read())
             except InputError as error:
                 assert "links are not followed" in str(error)
@@ -119,18 +119,18 @@ def test_no_link_and_no_way_up(way, tmp_path, name):
     (tmp_path / "root" / "link.npy").symlink_to(tmp_path / "outside" / "x.npy")
     (tmp_path / "root" / "folder").symlink_to(tmp_path / "outside")
     with pytest.raises(InputError, match=r"links are not followed|without '\.\.'"):
-        open_dataset(Beneath(str(tmp_path / "root"), name))
+        open_dataset(RootedFile(str(tmp_path / "root"), name))
 
 
 def test_what_was_opened_stays_what_is_read(way, tmp_path):
     """A file that is replaced by another one is read to its end; one that is written to is refused."""
     np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
     np.save(tmp_path / "y.npy", np.ones((5, 2), np.float32))
-    dataset = open_dataset(Beneath(str(tmp_path), "x.npy"))
+    dataset = open_dataset(RootedFile(str(tmp_path), "x.npy"))
     os.replace(tmp_path / "y.npy", tmp_path / "x.npy")
     assert not dataset.read(0, 5).any()
     np.save(tmp_path / "y.npy", np.zeros((5, 2), np.float32))
-    dataset = open_dataset(Beneath(str(tmp_path), "y.npy"))
+    dataset = open_dataset(RootedFile(str(tmp_path), "y.npy"))
     with open(tmp_path / "y.npy", "ab") as file:
         file.write(b"more")
     with pytest.raises(InputError, match="changed since it was opened"):
@@ -143,7 +143,7 @@ def test_another_process_sees_that_the_file_is_another_one(tmp_path):
 
     np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
     np.save(tmp_path / "y.npy", np.ones((5, 2), np.float32))
-    sent = pickle.dumps(open_dataset(Beneath(str(tmp_path), "x.npy")))
+    sent = pickle.dumps(open_dataset(RootedFile(str(tmp_path), "x.npy")))
     assert not pickle.loads(sent).read(0, 5).any()
     os.replace(tmp_path / "y.npy", tmp_path / "x.npy")
     with pytest.raises(InputError, match="changed since it was opened"):
@@ -154,9 +154,9 @@ def test_a_second_name_of_an_own_file(way, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((5, 2)))
     os.link(tmp_path / "x.npy", tmp_path / "y.npy")
     with pytest.raises(InputError, match="2 names"):
-        open_dataset(Beneath(str(tmp_path), "y.npy"))
+        open_dataset(RootedFile(str(tmp_path), "y.npy"))
     (tmp_path / "x.npy").unlink()
-    assert open_dataset(Beneath(str(tmp_path), "y.npy")).shape == (5, 2)
+    assert open_dataset(RootedFile(str(tmp_path), "y.npy")).shape == (5, 2)
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_a_zarr_store_with_links(way, tmp_path):
     root = tmp_path / "root"
     for folder in (root / "x.zarr", tmp_path / "outside.zarr"):
         zarr.save(str(folder), np.arange(40, dtype=np.float32).reshape(10, 4))
-    dataset = open_dataset(Beneath(str(root), "x.zarr"))
+    dataset = open_dataset(RootedFile(str(root), "x.zarr"))
     assert dataset.read(0, 10).sum() == 780
     assert dataset.fingerprint() == open_dataset(str(root / "x.zarr")).fingerprint()
     (chunk,) = (path for path in (root / "x.zarr").rglob("*") if path.is_file() and path.suffix != ".json")
@@ -173,20 +173,20 @@ def test_a_zarr_store_with_links(way, tmp_path):
     chunk.unlink()
     chunk.symlink_to(outside)
     with pytest.raises(InputError, match="links are not followed"):
-        open_dataset(Beneath(str(root), "x.zarr")).read(0, 10)
+        open_dataset(RootedFile(str(root), "x.zarr")).read(0, 10)
     shutil.rmtree(root / "x.zarr" / "c")
     (root / "x.zarr" / "c").symlink_to(tmp_path / "outside.zarr" / "c")
     with pytest.raises(InputError, match="links are not followed"):
-        open_dataset(Beneath(str(root), "x.zarr")).read(0, 10)
+        open_dataset(RootedFile(str(root), "x.zarr")).read(0, 10)
 
 
 @pytest.mark.slow
 def test_graphs_beneath_a_root(way, tmp_path):
     (tmp_path / "x.txt").write_text("0 1\n1 2\n")
-    assert open_graph(Beneath(str(tmp_path), "x.txt")).shape == (2, 2)
+    assert open_graph(RootedFile(str(tmp_path), "x.txt")).shape == (2, 2)
     (tmp_path / "link.txt").symlink_to(tmp_path / "x.txt")
     with pytest.raises(InputError, match="links are not followed"):
-        open_graph(Beneath(str(tmp_path), "link.txt"))
+        open_graph(RootedFile(str(tmp_path), "link.txt"))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.child_messages import Findings
 from mgclust.service.queue import access, models
 from mgclust.service.queue.access import Caller
@@ -18,7 +18,7 @@ from mgclust.service.queue.models import Job, migrate, open_database, writing
 from mgclust.service.queue.quotas import row_size
 from mgclust.service.queue.removal import sweep
 from mgclust.service.settings import Settings
-from mgclust.service.web import decision
+from mgclust.service.web import recenter
 
 ANN, FILES = Caller("ann", "user"), 20
 
@@ -119,11 +119,11 @@ def test_a_choice_of_centres_after_one_that_was_killed(jobs, job, settings, look
             return Findings({}, [])
 
     jobs.succeed(job.id, 1, {})
-    wanted = decision.SaveRequest(key="x")
-    id_ = decision.job_id(ANN, f"{job.id} x")
+    wanted = recenter.SaveRequest(key="x")
+    id_ = recenter.job_id(ANN, f"{job.id} x")
     leave(settings.attempt_folder(id_, 1) / "left")
-    parent, result = jobs.get(ANN, job.id), Beneath(str(settings.attempt_folder(job.id, 1)), "result")
-    saved = decision.save_as_job(Readers(), jobs.engine, settings, jobs, ANN, parent, result, wanted)
+    parent, result = jobs.get(ANN, job.id), RootedFile(str(settings.attempt_folder(job.id, 1)), "result")
+    saved = recenter.save_as_job(Readers(), jobs.engine, settings, jobs, ANN, parent, result, wanted)
     assert saved.id == id_ and (settings.attempt_folder(id_, 1) / "result" / "0").exists()
     log = settings.attempt_folder(id_, 1) / "log.txt"
     assert size_of(jobs, saved) == FILES * len("12345") + log.stat().st_size

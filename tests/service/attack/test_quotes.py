@@ -13,8 +13,8 @@ from mgclust.algorithms.silhouette.labels import encode_labels
 from mgclust.base.errors import MgclustError
 from mgclust.data import open_dataset
 from mgclust.data.labels import read_labels
-from mgclust.outside.beneath import Beneath
 from mgclust.outside.quoting import quote_nothing
+from mgclust.outside.rooted_files import RootedFile
 from support.attempt_answers import answer_to
 
 SECRET = "mgc_4x7Kq9"
@@ -98,15 +98,15 @@ def said(read, file):
 def test_no_sentence_quotes_a_file_that_is_not_the_senders(tmp_path, name, read, content):
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     token = "4711.25" if b"NUMPY" in (tmp_path / name).read_bytes()[:10] and read is labels else SECRET
-    told = said(read, Beneath(str(tmp_path), name, quotable=True))
+    told = said(read, RootedFile(str(tmp_path), name, quotable=True))
     quote_nothing()  # as the process does that reads a job's files
     try:
-        withheld = said(read, Beneath(str(tmp_path), name, quotable=False))
+        withheld = said(read, RootedFile(str(tmp_path), name, quotable=False))
     finally:
         quote_nothing(False)
     assert bool(told) == bool(withheld) and token not in withheld
     if read in (open_dataset, columns, open_graph):  # also where nothing but the file says so: on a Dask worker
-        assert token not in said(read, Beneath(str(tmp_path), name, quotable=False))
+        assert token not in said(read, RootedFile(str(tmp_path), name, quotable=False))
 
 
 def test_sentences_do_quote_an_own_file(tmp_path):
@@ -116,7 +116,7 @@ def test_sentences_do_quote_an_own_file(tmp_path):
         (tmp_path / str(number)).mkdir()
         path = tmp_path / str(number) / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        told = said(read, Beneath(str(path.parent), name))
+        told = said(read, RootedFile(str(path.parent), name))
         quoted += SECRET in told or "4711.25" in told
     assert quoted > len(FILES) // 2
 

@@ -18,7 +18,7 @@ import pytest
 
 from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 from mgclust.service.confined import fork_server
 from mgclust.service.confined.reader_pool import Busy, LimitExceeded, Readers
@@ -30,7 +30,7 @@ from support.waiting import wait_for
 SECONDS = 60.0  # within which a request is answered, on a busy machine
 # Readers that may not read any source, or meet a mistake of mgclust itself.
 FAULTY_READER = """
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined import fork_server
 from mgclust.service.confined import reader_process
 real = FAIL
@@ -60,8 +60,8 @@ def order(tmp_path):
     np.save(tmp_path / "points.npy", rows)
     DensityPeaks(2, client=None, device="cpu").fit(rows).result_.save(tmp_path / "result")
     return {
-        "do": "points", "result": Beneath(str(tmp_path), "result").order(), "refused": None,
-        "files": {"0": Beneath(str(tmp_path), "points.npy").order()},
+        "do": "points", "result": RootedFile(str(tmp_path), "result").order(), "refused": None,
+        "files": {"0": RootedFile(str(tmp_path), "points.npy").order()},
         "request": {"method": "density-peaks", "sources": [{"upload": "x"}]},
     }  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_a_source_that_may_not_be_read(readers, order, monkeypatch, tmp_path):
     np.savetxt(tmp_path / "points.csv", np.load(tmp_path / "points.npy"), delimiter=",")
     order["files"]["0"]["name"] = "points.csv"
     code = FAULTY_READER.replace("FAULT", "PermissionError(13, 'Permission denied')")
-    start_instead(monkeypatch, code.replace("FAIL", "Beneath.status").replace("NAME", "'points.csv'"))
+    start_instead(monkeypatch, code.replace("FAIL", "RootedFile.status").replace("NAME", "'points.csv'"))
     told = readers.serve(order, dict)
     assert told["index"] == [] and told["why"] == "the source cannot be read: Permission denied."
     with pytest.raises(InputError, match=r"points\.csv may not be read"):
@@ -167,7 +167,7 @@ def test_a_result_that_holds_no_file(lasting_readers, order, tmp_path, name, wha
 
 
 def test_a_result_beneath_a_root_is_the_same(order, tmp_path):
-    found, same = load_result(Beneath(**order["result"])), load_result(tmp_path / "result")
+    found, same = load_result(RootedFile(**order["result"])), load_result(tmp_path / "result")
     assert json.dumps(found.to_dict()["scores"]) == json.dumps(same.to_dict()["scores"])
     assert set(found.arrays) == set(same.arrays)
     np.testing.assert_array_equal(found.labels, same.labels)
@@ -183,7 +183,7 @@ def many(order, folder, count):
     content = json.loads(index.read_text())
     content["source"]["shape"] = [64, 2 * count]
     index.write_text(json.dumps(content))
-    files = {str(k): Beneath(str(folder), "x.nii").order() for k in range(count)}
+    files = {str(k): RootedFile(str(folder), "x.nii").order() for k in range(count)}
     return order | {"files": files, "request": order["request"] | {"sources": [{"upload": "x"}] * count}}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from support.attempt_answers import answer_to
 from support.service_process import Running
 
@@ -40,11 +40,11 @@ def make(path, kind):
 @pytest.mark.parametrize("kind", ["FIFO", "socket", "device"])
 def test_refused_without_waiting(tmp_path, monkeypatch, kind, way):
     if way == "by parts":
-        monkeypatch.setattr("mgclust.outside.beneath._has_openat2", lambda: False)
-    file = Beneath("/dev", "zero")
+        monkeypatch.setattr("mgclust.outside.rooted_files._has_openat2", lambda: False)
+    file = RootedFile("/dev", "zero")
     if kind != "device":
         make(tmp_path / "x.npy", kind)
-        file = Beneath(str(tmp_path), "x.npy")
+        file = RootedFile(str(tmp_path), "x.npy")
     with pytest.raises(InputError, match=f"is a {kind}, not a file"):
         file.open()
     with pytest.raises(InputError, match=rf"is a {kind}, not a file|has suffix"):

@@ -1,6 +1,6 @@
 // One job: its progress, its error, its result.
 
-import { showDecision } from "./decision.js";
+import { showDecision } from "./recenter.js";
 import { ask, askJson, events, post, start } from "./session.js";
 import { FAULTS, bytes, duration, element, facts, figure, figures, paceOf, show, sourceName, timeOf } from "./words.js";
 

@@ -36,7 +36,9 @@ class ShortBodies:
         """Read the body of a request, or reject it, before the request is handled."""
         caller = scope.get("state", {}).get("caller")
         if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
-            await self._app(scope, receive, send)  # a request without a caller has no body: see `Gate`
+            await self._app(
+                scope, receive, send
+            )  # a request without a caller has no body: see `AuthenticationMiddleware`
             return
         async with contextlib.AsyncExitStack() as turn:
             try:

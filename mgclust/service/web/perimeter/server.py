@@ -25,9 +25,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mgclust.service.addresses import Proxies, network
 from mgclust.service.settings import Settings
-from mgclust.service.web.perimeter import gate
+from mgclust.service.web.perimeter import authentication
 
-__all__ = ["Connection", "Connections", "Server"]
+__all__ = ["Connections", "LimitedConnection", "Server"]
 
 CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # read, and parsed, at once
 MAX_UNREAD_BYTES = 4 << 10  # of a body: above this, reading pauses until the application takes them
@@ -46,7 +46,7 @@ WRITE_SECONDS = 60.0  # for a client to receive the next part of its answer
 OTHER_DESCRIPTORS = 512  # for everything but connections
 TICKS = 10  # of 0.1 s, between two attempts to listen at the path of another process
 
-Place = dict["Connection", None]  # in order of arrival
+Place = dict["LimitedConnection", None]  # in order of arrival
 
 
 class Server(uvicorn.Server):
@@ -120,7 +120,7 @@ class Connections:
     def __init__(self, settings: Settings) -> None:
         self.most = MAX_CONNECTIONS
         self._proxies = Proxies(settings.trusted_proxies)
-        self._per_user = sum(gate.MAX_OPEN.values())
+        self._per_user = sum(authentication.MAX_OPEN.values())
         self._unknown: Place = {}
         self._of_address: dict[str, Place] = {}  # those without a token, except of proxies
         self._of_user: dict[str, Place] = {}
@@ -131,7 +131,7 @@ class Connections:
 
     def __call__(self, **given: Any) -> asyncio.BufferedProtocol:
         """Make the protocol of a connection."""
-        return _Reads(Connection(self, **given))
+        return _Reads(LimitedConnection(self, **given))
 
     def raise_limit(self) -> None:
         """Raise the limit of open files to that of connections, or lower the latter."""
@@ -142,7 +142,7 @@ class Connections:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         self.most = min(self.most, max(1, allowed - OTHER_DESCRIPTORS))
 
-    def add(self, connection: Connection) -> bool:
+    def add(self, connection: LimitedConnection) -> bool:
         """Add a new connection; False if there is no room for it."""
         if math.isnan(self._checked):
             self._checked = connection.loop.time()
@@ -160,7 +160,7 @@ class Connections:
         self._unknown[connection] = None
         return True
 
-    def authenticate(self, connection: Connection, user: str) -> None:
+    def authenticate(self, connection: LimitedConnection, user: str) -> None:
         """Count a connection with a valid token for its user."""
         if connection.user == user:
             return
@@ -174,7 +174,7 @@ class Connections:
             _drop_oldest(those, known=True)
         those[connection] = None
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: LimitedConnection) -> None:
         """Remove a connection."""
         self._unknown.pop(connection, None)
         self._known.pop(connection, None)
@@ -207,7 +207,7 @@ class _Reads(asyncio.BufferedProtocol):
     uvicorn's class is an `asyncio.Protocol`, for which event loops read 256 KiB at once.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: LimitedConnection) -> None:
         for name in ("connection_made", "connection_lost", "get_buffer", "buffer_updated", "eof_received",
                      "pause_writing", "resume_writing"):  # fmt: skip
             setattr(self, name, getattr(connection, name))
@@ -217,7 +217,7 @@ class _Refused(Exception):
     """Raised in callbacks to stop the parser."""
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """A connection with limits of bytes and deadlines."""
 
     def __init__(self, connections: Connections, **given: Any) -> None:
@@ -232,7 +232,7 @@ class Connection(HttpToolsProtocol):
         self._refusal = (400, "this is no HTTP request.")
         self._ended = False
 
-    # Called by uvicorn and `Gate`.
+    # Called by uvicorn and `AuthenticationMiddleware`.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register the connection, or close it."""
@@ -316,7 +316,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start to count a request."""
         super().on_message_begin()
-        self.scope["state"]["connection"] = self  # for `Gate`
+        self.scope["state"]["connection"] = self  # for `AuthenticationMiddleware`
         self._in_head, self._complete, self._unprocessed = True, False, 0
         self._headers_size = self._headers_count = 0
         self._upload_began = math.nan

@@ -7,11 +7,11 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import FileResponse, StreamingResponse
 
 from mgclust.base.errors import InputError
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.audit import note
 from mgclust.service.confined.results import list_files, open_result
 from mgclust.service.queue.models import Job
-from mgclust.service.web import decision
+from mgclust.service.web import recenter
 from mgclust.service.web.dependencies import BackendDep, Reader, Submitter, found
 from mgclust.service.web.errors import NotFound
 from mgclust.service.web.sent_file import SentFile
@@ -20,7 +20,7 @@ from mgclust.service.web.views import JobView, job_view
 router = APIRouter(prefix="/jobs/{id}")
 
 
-def _result(id: str, caller: Reader, backend: BackendDep) -> Iterator[tuple[Job, Beneath]]:
+def _result(id: str, caller: Reader, backend: BackendDep) -> Iterator[tuple[Job, RootedFile]]:
     job = found(backend.jobs.get(caller, id))
     opened = open_result(backend.settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
     if opened is None:
@@ -33,7 +33,7 @@ def _result(id: str, caller: Reader, backend: BackendDep) -> Iterator[tuple[Job,
         found(None)  # it was deleted while it was being read
 
 
-ResultDep = Annotated[tuple[Job, Beneath], Depends(_result)]
+ResultDep = Annotated[tuple[Job, RootedFile], Depends(_result)]
 
 
 @router.get("/files")
@@ -52,25 +52,25 @@ def file(name: str, result: ResultDep) -> FileResponse:
 
 
 @router.get("/points")
-def points(result: ResultDep, backend: BackendDep) -> decision.Points:
+def points(result: ResultDep, backend: BackendDep) -> recenter.ProjectedPoints:
     """Sample rows of a job whose centres can be chosen for a picture, by their first two features."""
-    return decision.points_of(backend.readers, backend.engine, backend.settings, *result)
+    return recenter.points_of(backend.readers, backend.engine, backend.settings, *result)
 
 
 @router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}})
-def centers(wanted: decision.PreviewRequest, result: ResultDep, backend: BackendDep) -> decision.Preview:
+def centers(wanted: recenter.PreviewRequest, result: ResultDep, backend: BackendDep) -> recenter.Preview:
     """Preview other centres for a job; nothing is stored."""
     if wanted.answer != "labels":
-        return decision.preview(backend.readers, result[1], wanted)
-    size, content = decision.labels_file(backend.readers, backend.settings, result[1], wanted)
+        return recenter.preview(backend.readers, result[1], wanted)
+    size, content = recenter.labels_file(backend.readers, backend.settings, result[1], wanted)
     headers = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
     return StreamingResponse(content, media_type="application/octet-stream", headers=headers)  # type: ignore[return-value]
 
 
 @router.post("/centers/save", status_code=201)
-def save_centers(wanted: decision.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
+def save_centers(wanted: recenter.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
     """Store the result of other centres for a job, as a job with this one as its parent."""
-    saved = decision.save_as_job(
+    saved = recenter.save_as_job(
         backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted
     )
     note(saved=saved.id)

@@ -25,7 +25,7 @@ from mgclust.service.web.errors import CODES, RETRY_AFTER_SECONDS, answer
 from mgclust.service.web.perimeter.callers import Callers
 from mgclust.service.web.perimeter.rates import RateLimited, Rates
 
-__all__ = ["Gate"]
+__all__ = ["AuthenticationMiddleware"]
 
 UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
 # Reads of results and logs, which the audit log records; other methods than GET are always recorded.
@@ -38,7 +38,7 @@ class ClientGone(Exception):
     """The client has disconnected before the end of its answer."""
 
 
-class Gate:
+class AuthenticationMiddleware:
     """Middleware that admits or rejects requests.
 
     Parameters

@@ -20,7 +20,7 @@ from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import tile_numbers
 from mgclust.kernels.pairs.metrics import METRICS, Metric
 
-__all__ = ["GivenPairs", "measure_of"]
+__all__ = ["PrecomputedPairs", "measure_of"]
 
 Array = Any
 CHECKED_ROWS = 512  # that are compared with columns at a time
@@ -33,7 +33,7 @@ def measure_of(metric: str) -> Metric:
     return GIVEN if metric == "precomputed" else METRICS[metric]
 
 
-class GivenPairs(AllPairs):
+class PrecomputedPairs(AllPairs):
     """The same figures from the distances that the rows are; see `AllPairs` for what they are."""
 
     algorithm = "given"

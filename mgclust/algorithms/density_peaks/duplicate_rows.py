@@ -19,12 +19,12 @@ from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true
 
-__all__ = ["EqualRows", "first_of_equal"]
+__all__ = ["DuplicateRows", "first_of_duplicates"]
 
 Array = Any
 
 
-class EqualRows:
+class DuplicateRows:
     """First row of all that is equal to it, for each row of this rank.
 
     Parameters
@@ -62,7 +62,7 @@ class EqualRows:
         return first
 
 
-def first_of_equal(rows: Array, wanted: Array, xp: Any) -> Array:
+def first_of_duplicates(rows: Array, wanted: Array, xp: Any) -> Array:
     """Find the first row that is equal to each of a few rows.
 
     Parameters

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.density_peaks import equal_rows, near_linear
-from support import equal_cases
+from mgclust.algorithms.density_peaks import duplicate_rows, near_linear
+from support import duplicate_cases
 
 pytestmark = pytest.mark.gpu
 
@@ -20,29 +20,29 @@ def fit(X, client=None, **parameters):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("features", "metric", "parameters"), equal_cases.cases())
+@pytest.mark.parametrize(("features", "metric", "parameters"), duplicate_cases.cases())
 def test_equal_rows_have_equal_densities(features, metric, parameters, dtype):
-    X = equal_cases.rows(features)
+    X = duplicate_cases.rows(features)
     model = fit(X, metric=metric, dtype=dtype, **parameters)
     assert model.exactness_["norm"] == ("l2-dot" if parameters else "l1" if metric == "manhattan" else "l2")
-    equal_cases.assert_ties_follow_the_rule(model, X)
+    duplicate_cases.assert_ties_follow_the_rule(model, X)
 
 
 def test_rows_that_the_grid_leaves_to_direct_sums(monkeypatch):
     monkeypatch.setattr(near_linear, "RHO_TOLERANCE", 1e-16)
-    X = equal_cases.rows("few")
+    X = duplicate_cases.rows("few")
     model = fit(X, algorithm="grid")
     assert model.exactness_["rho_recomputed_rows"] == len(X)
-    equal_cases.assert_ties_follow_the_rule(model, X)
+    duplicate_cases.assert_ties_follow_the_rule(model, X)
 
 
 def test_streamed_rows(tmp_path):
     """More rows than may stay on the device."""
-    X = np.tile(equal_cases.rows("many"), (4, 20))[:40_000]  # 77 MB
+    X = np.tile(duplicate_cases.rows("many"), (4, 20))[:40_000]  # 77 MB
     np.save(tmp_path / "rows.npy", X.astype("float32"))
     resident = fit(X)
     streamed = fit(tmp_path / "rows.npy", memory_limit=120_000_000)
-    equal_cases.assert_ties_follow_the_rule(resident, X)
+    duplicate_cases.assert_ties_follow_the_rule(resident, X)
     assert streamed.rho_.tobytes() == resident.rho_.tobytes()
 
 
@@ -50,11 +50,11 @@ def test_hashes_are_the_hosts():
     import cupy
 
     for dtype in ("float32", "float64"):
-        x = equal_cases.rows("all").astype(dtype)
-        hashes = equal_rows.row_hashes(cupy.asarray(x), cupy)
-        np.testing.assert_array_equal(hashes.get(), equal_rows.row_hashes(x, np))
-        first = equal_rows.first_with_hash(hashes, cupy)
-        np.testing.assert_array_equal(first.get(), equal_rows.first_with_hash(hashes.get(), np))
+        x = duplicate_cases.rows("all").astype(dtype)
+        hashes = duplicate_rows.row_hashes(cupy.asarray(x), cupy)
+        np.testing.assert_array_equal(hashes.get(), duplicate_rows.row_hashes(x, np))
+        first = duplicate_rows.first_with_hash(hashes, cupy)
+        np.testing.assert_array_equal(first.get(), duplicate_rows.first_with_hash(hashes.get(), np))
 
 
 def test_two_gpus():
@@ -72,8 +72,8 @@ def test_two_gpus():
         LocalCUDACluster(n_workers=2, dashboard_address=None) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        for features in equal_cases.FEATURES:
-            X = equal_cases.rows(features)
+        for features in duplicate_cases.FEATURES:
+            X = duplicate_cases.rows(features)
             model = fit(X, client, n_workers=2)
-            equal_cases.assert_ties_follow_the_rule(model, X)
+            duplicate_cases.assert_ties_follow_the_rule(model, X)
             assert model.rho_.tobytes() == fit(X).rho_.tobytes()

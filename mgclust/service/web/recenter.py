@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from mgclust.algorithms import METHODS
 from mgclust.base.errors import InputError, printable
-from mgclust.outside.beneath import Beneath
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.child_messages import check_findings
 from mgclust.service.confined.folders import remove, set_aside, size_of
 from mgclust.service.confined.reader_pool import LimitExceeded, Readers
@@ -27,10 +27,10 @@ from mgclust.service.queue.sources import files_of
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "Centers",
-    "Points",
+    "CenterChoice",
     "Preview",
     "PreviewRequest",
+    "ProjectedPoints",
     "SaveRequest",
     "labels_file",
     "points_of",
@@ -43,7 +43,7 @@ CHUNK_BYTES = 1 << 20
 Value = bool | int | float | str | None
 
 
-class Centers(BaseModel):
+class CenterChoice(BaseModel):
     """Centres, by the parameters that `/methods` describes as the method's `centers`; by default automatic ones."""
 
     model_config = ConfigDict(extra="allow")
@@ -54,7 +54,7 @@ class Centers(BaseModel):
         return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
 
 
-class PreviewRequest(Centers):
+class PreviewRequest(CenterChoice):
     """Centres, and what to answer."""
 
     answer: Literal["sizes", "points", "labels"] = Field(
@@ -62,7 +62,7 @@ class PreviewRequest(Centers):
     )
 
 
-class SaveRequest(Centers):
+class SaveRequest(CenterChoice):
     """Centres whose result is stored."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
@@ -79,7 +79,7 @@ class Preview(BaseModel):
     labels: list[int] | None = Field(default=None, description="Of the rows of /points, if asked for.")
 
 
-class Points(BaseModel):
+class ProjectedPoints(BaseModel):
     """Sample rows for a picture, by their first two features."""
 
     index: list[int]
@@ -88,13 +88,13 @@ class Points(BaseModel):
     why: Annotated[str, AfterValidator(printable)] | None = Field(None, description="The reason if there are none.")
 
 
-def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Preview:
+def preview(readers: Readers, result: RootedFile, wanted: PreviewRequest) -> Preview:
     """Preview the clusters of other centres.
 
     Parameters
     ----------
     readers : Readers
-    result : Beneath
+    result : RootedFile
         The result directory of a job.
     wanted : PreviewRequest
 
@@ -107,7 +107,9 @@ def preview(readers: Readers, result: Beneath, wanted: PreviewRequest) -> Previe
     return readers.serve(order, Preview.model_validate)
 
 
-def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: Centers) -> tuple[int, Iterator[bytes]]:
+def labels_file(
+    readers: Readers, settings: Settings, result: RootedFile, wanted: CenterChoice
+) -> tuple[int, Iterator[bytes]]:
     """Labels of all rows for these centres: the size of a .npy file, and its bytes in parts."""
     folder = _scratch(settings, secrets.token_hex(16))
     try:
@@ -116,7 +118,7 @@ def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: C
             lambda answer: None,
             writable=[folder],
         )
-        file = Beneath(str(folder), "labels.npy").open()  # the process may have left anything
+        file = RootedFile(str(folder), "labels.npy").open()  # the process may have left anything
     finally:
         remove(folder)  # the open file remains readable
     size = file.seek(0, os.SEEK_END)
@@ -130,7 +132,7 @@ def labels_file(readers: Readers, settings: Settings, result: Beneath, wanted: C
     return size, parts()
 
 
-def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: Beneath) -> Points:
+def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: RootedFile) -> ProjectedPoints:
     """Sample rows for the page's picture; none if their source is gone, or too large to be read for a picture.
 
     Raises
@@ -140,9 +142,9 @@ def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, re
     """
     try:
         order = {"do": "points", "result": result.order(), **_read_by(engine, settings, job)}
-        return readers.serve(order, Points.model_validate)
+        return readers.serve(order, ProjectedPoints.model_validate)
     except LimitExceeded as error:
-        return Points(index=[], x=[], y=[], why=str(error))
+        return ProjectedPoints(index=[], x=[], y=[], why=str(error))
 
 
 def save_as_job(
@@ -152,7 +154,7 @@ def save_as_job(
     jobs: Jobs,
     caller: Caller,
     parent: Job,
-    result: Beneath,
+    result: RootedFile,
     centers: SaveRequest,
 ) -> Job:
     """Store the result of other centres as a new job, which has succeeded and names its parent.

@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from mgclust.base.errors import InputError
 
-__all__ = ["Beneath", "protection"]
+__all__ = ["RootedFile", "protection"]
 
 _OPENAT2 = 437
 _NO_SYMLINKS, _BENEATH = 0x04, 0x08  # RESOLVE_...
@@ -39,7 +39,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Beneath:
+class RootedFile:
     """A file, or a folder of files such as a zarr store, beneath a root; picklable, and then opened again.
 
     Parameters
@@ -58,10 +58,10 @@ class Beneath:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        return Beneath, (self.root, self.name, self.quotable)
+        return RootedFile, (self.root, self.name, self.quotable)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Beneath) and self.__reduce__() == other.__reduce__()
+        return isinstance(other, RootedFile) and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
         return hash((self.root, self.name))
@@ -70,7 +70,7 @@ class Beneath:
         return self.path
 
     def __repr__(self) -> str:
-        return f"Beneath({self.root!r}, {self.name!r})"
+        return f"RootedFile({self.root!r}, {self.name!r})"
 
     @property
     def path(self) -> str:
@@ -78,7 +78,7 @@ class Beneath:
         return os.path.join(self.root, self.name).rstrip("/")
 
     def order(self) -> dict[str, Any]:
-        """Arguments from which another process makes the same: ``Beneath(**order)``."""
+        """Arguments from which another process makes the same: ``RootedFile(**order)``."""
         return {"root": self.root, "name": self.name, "quotable": self.quotable}
 
     def descriptor(self) -> int:
@@ -107,9 +107,9 @@ class Beneath:
             raise IsADirectoryError(errno.EISDIR, "Is a directory", f"{self.path}/{name}")
         return io.BufferedReader(_Bytes(kept), 2**16)
 
-    def inside(self, name: str) -> Beneath:
+    def inside(self, name: str) -> RootedFile:
         """A file of the folder that this is."""
-        return Beneath(self.root, os.path.join(self.name, name), self.quotable)
+        return RootedFile(self.root, os.path.join(self.name, name), self.quotable)
 
     def listed(self, name: str = "") -> list[tuple[str, bool]]:
         """Names in the folder that this is, or in one in it, and which of them are folders; links are neither."""
