@@ -104,7 +104,7 @@ def client_process(
         http.connect()
         http.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        authentication.wait()
+        gate.wait()
         for _ in range(each):
             body = json.dumps(request | {"key": secrets.token_hex(8)})
             start = time.perf_counter()
@@ -154,12 +154,12 @@ def submits(out: bench.Record, options: Any, folder: Path, streams: int, last: b
         spawn = multiprocessing.get_context("spawn")
         gate, told = spawn.Barrier(options.clients + 1), spawn.Queue()
         share, each = options.clients // PROCESSES, options.jobs // options.clients
-        given = (service.url, served.token(), request, share, each, authentication, told)
+        given = (service.url, served.token(), request, share, each, gate, told)
         processes = [spawn.Process(target=client_process, args=given) for _ in range(PROCESSES)]
         for process in processes:
             process.start()
         spent = served.spent()
-        authentication.wait()
+        gate.wait()
         start = time.perf_counter()
         found = [told.get() for _ in processes]
         took, spent = time.perf_counter() - start, served.spent() - spent

@@ -17,8 +17,7 @@ import pytest
 
 from mgclust.base.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
-from mgclust.engine import comm
-from mgclust.engine import handshake
+from mgclust.engine import comm, handshake
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster
 from mgclust.engine.handshake import accept, dial, listen, meet
