@@ -1,1 +1,4 @@
-"""What every other folder stands on: errors, progress, hashing. Nothing here imports another folder of mgclust."""
+"""The base of all other folders: errors, progress, hashing, questions to Dask arrays, functions that travel by value.
+
+Nothing here imports another folder of mgclust.
+"""

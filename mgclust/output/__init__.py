@@ -1,1 +1,5 @@
-"""From a file to a folder of results: the run of a method on a file, its labels as files, and its report."""
+"""A file in, a folder of results out.
+
+`file_run` opens the file, runs a method and saves the result; `label_output` writes labels in the form of their source;
+`report` is the page.
+"""
