@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 CONCEPTS = tuple(f".kernels.{concept}" for concept in Kernels.__annotations__)
 PUBLIC = (
-    *("", ".algorithms", ".data", ".data.samples", ".datasets", ".errors", ".kernels", ".params", ".plots", ".report"),
+    *("", ".algorithms", ".data", ".data.samples", ".datasets", ".kernels", ".params", ".plots", ".output.report"),
     *CONCEPTS,
 )
 # Examples of docstrings: how many lines each module has.

@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 
 
 class Busy(Exception):
-    """As many processes, or as much memory for requests, as may be are in use, and enough requests wait."""
+    """The limit of processes, or of memory for requests, is reached, and enough requests wait."""
 
     after = 5  # seconds until the next request may come
 
