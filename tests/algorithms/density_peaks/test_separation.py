@@ -99,7 +99,9 @@ def test_the_number_with_the_largest_ratio_at_two_fractions():
 
 def test_prominence_is_twice_the_root_in_a_plane():
     own = np.arange(2)
-    tree = separation.Tree(own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), np.zeros(2), own)
+    tree = separation.SpanningTree(
+        own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), np.zeros(2), own
+    )
     np.testing.assert_allclose(prominences(tree, 2.0), [10.0, 2.0])
     np.testing.assert_allclose(prominences(tree, 50.0), np.sqrt(2) * np.array([10.0, 2.0]))
 
