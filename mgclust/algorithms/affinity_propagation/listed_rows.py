@@ -32,7 +32,7 @@ from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step, load_lists
-from mgclust.kernels.affinity_propagation.messages import PADDING, RECENT_ARGMAXES, Vectors, padded
+from mgclust.kernels.affinity_propagation.messages import PADDING, RECENT_ARGMAXES, Iteration, Vectors, padded
 from mgclust.kernels.masks import count_true
 
 __all__ = ["LIST_GROWTH", "ListedRows", "first_length"]
@@ -181,7 +181,7 @@ class ListedRows(MessageRows):
         self._chosen += done
         return done
 
-    def decide(self, **numbers: float) -> None:
+    def decide(self, numbers: Iteration) -> None:
         """See `MessageRows`."""
         messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
         rows = xp.flatnonzero(messages.undecided)
@@ -217,9 +217,9 @@ class ListedRows(MessageRows):
         self._lost += pace.search_pace * len(rows) / len(self._rows)
         return rows, xp.where(undecided, messages.wanted, messages.floor)[rows]
 
-    def _pass_again(self, rows: Array, numbers: dict[str, float]) -> Array:
+    def _pass_again(self, rows: Array, numbers: Iteration) -> Array:
         """Pass rows that were undecided; those that are so still."""
-        self._kernels.pass_listed_rows(self.messages, rows, again=True, **numbers)
+        self._kernels.pass_listed_rows(self.messages, rows, numbers, again=True)
         return rows[self.messages.undecided[rows] > 0]
 
     def reset(self) -> None:

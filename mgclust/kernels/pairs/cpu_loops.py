@@ -19,6 +19,7 @@ Then per pair: Gaussian 13 instructions, count and neighbors 1 compare, histogra
 happens rarely (a pair inside the bracket, a nearer point) is found as a set bit of the compare's mask.
 
 All functions release the GIL and take flat arrays; a row's result is the work of one call.
+One file because every loop is what follows for the four rows whose distances `pair_distances` has computed.
 
 What follows for each of the four rows is written out, here and where `pair_distances` is used elsewhere. As a step
 that one inlined function calls for each row it had the same bits, but 20,000 x 64 rows took 3% (border) to 5%
