@@ -367,6 +367,29 @@ def tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any, shared:
     return lanes_of(below)
 
 
+@inlined
+def tally_rows(
+    x: Any, i: int, end: int, d: int, panels: Any, p: int, manhattan: bool, valid: int, first: int, low: int, high: int,
+    shift: int, out: Any, shared: bool,
+) -> int:  # fmt: skip
+    """Count the pairs of rows i..i+3 with a panel: lanes from `first` on for row i, from one later for the next."""
+    s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+    m0, m1, m2, m3 = valid, valid, valid, valid
+    if first + 3 > 0:
+        m0 &= FULL << max(first, 0)
+        m1 &= FULL << max(first + 1, 0)
+        m2 &= FULL << max(first + 2, 0)
+        m3 &= FULL << max(first + 3, 0)
+    below = tally(s0, m0, low, high, shift, out, shared)
+    if i + 1 < end:
+        below += tally(s1, m1, low, high, shift, out, shared)
+    if i + 2 < end:
+        below += tally(s2, m2, low, high, shift, out, shared)
+    if i + 3 < end:
+        below += tally(s3, m3, low, high, shift, out, shared)
+    return below
+
+
 @compiled
 def histogram(
     x: Any,
@@ -396,20 +419,7 @@ def histogram(
                 first = i - skip + 1 - p * WIDTH  # lane of row i's first column
                 if first >= WIDTH:
                     break
-                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
-                m0, m1, m2, m3 = valid, valid, valid, valid
-                if first + 3 > 0:
-                    m0 &= FULL << max(first, 0)
-                    m1 &= FULL << max(first + 1, 0)
-                    m2 &= FULL << max(first + 2, 0)
-                    m3 &= FULL << max(first + 3, 0)
-                below += tally(s0, m0, low, high, shift, out, shared)
-                if i + 1 < end:
-                    below += tally(s1, m1, low, high, shift, out, shared)
-                if i + 2 < end:
-                    below += tally(s2, m2, low, high, shift, out, shared)
-                if i + 3 < end:
-                    below += tally(s3, m3, low, high, shift, out, shared)
+                below += tally_rows(x, i, end, d, panels, p, manhattan, valid, first, low, high, shift, out, shared)
     return below
 
 
