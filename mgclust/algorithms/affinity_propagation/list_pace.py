@@ -1,4 +1,4 @@
-"""When neighbour lists become longer, shorter or give way to columns: costs and limits of a device."""
+"""Limits of a device at which neighbour lists become longer or shorter, or give way to columns."""
 
 from __future__ import annotations
 
