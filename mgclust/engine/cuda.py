@@ -29,7 +29,8 @@ from cupy.cuda import nccl
 
 from mgclust.base.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
 from mgclust.engine.abort import Abort
-from mgclust.engine.comm import HostComm, SoloComm, check_reducible
+from mgclust.engine.comm import SoloComm, check_reducible
+from mgclust.engine.host_comm import HostComm
 from mgclust.engine.nccl_network import choose_interface
 from mgclust.engine.partition import Partition, RowRange
 from mgclust.engine.rows import Block, Rows

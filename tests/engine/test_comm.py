@@ -17,7 +17,7 @@ import pytest
 
 from mgclust.base.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
-from mgclust.engine import comm, handshake
+from mgclust.engine import handshake, host_comm
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster
 from mgclust.engine.handshake import accept, dial, listen, meet
@@ -41,8 +41,8 @@ def contexts():
 
 def force(monkeypatch, largest):
     """Have arrays of up to so many bytes go over rank 0, whichever hosts the ranks are on."""
-    monkeypatch.setattr(comm, "LARGE", largest)
-    monkeypatch.setattr(comm, "LARGE_ON_ONE_HOST", largest)
+    monkeypatch.setattr(host_comm, "LARGE", largest)
+    monkeypatch.setattr(host_comm, "LARGE_ON_ONE_HOST", largest)
 
 
 @pytest.fixture(params=["star", "peers"])
@@ -455,7 +455,7 @@ def test_a_rank_that_cannot_be_reached_is_named():
 
 def test_no_port_stays_open_and_connections_are_made_once(monkeypatch):
     opened = []
-    monkeypatch.setattr(comm, "listen", lambda *hosts: opened.append(listen(*hosts)) or opened[-1])
+    monkeypatch.setattr(host_comm, "listen", lambda *hosts: opened.append(listen(*hosts)) or opened[-1])
     force(monkeypatch, -1)
     before = psutil.Process().num_fds()
     assert len(run_threads(rank_jobs.links_before_and_after, 4)[0]) == 2

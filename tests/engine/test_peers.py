@@ -20,7 +20,7 @@ from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as communities
 from mgclust.base.errors import DeviceUnavailableError
 from mgclust.data import open_dataset
-from mgclust.engine import comm, nccl_network, rank
+from mgclust.engine import host_comm, nccl_network, rank
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import local_cluster, tasks
 from mgclust.engine.handshake import listen, meet
@@ -135,7 +135,7 @@ def test_a_rank_that_ends_without_a_word(monkeypatch):
     """Its connections are reset, as by a system whose process is killed, while the others are in a stream."""
     from engine.test_comm import run_threads
 
-    monkeypatch.setattr(comm, "LARGE", -1)
+    monkeypatch.setattr(host_comm, "LARGE", -1)
 
     def job(context):
         for number, _ in enumerate(context.comm.stream(context.rows)):
@@ -166,11 +166,11 @@ def peers_of_workers(client):
     """Workers whose ranks give each other even the smallest array directly."""
 
     def force(star, one_host):
-        comm.LARGE, comm.LARGE_ON_ONE_HOST = star, one_host
+        host_comm.LARGE, host_comm.LARGE_ON_ONE_HOST = star, one_host
 
     client.run(force, -1, -1)
     yield client
-    client.run(force, comm.LARGE, comm.LARGE_ON_ONE_HOST)
+    client.run(force, host_comm.LARGE, host_comm.LARGE_ON_ONE_HOST)
 
 
 @pytest.mark.quick("canopy")
@@ -244,7 +244,7 @@ def test_when_nccl_may_be_used(encrypted, hosts, permission, allowed, monkeypatc
     monkeypatch.setenv(nccl_network.PERMISSION, permission)
     links = {1: SimpleNamespace(local=True), 2: SimpleNamespace(local=hosts == 1)}
     wire = Wire(b"key", Abort(), SOON, *(("here", "there") if encrypted else ()))
-    session = Session(0, 3, comm.Peers(links), wire)
+    session = Session(0, 3, host_comm.Peers(links), wire)
     with contextlib.nullcontext() if allowed else pytest.raises(DeviceUnavailableError):
         session.check_gpus()
 
