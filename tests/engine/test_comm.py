@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 import pytest
+from distributed import Security
 
 from mgclust.base.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import handshake, host_comm
 from mgclust.engine.abort import Abort
-from mgclust.engine.dask import local_cluster
 from mgclust.engine.handshake import accept, dial, listen, meet
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, run_rank
@@ -34,7 +34,7 @@ SIZES = [1, 2, 3, 4]
 
 def contexts():
     """TLS of both ends, as a cluster of this machine has it."""
-    security = local_cluster._security()
+    security = Security.temporary()
     connect, listens = security.get_connection_args("worker"), security.get_listen_args("worker")
     return connect["ssl_context"], listens["ssl_context"]
 

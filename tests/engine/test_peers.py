@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from distributed import Security
 
 from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as communities
@@ -22,7 +23,7 @@ from mgclust.base.errors import DeviceUnavailableError
 from mgclust.data import open_dataset
 from mgclust.engine import host_comm, nccl_network, rank
 from mgclust.engine.abort import Abort
-from mgclust.engine.dask import local_cluster, tasks
+from mgclust.engine.dask import tasks
 from mgclust.engine.handshake import listen, meet
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, run_rank
@@ -38,7 +39,7 @@ SOON = 60.0  # seconds, on a busy machine; a deadlock lasts for longer
 
 def contexts():
     """TLS of both ends, as a cluster of this machine has it."""
-    security = local_cluster._security()
+    security = Security.temporary()
     connect, listens = security.get_connection_args("worker"), security.get_listen_args("worker")
     return connect["ssl_context"], listens["ssl_context"]
 
@@ -156,7 +157,7 @@ def test_a_rank_that_ends_without_a_word(monkeypatch):
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_rank_is_killed_twenty_times(name, encrypted):
     """Another rank each time, and at another moment."""
-    security = local_cluster._security() if encrypted else None
+    security = Security.temporary() if encrypted else None
     for turn in range(20):
         rank_processes.killed(4, name, victim=turn % 4, after=0.003 * turn, security=security)
 
