@@ -1,6 +1,6 @@
 """Sessions and rows that a client keeps on workers between its runs, for `IDLE_SECONDS`.
 
-`mgclust.engine.dask.leases` ends sessions whose client or worker has gone, `mgclust.engine.dask.tasks` has the workers'
+`mgclust.engine.dask.session_registry` ends sessions whose client or worker has gone, `mgclust.engine.dask.tasks` has the workers'
 side of them, `mgclust.engine.dask.placement` sends rows.
 """
 
