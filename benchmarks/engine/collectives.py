@@ -91,7 +91,7 @@ class Payload:
             block_rows=self.partition.block_rows,
         )  # fmt: skip
         self.rows.load()
-        comm.spans = list(self.partition.spans(self.partition.block_rows))
+        comm.ranges = list(self.partition.ranges(self.partition.block_rows))
 
     def all_reduce(self) -> None:
         """A sum whose array is the payload, on every rank."""

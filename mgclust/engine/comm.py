@@ -32,7 +32,7 @@ REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum
 class Comm(Protocol):
     """Operations that an algorithm may ask of the other ranks.
 
-    The most rows of a block in `stream`, `span_rows`, are equal on all ranks.
+    The most rows of a block in `stream`, `range_rows`, are equal on all ranks.
     """
 
     rank: int
@@ -129,7 +129,7 @@ class Comm(Protocol):
         """Wait for all ranks."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """All rows of the data in global order, span by span, on every rank; no other collective in between.
+        """All rows of the data in global order, range by range, on every rank; no other collective in between.
 
         Parameters
         ----------
@@ -165,15 +165,15 @@ class SoloComm:
     ----------
     partition : Partition
         All rows.
-    span_rows : int
+    range_rows : int
         See `Comm`.
     """
 
     rank = 0
     size = 1
 
-    def __init__(self, partition: Partition, span_rows: int) -> None:
-        self._spans = list(partition.spans(span_rows))
+    def __init__(self, partition: Partition, range_rows: int) -> None:
+        self._ranges = list(partition.ranges(range_rows))
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
@@ -209,11 +209,11 @@ class SoloComm:
         """See `Comm`."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        for span in self._spans:
-            yield Block(span.start, span.stop, rows.read(span.start, span.stop))
+        for each in self._ranges:
+            yield Block(each.start, each.stop, rows.read(each.start, each.stop))
 
     def stream_length(self) -> int:
-        return len(self._spans)
+        return len(self._ranges)
 
     def leave(self) -> None:
         """See `Comm`."""

@@ -71,7 +71,7 @@ class HostComm:
     ----------
     wire : Wire
         As given.
-    spans : list of RowRange
+    ranges : list of RowRange
         What `stream` yields, once the ranks have met.
     """
 
@@ -79,7 +79,7 @@ class HostComm:
         self.rank = rank
         self.size = size
         self.wire = wire
-        self.spans: list[RowRange] = []
+        self.ranges: list[RowRange] = []
         self._peers = peers
         self._links = peers.links
         self._abort = wire.abort
@@ -88,14 +88,14 @@ class HostComm:
         self._calls = 0
         self._streaming = False
 
-    def meet(self, run: str, span_rows: int) -> bool:
+    def meet(self, run: str, range_rows: int) -> bool:
         """Wait until all ranks have loaded their rows, however long that takes; False if one refuses.
 
         Parameters
         ----------
         run : str
             Its name: ranks that are in different runs are told.
-        span_rows : int
+        range_rows : int
             Most rows of a block that fit here, of which the least counts; 0: this rank refuses.
 
         Raises
@@ -105,14 +105,14 @@ class HostComm:
         """
         limit, self.wire.timeout = self.wire.timeout, math.inf
         try:
-            own = np.array([span_rows, all(link.local for link in self._links.values())], np.int64)
+            own = np.array([range_rows, all(link.local for link in self._links.values())], np.int64)
             least, one_host = self._least(f"the start of run {run}", own).tolist()
             self._peers.one_host = bool(one_host)
         except PeerLost as error:
             raise SessionLost(str(error)) from error
         finally:
             self.wire.timeout = limit
-        self.spans = list(self._partition.spans(least)) if least else []
+        self.ranges = list(self._partition.ranges(least)) if least else []
         return least > 0
 
     def _least(self, what: str, own: np.ndarray) -> np.ndarray:
@@ -230,7 +230,7 @@ class HostComm:
         pump = threading.Thread(target=here.run, args=(self._pump, way, what, rows, ready, gone), daemon=True)
         pump.start()
         try:
-            for _ in self.spans:
+            for _ in self.ranges:
                 item = self._next(ready)
                 if isinstance(item, BaseException):
                     raise item
@@ -240,7 +240,7 @@ class HostComm:
             gone.set()
 
     def stream_length(self) -> int:
-        return len(self.spans)
+        return len(self.ranges)
 
     def check_peers(self, waiting_for: Collection[int] = ()) -> None:
         """Raise PeerLost if a linked rank has gone while this one waits for something else.
@@ -379,9 +379,9 @@ class HostComm:
         gone: threading.Event,
     ) -> None:
         try:
-            for span in self.spans:
-                own = rows.read(span.start, span.stop) if self.rank == span.owner else None
-                item = Block(span.start, span.stop, way(what, span.owner, own))
+            for each in self.ranges:
+                own = rows.read(each.start, each.stop) if self.rank == each.owner else None
+                item = Block(each.start, each.stop, way(what, each.owner, own))
                 while not gone.is_set():
                     try:
                         ready.put(item, timeout=0.2)
