@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1] / "mgclust"
 # Each name that is used all the same, and why. No entry is left when its use has gone.
 ALLOWED = {
     "numba.core.event": "Numba's manual documents its events under this name, and under no other.",
-    "numba.config.CACHE_DIR": "Numba reads NUMBA_CACHE_DIR once, when it is imported; a fork sets its own folder later.",
+    "numba.config.CACHE_DIR": "Numba reads NUMBA_CACHE_DIR when it is imported; a fork sets its own folder later.",
     "_nrt=": "Numba has no public option that leaves out reference counts; without it inner loops take longer.",
     "os._exit": "The documentation of `os` names it for children after a fork.",
     "os.environ": "The documentation of `os` has programs change it.",
