@@ -206,6 +206,6 @@ def test_a_cluster_that_does_not_answer_is_asked_once(monkeypatch):
 
     call = calls.Call("home", "name", "project.name", ours)
     monkeypatch.setattr(calls, "_counts", {})
-    instead = calls.replacement(call, lambda value: -value, calls.Settings(client="tcp://127.0.0.1:1"))
+    instead = calls.replacement(call, lambda value: -value, calls.AccelSettings(client="tcp://127.0.0.1:1"))
     assert [instead(value) for value in (1, 2, 3)] == [-1, -2, -3] and asked == [1]
     assert calls.totals()[0]["fell_back"] == {"no scheduler answers": 3}

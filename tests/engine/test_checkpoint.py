@@ -335,7 +335,8 @@ def test_in_the_background_what_was_there_at_the_time_is_written(run, tmp_path, 
         in_background(context, 1)
         names = until_named(context, tmp_path / "kept")
         saved = context.checkpoint._folder / "checkpoint-1"
-        assert all((np.load(path) == 1).all() for path in saved.glob("*.npy"))
+        written = list(saved.glob("*.npy"))
+        assert written and all((np.load(path) == 1).all() for path in written)
         return names
 
     assert run(function)[0] == ["checkpoint-1"]

@@ -37,9 +37,12 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(tmp_path / "data"))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "token").write_text(f"{ADMINS}\n")
-    before = os.umask(0o077)  # which commands that serve set for good
+    # Commands that serve set these for the rest of their process.
+    before, handlers = os.umask(0o077), {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     yield
     os.umask(before)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from support.browser import CHROMIUM, Browser
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(180)]
-PAGES = Path(mgclust.service.__file__).parent / "pages"
+PAGES = Path(mgclust.service.__file__).parent / "web" / "pages"
 BOX = {"rho_min": 5.0, "delta_min": 2.0}
 
 

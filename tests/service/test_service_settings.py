@@ -12,7 +12,7 @@ import pytest
 
 from mgclust import Service
 from mgclust.base.errors import InputError
-from mgclust.service.runner.runner import supervisor
+from mgclust.service.runner import supervisor
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
 
 

@@ -27,7 +27,7 @@ WITH_CONSTANTS = """
 import ast, importlib, sys
 
 for name, value in ast.literal_eval(sys.argv.pop(1)).items():
-    module, constant = name.split(".")
+    module, constant = name.rsplit(".", 1)
     setattr(importlib.import_module(f"mgclust.service.{module}"), constant, value)
 
 from mgclust.cli import main
@@ -83,7 +83,8 @@ class Running:
     environment : mapping
         Of its processes, beside that of this one.
     constants : mapping
-        Of modules of `mgclust.service` in the web process, by their names there: ``{"server.IDLE_SECONDS": 1.0}``.
+        Of modules of `mgclust.service` in the web process, by their names there:
+        ``{"web.perimeter.server.IDLE_SECONDS": 1.0}``.
     """
 
     def __init__(

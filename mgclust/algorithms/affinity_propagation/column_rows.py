@@ -21,7 +21,7 @@ from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
 from mgclust.kernels.affinity_propagation.listed import load_lists
-from mgclust.kernels.affinity_propagation.messages import Vectors
+from mgclust.kernels.affinity_propagation.messages import Iteration, Vectors
 from mgclust.kernels.masks import count_true
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ class ColumnRows(MessageRows):
         self._take(max(FIRST_COLUMNS, 2 * len(old.active)))
         old.active = xp.zeros(0, "int32")
 
-    def pass_rows(self, **numbers: float) -> None:
+    def pass_rows(self, numbers: Iteration) -> None:
         """See `MessageRows`."""
-        self._remember(numbers["sigma"], numbers["damping"])
-        self._kernels.finish_columns(self.messages, damping=numbers["damping"])
+        self._remember(numbers.sigma, numbers.damping)
+        self._kernels.finish_columns(self.messages, damping=numbers.damping)
         self._pass(self._rows, numbers, again=False)
         if not int(self.messages.sums[-1]):
             self._add_positive(numbers)
@@ -110,7 +110,7 @@ class ColumnRows(MessageRows):
         self._finished += done
         return done
 
-    def decide(self, **numbers: float) -> None:
+    def decide(self, numbers: Iteration) -> None:
         """See `MessageRows`."""
         messages, xp = self.messages, self.context.kernels.xp
         rows = xp.flatnonzero(messages.undecided)
@@ -159,15 +159,15 @@ class ColumnRows(MessageRows):
         kernels.jitter_lists(s, bounds, numbers, columns, seed=seed, draw=draw, tiny=LATER_NOISE)
         messages.hot_s[filled] = s
 
-    def _pass(self, rows: Array, numbers: dict[str, float], *, again: bool) -> None:
+    def _pass(self, rows: Array, numbers: Iteration, *, again: bool) -> None:
         messages, xp = self.messages, self.context.kernels.xp
         outside = float(xp.where(self._taken, -np.inf, messages.a_column).max())
-        self._kernels.pass_column_rows(messages, rows, again=again, outside=outside, **numbers)
+        self._kernels.pass_column_rows(messages, rows, numbers, again=again, outside=outside)
 
-    def _add_positive(self, numbers: dict[str, float]) -> None:
+    def _add_positive(self, numbers: Iteration) -> None:
         """Add all positive R without E to the own sums."""
         u = self.messages.u.astype(self.context.dtype)
-        self.similarities.add_positive(u, numbers["next_sigma"], numbers["scale"], self.messages.sums)
+        self.similarities.add_positive(u, numbers.next_sigma, numbers.scale, self.messages.sums)
 
     def _remember(self, sigma: float, damping: float) -> None:
         """Keep what the update of A, which comes next, is made of."""

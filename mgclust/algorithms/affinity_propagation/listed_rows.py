@@ -31,7 +31,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import (
 from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import Step
-from mgclust.kernels.affinity_propagation.messages import PADDING, Vectors, padded
+from mgclust.kernels.affinity_propagation.messages import PADDING, Iteration, Vectors, padded
 from mgclust.kernels.masks import count_true
 
 __all__ = ["ListedRows"]
@@ -81,7 +81,7 @@ class ListedRows(StoredLists):
         self._chosen += done
         return done
 
-    def decide(self, **numbers: float) -> None:
+    def decide(self, numbers: Iteration) -> None:
         """See `MessageRows`."""
         messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
         rows = xp.flatnonzero(messages.undecided)
@@ -117,9 +117,9 @@ class ListedRows(StoredLists):
         self._lost += pace.search_pace * len(rows) / len(self._rows)
         return rows, xp.where(undecided, messages.wanted, messages.floor)[rows]
 
-    def _pass_again(self, rows: Array, numbers: dict[str, float]) -> Array:
+    def _pass_again(self, rows: Array, numbers: Iteration) -> Array:
         """Pass rows that were undecided; those that are so still."""
-        self._kernels.pass_listed_rows(self.messages, rows, again=True, **numbers)
+        self._kernels.pass_listed_rows(self.messages, rows, numbers, again=True)
         return rows[self.messages.undecided[rows] > 0]
 
     def reset(self) -> None:

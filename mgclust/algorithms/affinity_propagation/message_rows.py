@@ -15,7 +15,7 @@ from mgclust.algorithms.affinity_propagation.similarity_matrix import Similariti
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import Step
-from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Messages
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Iteration, Messages
 
 __all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows"]
 
@@ -102,11 +102,10 @@ class MessageRows(ABC):
         messages, kernels = self.messages, self.context.kernels.affinity_propagation
         for slot, numbers in steps:
             if not passed:
-                self.pass_rows(**numbers)
+                self.pass_rows(numbers)
             passed = False
             self.meet()
-            damping, scale = numbers["next_damping"], numbers["scale"]
-            kernels.pass_columns(messages, damping=damping, scale=scale, slot=slot)
+            kernels.pass_columns(messages, damping=numbers.next_damping, scale=numbers.scale, slot=slot)
             if self.halted():
                 break
 
@@ -114,7 +113,7 @@ class MessageRows(ABC):
         """Queue the sum over ranks, between rows and columns."""
         self.context.comm.queue_reduce(self.messages.sums, out=self.messages.totals)
 
-    def pass_rows(self, **numbers: float) -> None:
+    def pass_rows(self, numbers: Iteration) -> None:
         """Call `pass_rows` of `mgclust.kernels.affinity_propagation` if `queue` asks for it."""
         raise NotImplementedError
 
@@ -127,7 +126,7 @@ class MessageRows(ABC):
         return queued
 
     @abstractmethod
-    def decide(self, **numbers: float) -> None:
+    def decide(self, numbers: Iteration) -> None:
         """Pass the rows that a pass with these numbers has left undecided."""
 
     @abstractmethod
@@ -210,11 +209,11 @@ class DenseRows(MessageRows):
         self.messages.a[...] = 0
         self._mark()
 
-    def pass_rows(self, **numbers: float) -> None:
+    def pass_rows(self, numbers: Iteration) -> None:
         """See `MessageRows`."""
-        self.context.kernels.affinity_propagation.pass_rows(self.messages, **numbers)
+        self.context.kernels.affinity_propagation.pass_rows(self.messages, numbers)
 
-    def decide(self, **numbers: float) -> None:
+    def decide(self, numbers: Iteration) -> None:
         """See `MessageRows`; all elements decide any row."""
 
     def kept(self) -> int:

@@ -188,8 +188,9 @@ class StoredSimilarities(Similarities):
     def add_noise(self) -> None:
         """See `Similarities`."""
         self.draws += 1
-        self.context.kernels.affinity_propagation.jitter(
-            self.s, n=self.context.dataset_shape[0], first_row=self.context.rows.start, seed=self.seed,
+        kernels, rows = self.context.kernels, self.context.rows
+        kernels.affinity_propagation.jitter(
+            self.s, rows.start + kernels.xp.arange(len(rows)), n=self.context.dataset_shape[0], seed=self.seed,
             draw=self.draws, tiny=LATER_NOISE,
         )  # fmt: skip
 
@@ -232,9 +233,9 @@ class ComputedSimilarities(Similarities):
 
     def _drawn(self, s: Array, numbers: Array) -> Array:
         """Rows with these numbers, with the noise of later draws."""
-        n = self.context.dataset_shape[0]
+        n, kernels = self.context.dataset_shape[0], self.context.kernels.affinity_propagation
         for draw in range(1, self.draws + 1):
-            self._lists.jitter_rows(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
+            kernels.jitter(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
         return s
 
     def synchronize(self) -> None:
@@ -259,7 +260,7 @@ class ComputedSimilarities(Similarities):
         s = kernels.xp.empty((len(rows), self._width()), self.context.dtype)
         s[:, n:] = -np.inf
         self._lists.similarities_of_rows(
-            self._y[numbers], numbers, self._y, norm=self._norm, factor=self._factor, y_start=0, seed=self.seed, out=s
+            self._y[numbers], numbers, self._y, norm=self._norm, factor=self._factor, seed=self.seed, out=s
         )
         return self._drawn(s, numbers)
 
@@ -423,7 +424,8 @@ def _read(context: Context, seed: int) -> tuple[Array, np.ndarray]:
     own = xp.arange(len(rows))
     diagonal = context.kernels.memory.to_host(context.comm.all_gather(s[own, own + rows.start].astype("float64")))
     s[own, own + rows.start] = -xp.inf
-    context.kernels.affinity_propagation.jitter(s, n=n, first_row=rows.start, seed=seed, draw=0, tiny=100.0)
+    numbers = rows.start + xp.arange(len(rows))
+    context.kernels.affinity_propagation.jitter(s, numbers, n=n, seed=seed, draw=0, tiny=100.0)
     return s, diagonal
 
 

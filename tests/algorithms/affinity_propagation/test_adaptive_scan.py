@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, Candidate, Stats, start, step, upcoming
+from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, ScanCandidate, Stats, start, step, upcoming
 from mgclust.base.errors import InputError
 from oracles.adaptive_affinity_propagation import adaptive_affinity_propagation
 from oracles.affinity_propagation import similarity
@@ -343,7 +343,7 @@ def test_first_confirmation_is_at_iteration_109():
     decision = step(state, Stats(5, True))
     assert decision.record and decision.strength == 60 and state.phase == 2
     assert state.preference == 0.5 * MEDIAN + PROFILES["code"].unit(MEDIAN, 5)
-    assert state.candidates[5] == Candidate(5, 109, 60, 0.5 * MEDIAN, 0.5, True)
+    assert state.candidates[5] == ScanCandidate(5, 109, 60, 0.5 * MEDIAN, 0.5, True)
     assert decision.event == "iteration 109: K = 5 confirmed at preference -1.5, damping 0.5"
 
 

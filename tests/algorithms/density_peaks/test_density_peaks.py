@@ -345,10 +345,11 @@ def test_column_order_and_strides_do_not_matter(device):
 
 
 def test_exactness_is_reported(device):
-    model = fit(load_points("overlap1")[0], device, n_clusters=15)
-    assert isinstance(model.exactness_, dict)
-    assert model.exactness_
-    assert set(model.timings_), "timings by stage"
+    model = fit(load_points("overlap1")[0], device, n_clusters=15, algorithm="brute")
+    assert model.exactness_["algorithm"] == "brute" and model.exactness_["norm"] == "l2"
+    assert 0 < model.exactness_["rho_relative_error"] < 1e-4
+    assert {"load", "prepare", "dc", "rho", "delta", "labels"} <= set(model.timings_)
+    assert all(seconds > 0 for seconds in model.timings_.values())
 
 
 @pytest.mark.parametrize("name", ["overlap1", "wide128"])

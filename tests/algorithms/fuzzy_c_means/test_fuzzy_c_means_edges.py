@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.spatial import KDTree
 from sklearn.exceptions import ConvergenceWarning
 
 from mgclust import FuzzyCMeans, load_result
-from mgclust.algorithms.fuzzy_c_means import memberships, run_spec
+from mgclust.algorithms.fuzzy_c_means import memberships, ranks, run_spec
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
@@ -116,10 +117,25 @@ def test_a_seed_decides(init, device, blobs):
 
 
 @pytest.mark.parametrize("init", INITS)
-def test_starts_are_rows_of_the_data(init, device, blobs):
-    """One step from them is one step of the oracle from some rows: J at the start is that of distinct rows."""
+def test_starts_are_rows_of_the_data(init, device, blobs, monkeypatch):
+    """They are four distinct rows but for a shift of all rows, and the first J is the oracle's at these rows."""
+    begin, given = ranks.starting_centers, []
+
+    def starts(*args, **kwargs):
+        given.append(begin(*args, **kwargs))
+        return given[-1]
+
+    monkeypatch.setattr(ranks, "starting_centers", starts)
     model = fit(blobs, device, n_clusters=4, init=init, max_iter=1, random_state=3, dtype="float64")
-    assert 0 < model.objective_history_[0] < len(blobs) * reference.scale(blobs) ** 2
+    ((centers,),) = given
+    tree = KDTree(blobs)
+    distance, rows = min(
+        ((found.max(), rows) for found, rows in (tree.query(centers + (row - centers[0])) for row in blobs)),
+        key=lambda each: each[0],
+    )
+    assert distance < 1e-9 and len(set(rows)) == 4
+    state = next(reference.iterate(blobs, centers=blobs[rows]))
+    assert model.objective_history_[0] == pytest.approx(state.objective, rel=1e-9)
 
 
 def test_restarts_keep_the_best(device):

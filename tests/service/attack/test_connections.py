@@ -19,11 +19,14 @@ PLACES, OF_ONE, REQUESTS, STREAMS = 30, 20, 4, 3
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    given = {
-        "gate.MAX_OPEN": {"requests": REQUESTS, "streams": STREAMS}, "server.MAX_CONNECTIONS": PLACES,
-        "server.MAX_CONNECTIONS_OF_ADDRESS": OF_ONE,
-        "server.HEADER_SECONDS": 300, "server.IDLE_SECONDS": 300,  # no connection ends for its age
-    }  # fmt: skip
+    server = {
+        "MAX_CONNECTIONS": PLACES,
+        "MAX_CONNECTIONS_OF_ADDRESS": OF_ONE,
+        "HEADER_SECONDS": 300,  # no connection ends for its age
+        "IDLE_SECONDS": 300,
+    }
+    given = {f"web.perimeter.server.{name}": value for name, value in server.items()}
+    given["web.perimeter.authentication.MAX_OPEN"] = {"requests": REQUESTS, "streams": STREAMS}
     service = Running(tmp_path_factory.mktemp("connections"), ["--no-runner"], constants=given)
     yield service
     service.stop()

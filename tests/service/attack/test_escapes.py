@@ -13,7 +13,7 @@ from test_answers import Served, served  # noqa: F401
 from mgclust.service.confined.child_process import process_tree
 from mgclust.service.confined.confine import become_subreaper
 from mgclust.service.confined.fork_server import ForkServer
-from mgclust.service.runner.runner import runner
+from mgclust.service.runner import runner
 from support.service_process import has_ended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")

@@ -46,7 +46,7 @@ ATTEMPT = (
     + """
 from mgclust.output import file_run
 from mgclust.base.errors import InputError
-from mgclust.service.runner.runner import attempt
+from mgclust.service.runner import attempt
 def fit(*_):
     raise InputError(json.dumps(look(json.loads(os.environ["LOOK_FOR"]))))
 file_run.fit = fit
@@ -60,7 +60,7 @@ THREAD = (
 import time
 from mgclust.output import file_run
 from mgclust.base.errors import InputError
-from mgclust.service.runner.runner import attempt
+from mgclust.service.runner import attempt
 def fit(*_):
     found, send = [], attempt._send
     attempt._send = lambda *_: found.append(look(json.loads(os.environ["LOOK_FOR"])))

@@ -24,7 +24,7 @@ from mgclust.service.confined.folders import remove, size_of
 from mgclust.service.confined.results import read_findings
 from mgclust.service.queue import access
 from mgclust.service.queue.models import Job, open_database, writing
-from mgclust.service.runner.runner import attempt
+from mgclust.service.runner import attempt
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
 from support.service_process import Running

@@ -18,7 +18,8 @@ from mgclust.service.confined.fork_server import ForkServer
 from mgclust.service.confined.reader_pool import Readers
 from mgclust.service.queue.log import JobLog
 from mgclust.service.queue.models import Job, migrate, open_database
-from mgclust.service.runner.runner import Runner, attempt
+from mgclust.service.runner import attempt
+from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
 from support.confinement import needs_landlock
 from support.waiting import wait_for
@@ -26,7 +27,7 @@ from support.waiting import wait_for
 A, B = "a" * 32, "b" * 32
 CONFINED = """
 import json, sys
-from mgclust.service.runner.runner import attempt
+from mgclust.service.runner import attempt
 from mgclust.service.confined.confine import confine
 from mgclust.service.confined.inputs import descriptors
 order, target = json.loads(sys.argv[1])

@@ -281,7 +281,7 @@ def test_a_service_that_ends_does_not_wait_for_one(readers, order, length, where
 
 @pytest.mark.slow
 def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
-    running = Running(tmp_path, settings={"reader_seconds": 600}, constants={"reader_pool.READERS": 1})
+    running = Running(tmp_path, settings={"reader_seconds": 600}, constants={"confined.reader_pool.READERS": 1})
     try:
         np.save(running.root / "x.npy", np.random.default_rng(0).normal(size=(60, 2)))
         job = running.client().submit("density-peaks", running.root / "x.npy", remote=True, report=False).wait()

@@ -28,7 +28,8 @@ LARGE = 256 << 20
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     names = ("HEADER_SECONDS", "BODY_SECONDS", "IDLE_SECONDS", "WRITE_SECONDS")
-    given = {f"server.{name}": SECONDS for name in names} | {"server.UPLOAD_BYTES_PER_SECOND": 100}
+    values = dict.fromkeys(names, SECONDS) | {"UPLOAD_BYTES_PER_SECOND": 100}
+    given = {f"web.perimeter.server.{name}": value for name, value in values.items()}
     service = Running(tmp_path_factory.mktemp("slow"), ["--no-runner"], constants=given)
     yield service
     service.stop()

@@ -14,7 +14,9 @@ from mgclust.service.queue import access
 from mgclust.service.queue.models import Token, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from mgclust.service.web.perimeter import callers
 from support.service_process import Running
+from support.time_of_day import set_time
 
 ADMINISTRATION = ("users", "tokens")
 READING = ("centers",)  # sent by POST, and changes nothing
@@ -47,17 +49,18 @@ def change(engine, id_, **values):
             setattr(token, name, value)
 
 
-def test_a_token_expires(served, engine):
-    id_, token = access.new_token(engine, "ann", days=1.0)
+def test_a_token_expires_while_it_is_cached(served, engine, monkeypatch):
+    monkeypatch.setattr(callers, "VALID_SECONDS", 600.0)
+    _, token = access.new_token(engine, "ann", days=1.0)
     mine = {"Authorization": f"Bearer {token}"}
     assert served.get("/api/v1/jobs", headers=mine).status_code == 200
     (told,) = access.tokens_of(engine, "ann")
     assert told["expires"] == pytest.approx(time.time() + 86_400, abs=60)
     assert told["scopes"] == ["read", "submit"]
-    change(engine, id_, expires=time.time() - 1)
-    with TestClient(served.app) as other:
-        time.sleep(2.1)  # as long as it is remembered
-        refused = other.get("/api/v1/jobs", headers=mine)
+    set_time(monkeypatch, lambda: time.time() + 86_390)
+    assert served.get("/api/v1/jobs", headers=mine).status_code == 200
+    set_time(monkeypatch, lambda: time.time() + 86_410)
+    refused = served.get("/api/v1/jobs", headers=mine)
     assert refused.status_code == 401
     assert re.match(r"this token expired on \d{4}-\d\d-\d\d \d\d:\d\d UTC; ask", refused.json()["error"])
 
@@ -208,12 +211,23 @@ def test_a_token_that_only_submits_reads_no_job(served, engine):
     assert served.delete(f"/api/v1/jobs/{again['id']}", headers=whole).json()["request"] == again["request"]
 
 
-def test_a_token_that_is_revoked_elsewhere_is_refused_soon(served, engine):
+def test_a_token_that_expires_in_the_database(served, engine, monkeypatch):
+    monkeypatch.setattr(callers, "VALID_SECONDS", 0.0)
+    id_, token = access.new_token(engine, "ann", days=1.0)
+    mine = {"Authorization": f"Bearer {token}"}
+    assert served.get("/api/v1/jobs", headers=mine).status_code == 200
+    change(engine, id_, expires=time.time() - 1)
+    assert served.get("/api/v1/jobs", headers=mine).status_code == 401
+
+
+def test_a_token_that_is_revoked_elsewhere_is_refused_soon(served, engine, monkeypatch):
+    assert callers.VALID_SECONDS <= 2
+    monkeypatch.setattr(callers, "VALID_SECONDS", 0.1)
     id_, token = access.new_token(engine, "ann")
     mine = {"Authorization": f"Bearer {token}"}
     assert served.get("/api/v1/jobs", headers=mine).status_code == 200
     access.revoke(engine, id_)
-    time.sleep(2.1)
+    time.sleep(0.11)
     assert served.get("/api/v1/jobs", headers=mine).status_code == 401
 
 

@@ -14,8 +14,9 @@ from mgclust.service.queue import access
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.jobs import NewJob, job_id
 from mgclust.service.queue.models import migrate, open_database
+from mgclust.service.runner import runner
 from mgclust.service.runner.devices import Devices
-from mgclust.service.runner.runner import Runner, runner
+from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
 from support.service_process import has_ended
 from support.stranger import family

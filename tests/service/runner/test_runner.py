@@ -16,7 +16,7 @@ from mgclust import Service
 from mgclust.base.errors import ClusterUnavailableError
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.service.queue.models import open_database
-from mgclust.service.runner.runner import attempt
+from mgclust.service.runner import attempt
 from support.service_process import free_port
 from support.waiting import wait_for
 

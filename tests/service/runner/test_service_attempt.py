@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from mgclust.base.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, WorkerLost
-from mgclust.service.runner.runner import attempt
+from mgclust.service.runner import attempt
 
 
 class Full:
