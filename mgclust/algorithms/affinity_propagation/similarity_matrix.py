@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.common.pair_matrix import order_statistics
 from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.columns import load_columns
@@ -41,9 +40,6 @@ __all__ = [
     "Similarities",
     "StoredSimilarities",
     "agreed_range",
-    "median",
-    "median_ranks",
-    "quantile",
     "similarities_of",
     "similarity_matrix",
 ]
@@ -350,28 +346,6 @@ class ComputedSimilarities(Similarities):
         return padded(self.context.dataset_shape[0])
 
 
-def median(context: Context, similarities: Similarities, *, with_diagonal: bool) -> float:
-    """Median of the similarities, and of those of the diagonal."""
-
-    def parts() -> Iterator[Array]:
-        yield from similarities.numbers()
-        if with_diagonal and context.rank == 0:
-            yield context.kernels.xp.asarray(similarities.diagonal, context.dtype)[None]
-
-    ranks = median_ranks(similarities.count() + (context.dataset_shape[0] if with_diagonal else 0))
-    return sum(order_statistics(context, parts, ranks, similarities.typical(0.5))) / 2
-
-
-def quantile(context: Context, similarities: Similarities, share: float) -> float:
-    """Quantile of the similarities of pairs, the diagonal left out, interpolated as by `numpy.quantile`."""
-    count = similarities.count()
-    place = share * (count - 1)
-    below = int(place)
-    ranks = (below + 1, min(below + 2, count))
-    low, high = order_statistics(context, similarities.numbers, ranks, similarities.typical(share))
-    return low + (place - below) * (high - low)
-
-
 def similarities_of(context: Context, affinity: str, seed: int, stored: bool) -> Similarities:
     """Make the similarities ready; the rows are left as the metric wants them.
 
@@ -422,11 +396,6 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimil
     similarities = StoredSimilarities(context, seed, s)
     similarities.diagonal = diagonal
     return similarities
-
-
-def median_ranks(count: int) -> tuple[int, int]:
-    """Ranks (from 1) of the two values whose mean is the median of so many."""
-    return (count + 1) // 2, count // 2 + 1
 
 
 def _prepare(context: Context, affinity: str) -> str:

@@ -26,51 +26,38 @@ Where 0.02 of the pairs are equal, all are fractions of the pairs that differ: d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import (
     MAX_AUTOMATIC_CENTERS,
     clear_drop,
-    density_order,
     largest_gamma,
     log_drops,
     number_of_different,
 )
 from mgclust.algorithms.density_peaks.duplicate_rows import first_of_duplicates
 from mgclust.algorithms.density_peaks.pair_quantile import sample_quantiles
+from mgclust.algorithms.density_peaks.sample_passes import densities_at, nearest_rows
 from mgclust.algorithms.density_peaks.separation import (
     MAX_NEIGHBORS,
-    MIN_NEIGHBORS,
     Separated,
-    best_number,
-    cluster_of_peaks,
-    dimension_of,
+    Shown,
     least_within,
-    neighbors_of,
-    prominences,
-    separated,
-    tree_of,
+    separated_clusters,
 )
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["BYTES_PER_ROW", "FRACTIONS", "MIN_DROP", "choice_rows", "choose_fraction"]
 
-Array = Any
-
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
 MIN_WITHIN = 5  # rows within dc, on the average
 CLEARER, MIN_DROP = 4 / 3, 2.0
-SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
-SURE_Z = 3.0  # of each, where a number stands out
 STABLE_DROP = 3.0  # at two fractions, of a number that is kept where fewer are separated
 MIN_ROWS, MAX_ROWS = 3072, 16384
 DC_ROWS = 512
-BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
 BYTES_PER_ROW = 2048  # densities, nearest rows, and the pairs of these between clusters
 MAX_SHOWN = 5
 
@@ -81,16 +68,6 @@ class NeighborGraph(NamedTuple):
     fraction: float
     dc: float
     drops: np.ndarray  # (MAX_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
-
-
-class Shown(NamedTuple):
-    """Centres that the sample shows by rho * delta."""
-
-    at: int  # position of their fraction
-    centers: np.ndarray  # rows of the sample
-    clear: bool  # they stand out as no noise does
-    sure: bool  # or at a fraction that was chosen for their number
-    stable: bool  # their number stands out at two neighbouring fractions
 
 
 def choice_rows(n: int) -> int:
@@ -140,10 +117,10 @@ def choose_fraction(
     }
     if len(usable) < 2 or usable[0][0] != FRACTIONS[0]:
         return unknown | {"separated": None}, None
-    near = _nearest_rows(context, measure, x, min(MAX_NEIGHBORS, m - 1))
+    near = nearest_rows(context, measure, x, min(MAX_NEIGHBORS, m - 1))
     alike = first_of_duplicates(x, xp.arange(m), xp)
     graphs, densities, ranked, number = [], [], [], 1
-    drawn = _densities(context, measure, x, [dc for _, dc in usable], near, alike)
+    drawn = densities_at(context, measure, x, [dc for _, dc in usable], near, alike)
     for (fraction, dc), (rho, delta) in zip(usable, drawn, strict=True):
         gamma = rho * delta
         drops = np.zeros(MAX_AUTOMATIC_CENTERS)
@@ -172,75 +149,12 @@ def choose_fraction(
     )
     better = None
     if features > 1:  # in one, places without rows are as wide in noise
-        better = _separated(context, measure, x, chosen, near, densities, alike, shown)
+        better = separated_clusters(context, measure, x, chosen, near, densities, alike, shown)
     if better is None:
         return choice | {"separated": None}, None
     at, count, ratio, clusters = better
     told = {"n_clusters": count, "dc_fraction": usable[at][0], "ratio": ratio}
     return choice | {"dc_fraction": usable[at][0], "separated": told}, clusters
-
-
-def _separated(
-    context: Context,
-    measure: Metric,
-    x: Array,
-    numbers: np.ndarray,
-    near: Neighbors,
-    densities: list[np.ndarray],
-    alike: Array,
-    shown: Shown,
-) -> tuple[int, int, float, Separated] | None:
-    """Other clusters, which sparser rows separate: of which density, how many, how clearly; and they.
-
-    Where the number of the centres that rho * delta has `shown` is sure, they have to be more, and clear; where they
-    are fewer, twice as clear as another number, and that of the centres must not be stable. Where they are as many,
-    the centres stay that are clear, or stable and each in one of them; unless all rows show another number.
-    """
-    xp, host = context.kernels.xp, context.kernels.memory.to_host
-    kinds = xp.flatnonzero(alike == xp.arange(len(x)))  # one of equal rows
-    m = len(kinds)
-    if m <= MIN_NEIGHBORS:
-        return None
-    if m < len(x):
-        near = _nearest_rows(context, measure, x[kinds], neighbors_of(m))
-        # Copies of all rows are no evidence: a density in kinds of rows, each with as many copies as they have.
-        copies = len(x) / m
-        densities = [np.maximum((rho + 1) / copies - 1, 0.0) for rho in densities]
-    kinds = host(kinds)
-    s, index = (host(context.comm.all_gather(each[:, : neighbors_of(m)].copy())) for each in near)
-    dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
-    trees = [tree_of(rho[kinds], index) for rho in densities]
-    prominence = [prominences(tree, dimension) for tree in trees]
-    found = best_number(prominence)
-    if found is None:
-        return None
-    at, count, ratio = found
-    number, unless = len(shown.centers), 0
-    if count > number and shown.sure:
-        least = np.partition(prominence[at], -count)[-count]
-        if ratio < SURE_RATIO or least < SURE_Z:
-            return None
-    elif count < number and (shown.sure or shown.stable or ratio < SURE_RATIO):
-        return None
-    cluster = cluster_of_peaks(trees[at], prominence[at], count)
-    if count == number:
-        of_centers = cluster[trees[at].peak[np.searchsorted(kinds, host(alike)[shown.centers])]]
-        if shown.clear or (shown.stable and len(set(of_centers.tolist()) - {-1}) == count):
-            at, unless = shown.at, count
-            cluster = cluster_of_peaks(trees[at], prominence[at], count)
-    return at, count, ratio, separated(trees[at], prominence[at], cluster, numbers[kinds], s[:, -1], unless)
-
-
-def _nearest_rows(context: Context, measure: Metric, x: Array, k: int) -> Neighbors:
-    """The k nearest other rows of own ones of the rows x, which every rank has."""
-    xp, own = context.kernels.xp, _own(context, len(x))
-    shape, rows = (own.stop - own.start, k), xp.arange(own.start, own.stop)
-    near = Neighbors(xp.full(shape, xp.inf, dtype=x.dtype), xp.full(shape, -1, dtype="int64"))
-    for start, columns in _blocks(context, x):
-        context.kernels.pairs.nearest_rows(
-            x[own], columns, norm=measure.norm, y_start=start, near=near.s, near_index=near.index, rows=rows
-        )
-    return near
 
 
 def judge(graphs: list[NeighborGraph]) -> dict[str, Any]:
@@ -271,58 +185,3 @@ def judge(graphs: list[NeighborGraph]) -> dict[str, Any]:
         for graph, k in zip(graphs, own, strict=True)
     ]
     return {"dc_fraction": graphs[chosen].fraction, "tried": tried, "numbers": numbers}
-
-
-def _densities(
-    context: Context, measure: Metric, x: Array, cuts: list[float], near: Neighbors, alike: Array
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """rho and delta of the rows x, which every rank has, at each dc."""
-    xp, kernels = context.kernels.xp, context.kernels
-    for rho in _pair_densities(context, measure, x, cuts, alike):
-        order = density_order(xp, rho)
-        best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
-        densest = int(xp.argmin(order))
-        best[densest] = kernels.pairs.reduced_distances(x[densest : densest + 1], x, norm=measure.norm).max()
-        delta = measure.distances(best.astype("float64"), xp)
-        yield kernels.memory.to_host(rho), kernels.memory.to_host(delta)
-
-
-def _own(context: Context, m: int) -> slice:
-    """The rows of the sample that this rank answers for."""
-    return slice(m * context.rank // context.size, m * (context.rank + 1) // context.size)
-
-
-def _blocks(context: Context, x: Array) -> Iterator[tuple[int, Array]]:
-    """Columns, and the number of the first, some at a time."""
-    for start in range(0, len(x), BLOCK_ROWS):
-        context.progress(start / len(x))
-        yield start, x[start : start + BLOCK_ROWS]
-
-
-def _pair_densities(context: Context, measure: Metric, x: Array, cuts: list[float], alike: Array) -> Array:
-    """Gaussian densities at each dc, by one pass over all pairs."""
-    xp, pairs, own = context.kernels.xp, context.kernels.pairs, _own(context, len(x))
-    mine = x[own]
-    sums = xp.zeros((len(cuts), len(mine)), dtype="float64")
-    how: dict[str, Any] = {"norm": measure.norm, "power": measure.power, "scales": [measure.scale(dc) for dc in cuts]}
-    for start, columns in _blocks(context, x):
-        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=alike[own], y_start=start)
-    return xp.ascontiguousarray(context.comm.all_gather(xp.ascontiguousarray(sums.T)).T)
-
-
-def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, near: Neighbors) -> Array:
-    """Reduced distance of each own row to its nearest denser one."""
-    xp, own = context.kernels.xp, _own(context, len(x))
-    higher = order[near.index] < order[own][:, None]
-    first = higher.argmax(axis=1)[:, None]  # lists ascend
-    best = xp.take_along_axis(near.s, first, axis=1)[:, 0]
-    which = own.start + xp.flatnonzero(~higher.any(axis=1))
-    s, at = xp.full(len(which), xp.inf, dtype=x.dtype), xp.full(len(which), -1, dtype="int64")
-    mine, own_order = x[which], order[which]
-    for start, columns in _blocks(context, x):
-        context.kernels.pairs.nearest_higher(
-            mine, columns, own_order, order[start : start + len(columns)],
-            norm=measure.norm, y_start=start, best=s, best_index=at,
-        )  # fmt: skip
-    best[which - own.start] = s
-    return best

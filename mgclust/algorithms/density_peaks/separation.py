@@ -35,23 +35,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels
 from mgclust.algorithms.density_peaks.intrinsic_dimension import two_nearest_dimension
+from mgclust.algorithms.density_peaks.sample_passes import nearest_rows
+from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true
+from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = [
     "MAX_NEIGHBORS",
-    "MIN_NEIGHBORS",
     "Separated",
+    "Shown",
     "SpanningTree",
     "best_number",
-    "cluster_of_peaks",
     "clusters_of",
-    "dimension_of",
     "least_within",
-    "neighbors_of",
     "prominences",
-    "separated",
+    "separated_clusters",
     "tree_of",
 ]
 
@@ -61,6 +62,8 @@ MIN_NEIGHBORS, MAX_NEIGHBORS, NEIGHBOR_SHARE = 6, 16, 0.02  # that a row is join
 MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 6.0, 1.5
 MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
 NECK, NECK_SIZE = 0.5, 2  # edges that a neck has at most, by those of a curve; rows behind it, by the neighbours of one
+SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
+SURE_Z = 3.0  # of each, where a number stands out
 MAX_DIMENSION = 4.0
 MAX_CLUSTERS = 256
 
@@ -83,6 +86,16 @@ class Separated(NamedTuple):
     cluster: list[int]  # of each: 0, 1, ..., by decreasing prominence, these first
     reach: list[float]  # reduced distance within which no row of the sample exceeds it
     unless: int = 0  # number of centres that all rows have to show for these to be set aside; 0: none
+
+
+class Shown(NamedTuple):
+    """Centres that the sample shows by rho * delta."""
+
+    at: int  # position of their fraction
+    centers: np.ndarray  # rows of the sample
+    clear: bool  # they stand out as no noise does
+    sure: bool  # or at a fraction that was chosen for their number
+    stable: bool  # their number stands out at two neighbouring fractions
 
 
 def neighbors_of(m: int) -> int:
@@ -251,6 +264,57 @@ def separated(
     kept = order[cluster[order] >= 0]
     own = tree.rows[kept]
     return Separated(rows[own].tolist(), cluster[kept].tolist(), reach[own].tolist(), unless)
+
+
+def separated_clusters(
+    context: Context,
+    measure: Metric,
+    x: Array,
+    numbers: np.ndarray,
+    near: Neighbors,
+    densities: list[np.ndarray],
+    alike: Array,
+    shown: Shown,
+) -> tuple[int, int, float, Separated] | None:
+    """Other clusters, which sparser rows separate: of which density, how many, how clearly; and they.
+
+    Where the number of the centres that rho * delta has `shown` is sure, they have to be more, and clear; where they
+    are fewer, twice as clear as another number, and that of the centres must not be stable. Where they are as many,
+    the centres stay that are clear, or stable and each in one of them; unless all rows show another number.
+    """
+    xp, host = context.kernels.xp, context.kernels.memory.to_host
+    kinds = xp.flatnonzero(alike == xp.arange(len(x)))  # one of equal rows
+    m = len(kinds)
+    if m <= MIN_NEIGHBORS:
+        return None
+    if m < len(x):
+        near = nearest_rows(context, measure, x[kinds], neighbors_of(m))
+        # Copies of all rows are no evidence: a density in kinds of rows, each with as many copies as they have.
+        copies = len(x) / m
+        densities = [np.maximum((rho + 1) / copies - 1, 0.0) for rho in densities]
+    kinds = host(kinds)
+    s, index = (host(context.comm.all_gather(each[:, : neighbors_of(m)].copy())) for each in near)
+    dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
+    trees = [tree_of(rho[kinds], index) for rho in densities]
+    prominence = [prominences(tree, dimension) for tree in trees]
+    found = best_number(prominence)
+    if found is None:
+        return None
+    at, count, ratio = found
+    number, unless = len(shown.centers), 0
+    if count > number and shown.sure:
+        least = np.partition(prominence[at], -count)[-count]
+        if ratio < SURE_RATIO or least < SURE_Z:
+            return None
+    elif count < number and (shown.sure or shown.stable or ratio < SURE_RATIO):
+        return None
+    cluster = cluster_of_peaks(trees[at], prominence[at], count)
+    if count == number:
+        of_centers = cluster[trees[at].peak[np.searchsorted(kinds, host(alike)[shown.centers])]]
+        if shown.clear or (shown.stable and len(set(of_centers.tolist()) - {-1}) == count):
+            at, unless = shown.at, count
+            cluster = cluster_of_peaks(trees[at], prominence[at], count)
+    return at, count, ratio, separated(trees[at], prominence[at], cluster, numbers[kinds], s[:, -1], unless)
 
 
 def clusters_of(

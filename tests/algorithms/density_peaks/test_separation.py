@@ -11,7 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks, load_result
 from mgclust.algorithms import base
-from mgclust.algorithms.density_peaks import fraction_choice, separation
+from mgclust.algorithms.density_peaks import separation
 from mgclust.algorithms.density_peaks.separation import Separated, best_number, clusters_of, prominences, tree_of
 
 pytestmark = [
@@ -151,7 +151,7 @@ def test_a_cut_link_begins_a_cluster_or_a_part_of_one():
 def test_a_clear_number_stays_unless_more_are_separated(monkeypatch):
     X, y = unequal()
     assert fit(X, random_state=0).n_clusters_ == 8
-    monkeypatch.setattr(fraction_choice, "SURE_RATIO", 99.0)
+    monkeypatch.setattr(separation, "SURE_RATIO", 99.0)
     model = fit(X, random_state=0)
     assert model.n_clusters_ == 3 and model.dc_choice_["separated"] is None
     assert adjusted_rand_score(y, model.labels_) < 0.9
