@@ -19,7 +19,7 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks.pair_quantile import pair_rank
 from mgclust.base.errors import InputError
-from mgclust.engine.rows import PIECE_NUMBERS
+from mgclust.engine.rows import CHUNK_NUMBERS
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
@@ -95,7 +95,7 @@ def random_pairs_bytes(pairs: int, d: int, itemsize: int) -> int:
 
 
 def _at_once(d: int) -> int:
-    return max(1, min(PAIRS_AT_ONCE, PIECE_NUMBERS // (4 * d)))
+    return max(1, min(PAIRS_AT_ONCE, CHUNK_NUMBERS // (4 * d)))
 
 
 def _drawn(context: Context, measure: Metric, pairs: int, seed: int) -> np.ndarray:
