@@ -65,8 +65,7 @@ html_theme_options = {"navigation_depth": 2, "show_nav_level": 1, "navbar_align"
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "examples",
-    "filename_pattern": r"plot_",
-    # The examples are executed; SPHINXOPTS="-D plot_gallery=0" leaves that out.
+    "filename_pattern": r"plot_",  # the examples that are executed; EXAMPLES of the Makefile replaces it
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -39,20 +40,38 @@ def installed():
     accel.uninstall()
 
 
+def counts_of(totals):
+    return {each["call"]: (each["on_mgclust"], sum(each["fell_back"].values())) for each in totals}
+
+
 def _run(*arguments, switch=()):
     command = [sys.executable, *(["-m", "mgclust.accel", *switch] if switch is not None else []), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=170)
 
 
+IN_PROCESSES = ("affinity", "processes")
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name not in IN_PROCESSES])
+def test_calls_of_a_script_have_the_same_results(name, installed, monkeypatch, capsys):
+    script = str(SCRIPTS / f"{name}.py")
+    runpy.run_path(script, run_name="__main__")
+    theirs = capsys.readouterr().out
+    monkeypatch.setattr(calls, "_counts", {})
+    installed()
+    runpy.run_path(script, run_name="__main__")
+    assert capsys.readouterr().out == theirs
+    assert counts_of(calls.totals()) == EXPECTED[name]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", IN_PROCESSES)
 def test_a_script_prints_the_same(name, tmp_path):
     script, counts = SCRIPTS / f"{name}.py", tmp_path / "counts.json"
     with_switch, without = _run(script, switch=["--json", counts]), _run(script, switch=None)
     assert with_switch.returncode == without.returncode == 0, with_switch.stderr
     assert with_switch.stdout == without.stdout
-    found = json.loads(counts.read_text())
-    assert {each["call"]: (each["on_mgclust"], sum(each["fell_back"].values())) for each in found} == EXPECTED[name]
+    assert counts_of(json.loads(counts.read_text())) == EXPECTED[name]
     assert "mgclust.accel: " in with_switch.stderr
 
 

@@ -73,7 +73,7 @@ def check_same_clusters(S, model, expected) -> None:
             assert abs(S[i, exemplar] - S[i, theirs[i]]) <= rounding, f"row {i} belongs to {theirs[i]}"
 
 
-@pytest.mark.quick("cpu-clusters-*", "cpu-wide032-*")
+@pytest.mark.quick("cpu-rings-*", "cpu-wide032-*")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "name", ["rings", "clusters", "pendigits", *(f"wide{d:03d}" for d in (32, 64, 128, 256, 512, 1024))]

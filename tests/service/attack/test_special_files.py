@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +17,17 @@ from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
 from mgclust.outside.rooted_files import RootedFile
 from support.attempt_answers import answer_to
-from support.service_process import Running
 
+pytestmark = pytest.mark.xdist_group("service")
 SOON = 60.0  # seconds on a busy machine; what waits for a FIFO waits for ever
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    service = Running(tmp_path_factory.mktemp("special"))
-    yield service
-    service.stop()
+@pytest.fixture
+def folder(running):
+    path = running.root / "special"
+    path.mkdir(exist_ok=True)
+    yield path
+    shutil.rmtree(path)
 
 
 def make(path, kind):
@@ -53,8 +55,8 @@ def test_refused_without_waiting(tmp_path, monkeypatch, kind, way):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["FIFO", "socket"])
-def test_refused_when_it_is_named(running, kind):
-    path = running.root / f"named-{kind}.npy"
+def test_refused_when_it_is_named(running, folder, kind):
+    path = folder / f"named-{kind}.npy"
     make(path, kind)
     before = time.monotonic()
     with pytest.raises(InputError, match="is not a file or folder below"):
@@ -63,9 +65,9 @@ def test_refused_when_it_is_named(running, kind):
 
 
 @pytest.mark.slow
-def test_a_fifo_in_the_place_of_a_source(running):
+def test_a_fifo_in_the_place_of_a_source(running, folder):
     """Pictures say that there is none, nothing is saved, and all others are answered meanwhile."""
-    service, path = running.client(), running.root / "points.npy"
+    service, path = running.client(), folder / "points.npy"
     np.save(path, np.random.default_rng(0).normal(size=(200, 2)))
     job = service.submit("density-peaks", path, remote=True, n_clusters=3, report=False).wait()
     url, token = f"{running.url}/api/v1/jobs/{job.id}", (running.data / "token").read_text().strip()

@@ -7,17 +7,10 @@ import pytest
 
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.service.settings import Settings
-from support.service_process import Running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # a start may take two minutes where much else runs
+# A start may take two minutes where much else runs.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("service")]
 ENDLESS = {"max_iter": 10**7, "convergence_iter": 10**7}
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    service = Running(tmp_path_factory.mktemp("service"))
-    yield service
-    service.stop()
 
 
 @pytest.mark.parametrize(
