@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
-from mgclust.algorithms.affinity_propagation.message_rows import DenseRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
+from mgclust.algorithms.affinity_propagation.rows.message_rows import DenseRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import similarity_matrix
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import RunSpec, run

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mgclust.algorithms.density_peaks.near_linear import tree_bytes
+from mgclust.algorithms.density_peaks.passes.near_linear import tree_bytes
 from mgclust.kernels import load
 from mgclust.kernels.low_dimension.gaussian_grid import SPACING, GaussianGrid, grid_convolve, plan_gaussian_grid
 from mgclust.kernels.pairs import cpu_column_boxes, cpu_tasks

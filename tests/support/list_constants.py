@@ -6,7 +6,7 @@ from typing import Any
 
 from pytest import MonkeyPatch
 
-from mgclust.algorithms.affinity_propagation import list_storage, listed_rows
+from mgclust.algorithms.affinity_propagation.rows import list_storage, listed_rows
 
 
 def set_constant(monkeypatch: MonkeyPatch, name: str, value: Any) -> None:

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import psutil
 
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Ragged
 from mgclust.engine.memory import Estimate

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.message_rows import SLOTS, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SLOTS, MessageRows
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from mgclust.algorithms.density_peaks.adaptive_density import LogDensity
-from mgclust.algorithms.density_peaks.all_pairs import Neighbors
-from mgclust.algorithms.density_peaks.cutoff import CutoffDistance
-from mgclust.algorithms.density_peaks.separation import Separated
+from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CutoffDistance
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import Separated
+from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
+from mgclust.algorithms.density_peaks.topography.adaptive_density import LogDensity
 from mgclust.engine.spmd import Context
 
 __all__ = ["DensityState"]

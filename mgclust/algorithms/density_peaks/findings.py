@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts, warnings_of
-from mgclust.algorithms.density_peaks.significance import Peaks
+from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.results.result import Result
 
 if TYPE_CHECKING:

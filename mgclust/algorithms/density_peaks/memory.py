@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mgclust.algorithms.density_peaks import near_linear
-from mgclust.algorithms.density_peaks.adaptive_density import PIECE_BYTES
-from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
-from mgclust.algorithms.density_peaks.fraction_choice import choice_rows
-from mgclust.algorithms.density_peaks.pair_quantile import BINS, sample_sizes
-from mgclust.algorithms.density_peaks.precomputed_pairs import measure_of
-from mgclust.algorithms.density_peaks.random_pairs import random_pairs_bytes
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choice_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import BINS, sample_sizes
+from mgclust.algorithms.density_peaks.cutoff_distance.random_pairs import random_pairs_bytes
+from mgclust.algorithms.density_peaks.passes import near_linear
+from mgclust.algorithms.density_peaks.passes.precomputed_pairs import measure_of
+from mgclust.algorithms.density_peaks.topography.adaptive_density import PIECE_BYTES
 from mgclust.engine.memory import Estimate
 from mgclust.engine.partition import Partition
 from mgclust.kernels.pairs.density import TILE_BYTES

@@ -15,24 +15,24 @@ halo are the rows no denser than the densest border row of their cluster.
 What runs where. Every rank owns consecutive row blocks; the blocks of all ranks stream past each rank in one global
 order, and tiles are reduced as they are computed, so there is never an n x n array::
 
-    share   of the pairs within dc, where it is not given: `mgclust.algorithms.density_peaks.fraction_choice`
+    share   of the pairs within dc, if not given: `mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice`
     dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
             values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
             until it is one value wide: the same value that sorting all distances would give.
-    rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.density_peaks.duplicate_rows`)
+    rho     one pass over all pairs; equal rows: `mgclust.algorithms.density_peaks.passes.duplicate_rows`
             knn: up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry (1965),
             with r the distance to the k-th nearest row: the same order of rows, and it overflows for no d. No dc.
-            With as many rows as the data bear: `mgclust.algorithms.density_peaks.adaptive_density`
+            With as many rows as the data bear: `mgclust.algorithms.density_peaks.topography.adaptive_density`
     delta   one pass over all pairs, once every rank knows the rank order of all rho
     labels  pointer jumping along nearest_higher, log2(n) steps
-            significant peaks: from the lists of nearest rows (`mgclust.algorithms.density_peaks.significance`)
+            significant peaks: from nearest rows, `mgclust.algorithms.density_peaks.topography.significance`
     halo    one more pass, if asked for; of significant peaks none
 
 In one, two or three dimensions the answers come in near-linear time (``algorithm="grid"``): a tree of boxes for dc,
 and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
 
 Given distances (``metric="precomputed"``) are read by the ranks that own their rows, a pass or a few for each of
-these (`mgclust.algorithms.density_peaks.precomputed_pairs`).
+these (`mgclust.algorithms.density_peaks.passes.precomputed_pairs`).
 
 Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
 flight, 64 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
@@ -45,10 +45,9 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks import near_linear
-from mgclust.algorithms.density_peaks.adaptive_density import log_densities
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
-from mgclust.algorithms.density_peaks.cutoff import CHOOSE, CutoffDistance, find_cutoff
+from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, CutoffDistance, find_cutoff
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choose_fraction
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import clusters_of
 from mgclust.algorithms.density_peaks.decision_graph import (
     assign_labels,
     choose_centers,
@@ -58,10 +57,11 @@ from mgclust.algorithms.density_peaks.decision_graph import (
     number_of_different,
 )
 from mgclust.algorithms.density_peaks.density_state import DensityState
-from mgclust.algorithms.density_peaks.fraction_choice import choose_fraction
-from mgclust.algorithms.density_peaks.precomputed_pairs import PrecomputedPairs, measure_of
-from mgclust.algorithms.density_peaks.separation import clusters_of
-from mgclust.algorithms.density_peaks.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
+from mgclust.algorithms.density_peaks.passes import near_linear
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs, Neighbors
+from mgclust.algorithms.density_peaks.passes.precomputed_pairs import PrecomputedPairs, measure_of
+from mgclust.algorithms.density_peaks.topography.adaptive_density import log_densities
+from mgclust.algorithms.density_peaks.topography.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.metrics import Metric

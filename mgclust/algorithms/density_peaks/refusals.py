@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.weights import RowWeights
-from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, MIN_K
+from mgclust.algorithms.density_peaks.topography.adaptive_density import FEWEST_ROWS, MIN_K
 from mgclust.base.errors import InputError
 
 __all__ = ["is_automatic", "refuse"]

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.common.preparation import warnings_of_distances
-from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import MIN_DROP
 from mgclust.algorithms.density_peaks.decision_graph import FEW_ROWS, clear_drop, most_centers, number_of_different
-from mgclust.algorithms.density_peaks.fraction_choice import MIN_DROP
-from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, CLEAR_NEIGHBORS, FEW_IN_CLUSTER, Peaks
+from mgclust.algorithms.density_peaks.topography.adaptive_density import FEWEST_ROWS
+from mgclust.algorithms.density_peaks.topography.significance import (
+    CLEAR_HEIGHT,
+    CLEAR_NEIGHBORS,
+    FEW_IN_CLUSTER,
+    Peaks,
+)
 from mgclust.kernels.pairs.metrics import METRICS
 
 if TYPE_CHECKING:

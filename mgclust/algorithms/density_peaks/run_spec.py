@@ -7,12 +7,12 @@ from typing import Any
 
 from mgclust.algorithms.base import Inputs
 from mgclust.algorithms.common.weights import RowWeights
-from mgclust.algorithms.density_peaks import near_linear
-from mgclust.algorithms.density_peaks.adaptive_density import most_neighbors
-from mgclust.algorithms.density_peaks.cutoff import CHOOSE, FIRST
+from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, FIRST
 from mgclust.algorithms.density_peaks.memory import estimate
+from mgclust.algorithms.density_peaks.passes import near_linear
 from mgclust.algorithms.density_peaks.ranks import FIRST_CALLS, density_peaks
 from mgclust.algorithms.density_peaks.refusals import is_automatic, refuse
+from mgclust.algorithms.density_peaks.topography.adaptive_density import most_neighbors
 from mgclust.engine.spmd import RunSpec, Work
 from mgclust.kernels.pairs.metrics import METRICS
 

@@ -1,11 +1,11 @@
 // Searches among columns in boxes (column_boxes.py): one warp a row, or a panel of rows; one lane a box, or a column.
 //
 // A panel is 32 wide, so that a warp tests a row against 32 boxes or 32 columns with one coalesced read a feature. What
-// is open at each level is a 32-bit mask, the path down a short stack of them. Rows come in an order in which neighbours are near each other: the warps of a
-// block read the same panels, from the nearest cache. Bounds are chains of the same roundings as the distances, so the
+// is open at each level is a 32-bit mask, the path down a short stack of them. Rows come in an order in which
+// neighbours are near each other: the warps of a block read the same panels, from the nearest cache. Bounds are chains of the same roundings as the distances, so the
 // answers have the bits of the all-pairs kernels.
 //
-// Compiled with -DREAL, -DNORM and -DDIM.
+// Compiled with -DREAL, -DNORM and -DDIM. One file because all searches descend by the same two templates.
 #include "pairs/pairs.cuh"
 
 #define WIDTH 32

@@ -7,6 +7,8 @@ where few of the panels are near.
 Every search has the same loop. It begins with box 0 of a level above the top. A box is opened: the kernel marks in
 `pending` which of its 32 children may count. Then the next pending box is opened, or its columns are compared if it is
 a panel of columns. A step tests 32 boxes or 32 columns in some 20 instructions.
+
+One file because all searches share this loop and its stack of masks.
 """
 
 from __future__ import annotations

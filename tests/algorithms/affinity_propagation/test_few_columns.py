@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
-from mgclust.algorithms.affinity_propagation import column_rows, listed_rows
-from mgclust.algorithms.affinity_propagation.column_rows import ColumnRows
-from mgclust.algorithms.affinity_propagation.list_pace import PACES
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.rows import column_rows, listed_rows
+from mgclust.algorithms.affinity_propagation.rows.column_rows import ColumnRows
+from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
 from mgclust.base.errors import InsufficientMemoryError, RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine import partition

@@ -9,8 +9,8 @@ import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator
-from mgclust.algorithms.affinity_propagation.list_pace import PACES
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
 from mgclust.kernels.affinity_propagation import cpu, cpu_listed
 from support import cuda_on_cpu
 from support.list_constants import set_constant

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
-from mgclust.algorithms.affinity_propagation import estimator, listed_rows, row_choice
-from mgclust.algorithms.affinity_propagation.list_pace import PACES
+from mgclust.algorithms.affinity_propagation import estimator
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.rows import listed_rows, row_choice
+from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
 from mgclust.base.errors import InputError, InsufficientMemoryError, RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine import partition

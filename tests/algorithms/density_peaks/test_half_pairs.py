@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mgclust.algorithms.density_peaks.all_pairs import _half_pairs
+from mgclust.algorithms.density_peaks.passes.all_pairs import _half_pairs
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Block
 

@@ -11,8 +11,14 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks, load_result
 from mgclust.algorithms import base
-from mgclust.algorithms.density_peaks import separation
-from mgclust.algorithms.density_peaks.separation import Separated, best_number, clusters_of, prominences, tree_of
+from mgclust.algorithms.density_peaks.cutoff_distance import separation
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
+    Separated,
+    best_number,
+    clusters_of,
+    prominences,
+    tree_of,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning"),

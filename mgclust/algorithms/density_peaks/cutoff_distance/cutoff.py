@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs
-from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS
-from mgclust.algorithms.density_peaks.pair_quantile import different_rank
-from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import FRACTIONS
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import different_rank
+from mgclust.algorithms.density_peaks.cutoff_distance.random_pairs import random_pair_quantile
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric

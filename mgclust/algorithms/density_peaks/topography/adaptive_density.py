@@ -1,8 +1,8 @@
 r"""Densities with their errors from nearest rows, the number of which may follow the data: ``k="adaptive"``.
 
 With r_il the distance of row i to its l-th nearest row, d the intrinsic dimension
-(`mgclust.algorithms.density_peaks.intrinsic_dimension`), omega_d the volume of the unit ball in d dimensions, and
-``V_ik = omega_d r_ik^d``::
+(`mgclust.algorithms.density_peaks.topography.intrinsic_dimension`), omega_d the volume of the unit ball in d
+dimensions, and ``V_ik = omega_d r_ik^d``::
 
     k given     log density = log(k / (n V_ik))                       error = 1 / sqrt(k)
     k_i*        the first k >= 3 at which the densities about row i and about its (k + 1)-th nearest row j differ:
@@ -37,8 +37,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.all_pairs import Neighbors, positive_radii
-from mgclust.algorithms.density_peaks.intrinsic_dimension import two_nearest_dimension
+from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors, positive_radii
+from mgclust.algorithms.density_peaks.topography.intrinsic_dimension import two_nearest_dimension
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import all_true

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.listed import Step

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import density_order
+from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.list_storage import LIST_GROWTH, first_length
-from mgclust.algorithms.affinity_propagation.listed_rows import ListedRows
-from mgclust.algorithms.affinity_propagation.message_rows import SLOTS, SPARSE, DenseRows, MessageRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities
+from mgclust.algorithms.affinity_propagation.rows.list_storage import LIST_GROWTH, first_length
+from mgclust.algorithms.affinity_propagation.rows.listed_rows import ListedRows
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SLOTS, SPARSE, DenseRows, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.list_pace import PACES
-from mgclust.algorithms.affinity_propagation.message_rows import MessageRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import BLOCK_BYTES, Similarities
+from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
+from mgclust.algorithms.affinity_propagation.rows.message_rows import MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import BLOCK_BYTES, Similarities
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context

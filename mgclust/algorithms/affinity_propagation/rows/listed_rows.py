@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.column_rows import ColumnRows
-from mgclust.algorithms.affinity_propagation.list_storage import LIST_GROWTH, SHORTEST_LIST, StoredLists
-from mgclust.algorithms.affinity_propagation.message_rows import SPARSE, DenseRows, MessageRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import (
+from mgclust.algorithms.affinity_propagation.rows.column_rows import ColumnRows
+from mgclust.algorithms.affinity_propagation.rows.list_storage import LIST_GROWTH, SHORTEST_LIST, StoredLists
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SPARSE, DenseRows, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
     BLOCK_BYTES,
     LATER_NOISE,
     ComputedSimilarities,

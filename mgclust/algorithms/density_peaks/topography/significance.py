@@ -2,8 +2,8 @@ r"""Clusters whose peaks are significant: automatic topography of the density.
 
 After d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by non-parametric density
 peak clustering, Information Sciences 560:476-492, 2021. With the logarithm of the density and its error of each row
-(`mgclust.algorithms.density_peaks.adaptive_density`), k_i nearest rows being the neighbourhood of row i, and rows
-ordered by ``log density - error``::
+(`mgclust.algorithms.density_peaks.topography.adaptive_density`), k_i nearest rows being the neighbourhood of row i, and
+rows ordered by ``log density - error``::
 
     peaks     rows that no row of their neighbourhood exceeds, and that are in the neighbourhood of no row that
               exceeds them; each other row belongs to the peak that its links to nearest denser rows lead to
@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.adaptive_density import LogDensity
-from mgclust.algorithms.density_peaks.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels
+from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
+from mgclust.algorithms.density_peaks.topography.adaptive_density import LogDensity
 from mgclust.engine.spmd import Context
 
 __all__ = [

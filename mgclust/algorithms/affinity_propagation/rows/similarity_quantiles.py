@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
 from mgclust.algorithms.common.pair_matrix import order_statistics
 from mgclust.engine.spmd import Context
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.pair_quantile import pair_rank
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import pair_rank
 from mgclust.base.errors import InputError
 from mgclust.engine.rows import CHUNK_NUMBERS
 from mgclust.engine.spmd import Context

@@ -13,14 +13,14 @@ import numpy as np
 
 from mgclust.algorithms.common.nearest_rows import search_all_rows
 from mgclust.algorithms.common.preparation import choose_norm, doubtful, prepare_rows
-from mgclust.algorithms.density_peaks.duplicate_rows import DuplicateRows
-from mgclust.algorithms.density_peaks.pair_quantile import (
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import (
     Count,
     pair_quantile,
     sample_rows,
     sample_sizes,
     smallest_positive,
 )
+from mgclust.algorithms.density_peaks.passes.duplicate_rows import DuplicateRows
 from mgclust.base.errors import InputError
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context

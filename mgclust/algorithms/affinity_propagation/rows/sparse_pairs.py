@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.listed_rows import ListedRows
-from mgclust.algorithms.affinity_propagation.message_rows import MessageRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import (
+from mgclust.algorithms.affinity_propagation.rows.listed_rows import ListedRows
+from mgclust.algorithms.affinity_propagation.rows.message_rows import MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
     FIRST_NOISE,
     LATER_NOISE,
     Similarities,

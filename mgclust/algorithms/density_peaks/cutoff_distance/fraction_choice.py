@@ -30,6 +30,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import sample_quantiles
+from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at, nearest_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
+    MAX_NEIGHBORS,
+    Separated,
+    Shown,
+    least_within,
+    separated_clusters,
+)
 from mgclust.algorithms.density_peaks.decision_graph import (
     MAX_AUTOMATIC_CENTERS,
     clear_drop,
@@ -37,16 +46,7 @@ from mgclust.algorithms.density_peaks.decision_graph import (
     log_drops,
     number_of_different,
 )
-from mgclust.algorithms.density_peaks.duplicate_rows import first_of_duplicates
-from mgclust.algorithms.density_peaks.pair_quantile import sample_quantiles
-from mgclust.algorithms.density_peaks.sample_passes import densities_at, nearest_rows
-from mgclust.algorithms.density_peaks.separation import (
-    MAX_NEIGHBORS,
-    Separated,
-    Shown,
-    least_within,
-    separated_clusters,
-)
+from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_of_duplicates
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 

@@ -18,9 +18,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
-from mgclust.algorithms.density_peaks.duplicate_rows import first_of_duplicates
-from mgclust.algorithms.density_peaks.pair_quantile import MIN_TREE_SAMPLE, Count
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import MIN_TREE_SAMPLE, Count
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs, Neighbors
+from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_of_duplicates
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid

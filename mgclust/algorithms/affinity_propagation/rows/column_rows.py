@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.message_rows import SPARSE, MessageRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import BLOCK_BYTES, LATER_NOISE, ComputedSimilarities
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SPARSE, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
+    BLOCK_BYTES,
+    LATER_NOISE,
+    ComputedSimilarities,
+)
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
@@ -25,7 +29,7 @@ from mgclust.kernels.affinity_propagation.messages import Iteration, Vectors
 from mgclust.kernels.masks import count_true
 
 if TYPE_CHECKING:
-    from mgclust.algorithms.affinity_propagation.listed_rows import ListedRows
+    from mgclust.algorithms.affinity_propagation.rows.listed_rows import ListedRows
 
 __all__ = ["ColumnRows"]
 

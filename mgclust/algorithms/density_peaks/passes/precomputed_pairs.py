@@ -13,8 +13,8 @@ import numpy as np
 
 from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.algorithms.common.preparation import largest_value
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
-from mgclust.algorithms.density_peaks.pair_quantile import pair_rank
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import pair_rank
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs, Neighbors
 from mgclust.base.errors import InputError
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.density import tile_numbers

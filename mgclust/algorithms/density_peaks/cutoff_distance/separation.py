@@ -35,10 +35,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.all_pairs import Neighbors
+from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import nearest_rows
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels
-from mgclust.algorithms.density_peaks.intrinsic_dimension import two_nearest_dimension
-from mgclust.algorithms.density_peaks.sample_passes import nearest_rows
+from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
+from mgclust.algorithms.density_peaks.topography.intrinsic_dimension import two_nearest_dimension
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true
 from mgclust.kernels.pairs.metrics import Metric
