@@ -76,7 +76,7 @@ def test_jobs_of_a_service_without_a_home(account, tmp_path):
         "TMPDIR": str(tmp_path / "tmp"),
         "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator,UserWideCacheLocator",
     }
-    service = Running(tmp_path, environment=environment)
+    service = Running(tmp_path, environment=environment, kernels=False)
     try:
         job = service.client().submit("density-peaks", tmp_path / "x.npy", n_clusters=3)
         job.wait()

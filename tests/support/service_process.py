@@ -21,6 +21,8 @@ from mgclust import Service
 from mgclust.base.errors import InputError
 from mgclust.service.queue import access
 from mgclust.service.queue.models import open_database
+from mgclust.service.settings import Settings
+from support.kernel_caches import give_kernels
 
 # The web process, some of whose constants are others.
 WITH_CONSTANTS = """
@@ -85,6 +87,8 @@ class Running:
     constants : mapping
         Of modules of `mgclust.service` in the web process, by their names there:
         ``{"web.perimeter.server.IDLE_SECONDS": 1.0}``.
+    kernels : bool
+        Give its users' jobs the kernels that are compiled already. Each user's jobs would compile them again.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class Running:
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
         constants: Mapping[str, object] | None = None,
+        kernels: bool = True,
     ) -> None:
         self.port = free_port()
         self.data, self.url = folder / "data", f"http://127.0.0.1:{self.port}"
@@ -103,7 +108,7 @@ class Running:
         self._settings = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
         self._environment = environment or {}
         self._program = ["-c", WITH_CONSTANTS, repr(dict(constants))] if constants else ["-m", "mgclust"]
-        self.root, self._errors = folder / "root", folder / "errors.txt"
+        self.root, self._errors, self._kernels = folder / "root", folder / "errors.txt", kernels
         self.root.mkdir()
         self.start()
 
@@ -137,10 +142,17 @@ class Running:
 
     def client(self, user: str = "admin") -> Service:
         if user == "admin":
+            self._give_kernels(user)
             return Service(self.url, (self.data / "token").read_text().strip())
         return Service(self.url, self.token_of(user)[1])
 
+    def _give_kernels(self, user: str) -> None:
+        folder = Settings(data=self.data).cache_folder(user)
+        if self._kernels and not folder.exists():
+            give_kernels(folder / "numba")
+
     def token_of(self, user: str) -> tuple[str, str]:
+        self._give_kernels(user)
         engine = open_database(self.database)
         with contextlib.suppress(InputError):  # there already
             access.add_user(engine, user, "user")

@@ -18,6 +18,7 @@ from mgclust.service.runner import runner
 from mgclust.service.runner.devices import Devices
 from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
+from support.kernel_caches import give_kernels
 from support.service_process import has_ended
 from support.stranger import family
 from support.waiting import wait_for
@@ -280,6 +281,8 @@ def test_workers_of_attempts(tmp_path, monkeypatch):
     root.mkdir()
     np.save(root / "points.npy", np.random.default_rng(0).normal(size=(6_000, 8)))
     served = Served(tmp_path, monkeypatch, 5, 2, roots=str(root))
+    for caller in (ANN, BOB):
+        give_kernels(served.settings.cache_folder(caller.name) / "numba")
     given = {"sources": [{"path": str(root / "points.npy")}], "parameters": {"n_clusters": 3}}
     ids = [served.submit(caller, **given) for caller in (ANN, BOB)]
     seen, workers, end = {}, {}, time.monotonic() + 240

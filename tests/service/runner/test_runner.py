@@ -17,6 +17,8 @@ from mgclust.base.errors import ClusterUnavailableError
 from mgclust.engine.dask import cluster as cluster_module
 from mgclust.service.queue.models import open_database
 from mgclust.service.runner import attempt
+from mgclust.service.settings import Settings
+from support.kernel_caches import give_kernels
 from support.service_process import free_port
 from support.waiting import wait_for
 
@@ -101,6 +103,7 @@ def test_a_runner_beside_the_web_process(database, tmp_path):
     try:
         start("serve", "--port", str(port), "--no-runner")
         wait_for(answers)
+        give_kernels(Settings(data=data).cache_folder("admin") / "numba")
         service = Service(url, (data / "token").read_text().strip())
         job = service.submit("density-peaks", tmp_path / "points.npy", report=False, n_clusters=3)
         time.sleep(1)
