@@ -62,7 +62,7 @@ def trimmed(times: list[float]) -> float:
 
 def similarities(context: Any, *, runs: int) -> list[float]:
     """Seconds of computing all similarities, noise included, from rows on the device."""
-    from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
+    from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import similarity_matrix
 
     def call() -> None:
         similarity_matrix(context, "euclidean", SEED)

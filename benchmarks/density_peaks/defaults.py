@@ -32,7 +32,7 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.support import record as bench
 from mgclust import DensityPeaks
 from mgclust import datasets as own
-from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import FRACTIONS
 
 CORE = [
     *("a1", "a2", "a3", "aggregation", "birch1", "birch2", "chameleon_t4_8k", "chameleon_t7_10k", "compound", "d31"),

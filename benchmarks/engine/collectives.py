@@ -37,10 +37,10 @@ import numpy as np
 from benchmarks.support import record as bench
 from mgclust import kernels
 from mgclust.data import open_dataset
-from mgclust.engine import comm as comm_module
+from mgclust.engine import host_comm
 from mgclust.engine.abort import Abort
-from mgclust.engine.comm import HostComm
 from mgclust.engine.handshake import listen
+from mgclust.engine.host_comm import HostComm
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows
 from mgclust.engine.session import Session
@@ -54,7 +54,7 @@ NETWORK = "10.78.0"
 
 
 def take(way: str) -> None:
-    comm_module.LARGE = comm_module.LARGE_ON_ONE_HOST = WAYS[way]
+    host_comm.LARGE = host_comm.LARGE_ON_ONE_HOST = WAYS[way]
 
 
 def star_exchange(comm: HostComm, parts: list[Any]) -> Any:
@@ -91,7 +91,7 @@ class Payload:
             block_rows=self.partition.block_rows,
         )  # fmt: skip
         self.rows.load()
-        comm.spans = list(self.partition.spans(self.partition.block_rows))
+        comm.ranges = list(self.partition.ranges(self.partition.block_rows))
 
     def all_reduce(self) -> None:
         """A sum whose array is the payload, on every rank."""

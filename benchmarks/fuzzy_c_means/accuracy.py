@@ -27,14 +27,14 @@ from benchmarks.support import record as bench
 from benchmarks.support import sets
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means import run_spec
 from oracles import fuzzy_c_means as reference
 from support import fuzzy_cases
 
 BOUND = 1e-5
 FURTHER = {"d31": 31, "htru2": 2, "a1": 20, "a2": 35, "usps": 10}
 NUDGE = 1e-12
-FEW_NUMBERS = fuzzy_c_means.FEW_NUMBERS
+FEW_NUMBERS = run_spec.FEW_NUMBERS
 Start = tuple[np.ndarray, np.ndarray, float, np.ndarray | None]
 
 
@@ -97,7 +97,7 @@ def compare_once(
     X, U, m, y = start
     options: dict[str, Any] = {"m": m, "init": U, "tol": 0.0, "max_iter": t}
     options["dtype"] = "float32" if dtype == "single" else dtype
-    fuzzy_c_means.FEW_NUMBERS = 0 if dtype == "single" else FEW_NUMBERS
+    run_spec.FEW_NUMBERS = 0 if dtype == "single" else FEW_NUMBERS
     model = FuzzyCMeans(U.shape[1], device=device, client=None, **options).fit(X)
     to_oracle = reference.differences(model, oracle, X, m)
     to_theirs = reference.differences(model, theirs, X, m)

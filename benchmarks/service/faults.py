@@ -224,7 +224,7 @@ def kill(running: Running, victim: str, clients: list[Any]) -> int:
             client.wait()
         return len(clients)
     names = {"web": (), "runner": ("runner",), "attempt": ("attempt",), "all": ("runner", "attempt")}[victim]
-    processes = [process for name in names for process in running.processes(f"mgclust.service.{name}")]
+    processes = [process for name in names for process in running.processes(f"mgclust.service.runner.{name}")]
     if victim in ("web", "all"):
         running.web.kill()
         running.web.wait()

@@ -107,9 +107,9 @@ def messages_timed(
     c, all numbers of exemplars, the last exemplars) must not depend on the ranks.
     """
     from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, MessagePassing
-    from mgclust.algorithms.affinity_propagation.message_rows import DenseRows
-    from mgclust.algorithms.affinity_propagation.similarity_matrix import median as median_of
-    from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
+    from mgclust.algorithms.affinity_propagation.rows.message_rows import DenseRows
+    from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import similarity_matrix
+    from mgclust.algorithms.affinity_propagation.rows.similarity_quantiles import median as median_of
 
     kernels, n = context.kernels, context.dataset_shape[0]
     free_pool()
@@ -184,7 +184,8 @@ def _all_reduce(context: Any, sums: Any) -> float:
 
 def matrices_timed(context: Any, *, affinity: str = "euclidean", seed: int = 0, repeat: int = 5) -> dict[str, Any]:
     """Seconds of writing S once, by the kernel and by a fill; and of reading it for the preference."""
-    from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, _prepare, median_ranks
+    from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, _prepare
+    from mgclust.algorithms.affinity_propagation.rows.similarity_quantiles import median_ranks
     from mgclust.algorithms.common.pair_matrix import order_statistic
     from mgclust.kernels.affinity_propagation.messages import padded
 

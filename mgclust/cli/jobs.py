@@ -17,7 +17,7 @@ from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_se
 from mgclust.cli.run import job_command
 
 if TYPE_CHECKING:
-    from mgclust.service.client import RemoteJob
+    from mgclust.service.remote_job import RemoteJob
 
 __all__ = ["commands"]
 

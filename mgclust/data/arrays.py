@@ -14,7 +14,7 @@ import numpy as np
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import computed, empty_chunk, refuse_lost
 from mgclust.base.errors import InputError
-from mgclust.data.base import Dataset, InputTypeError, check_shape, dask_digests, float_dtype
+from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
 from mgclust.outside.quoting import shortened
 
@@ -33,35 +33,33 @@ _REMEDIES = {
 }
 
 
-class ArrayDataset(Dataset):
+class ArrayDataset(CheckedDataset):
     """A NumPy array, or what could be made into one."""
 
     kind = "array"
 
     def __init__(self, array: np.ndarray, name: str = "array") -> None:
-        super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
+        super().__init__(array.shape, array.dtype, name)
         self._array = array
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
 
 
-class DeviceDataset(Dataset):
+class DeviceDataset(CheckedDataset):
     """A CuPy array; `read` returns CuPy arrays of the same device."""
 
     kind = "cuda array"
 
     def __init__(self, array: Any) -> None:
-        name = "CuPy array"
-        dtype = np.dtype(array.__cuda_array_interface__["typestr"])
-        super().__init__(check_shape(array.shape, name), float_dtype(dtype, name), name)
+        super().__init__(array.shape, array.__cuda_array_interface__["typestr"], "CuPy array")
         self._array = array
 
     def _read(self, start: int, stop: int) -> Any:
         return self._array[start:stop].astype(self.dtype, order="C", copy=False)
 
 
-class DaskDataset(Dataset):
+class DaskDataset(CheckedDataset):
     """A Dask array, whose chunks may be on workers already: the engine takes `dask_array` and leaves them."""
 
     kind = "dask array"
@@ -71,7 +69,7 @@ class DaskDataset(Dataset):
         if any(size != size for size in array.shape):
             raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
         refuse_lost(array)
-        super().__init__(check_shape(array.shape, name), float_dtype(array.dtype, name), name)
+        super().__init__(array.shape, array.dtype, name)
         chunk = empty_chunk(array)
         if isinstance(chunk, np.ma.MaskedArray) or _is_sparse_block(chunk):
             meta = np.empty((0, 0), self.dtype)

@@ -1,4 +1,4 @@
-"""Base of all sources of rows, and the shapes and types of number that they may have."""
+"""Bases of all sources of rows, and the shapes and types of number that they may have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
 
-__all__ = ["Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
+__all__ = ["CheckedDataset", "Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
 
 # Rows are hashed in blocks of this many bytes, so that a Dask array can be hashed where its chunks are.
 _DIGEST_BYTES = 2**24
@@ -171,6 +171,28 @@ class Dataset:
     def __repr__(self) -> str:
         n, d = self.shape
         return f"<{type(self).__name__} {self.name!r}: {n} x {d} {self.dtype.name}>"
+
+
+class CheckedDataset(Dataset):
+    """Rows whose source says its shape and its type of number: both are checked here.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the source.
+    dtype : numpy.dtype
+        Of the source's numbers, which are read as float32 or float64.
+    name : str
+        For messages and for the provenance of a result.
+
+    Raises
+    ------
+    InputError
+        It is no table of real numbers.
+    """
+
+    def __init__(self, shape: Any, dtype: Any, name: str) -> None:
+        super().__init__(check_shape(shape, name), float_dtype(dtype, name), name)
 
 
 def _digest_rows(n_features: int, dtype: np.dtype) -> int:

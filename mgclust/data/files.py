@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.base import Dataset, check_shape, float_dtype
+from mgclust.data.base import CheckedDataset, Dataset
 from mgclust.data.location import Location
 
 __all__ = ["FileDataset", "InFile", "LoadedDataset"]
@@ -33,7 +33,7 @@ class InFile(Dataset):
         return self.location.sha256()
 
 
-class FileDataset(InFile):
+class FileDataset(InFile, CheckedDataset):
     """Rows at a `mgclust.data.location.Location`; pickles as the path and what was asked of it.
 
     A format implements ``_read(start, stop)``, which gets valid bounds and returns these rows.
@@ -49,7 +49,7 @@ class FileDataset(InFile):
     """
 
     def __init__(self, location: Location, shape: Any, dtype: Any) -> None:
-        super().__init__(check_shape(shape, location.name), float_dtype(dtype, location.name), location.name)
+        super().__init__(shape, dtype, location.name)
         self.location = location
         self._stamp = location.stamp()
         self._opened: Any = None  # whatever is kept between reads; dropped by pickling

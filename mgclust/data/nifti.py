@@ -40,7 +40,7 @@ __all__ = [
 VOLUMES = (".nii", ".nii.gz")
 _CIFTI_EXTENSION = 32
 # Bytes of the file that are in memory at a time.
-_PIECE_BYTES = 2**25
+_CHUNK_BYTES = 2**25
 # Of a header with its extensions; the largest that are in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
 
@@ -141,11 +141,11 @@ class SeriesFile:
         return np.arange(self.grid.size).reshape(self.grid.shape, order="F").reshape(-1)
 
     def _stream(self, visit: Callable[[slice, slice, np.ndarray], None]) -> None:
-        """Call `visit` with pieces (times x voxels, in file order) that together are the whole file."""
+        """Call `visit` with chunks (times x voxels, in file order) that together are the whole file."""
         self.location.check(self.stamp)
         size, times = self.grid.size, self.n_times
         outer, inner = (times, size) if self.kind == "nifti" else (size, times)
-        step = max(1, _PIECE_BYTES // (inner * self.dtype.itemsize))
+        step = max(1, _CHUNK_BYTES // (inner * self.dtype.itemsize))
         with _decompressed(self.location) as stream:
             stream.seek(self.offset)
             for start in range(0, outer, step):
@@ -159,7 +159,7 @@ class SeriesFile:
                     visit(slice(0, size), slice(start, stop), stored)
                 else:
                     visit(slice(start, stop), slice(0, times), stored.T)
-            while stream.read(_PIECE_BYTES):  # a compressed file ends with a checksum, which only its end tells
+            while stream.read(_CHUNK_BYTES):  # a compressed file ends with a checksum, which only its end tells
                 pass
 
 

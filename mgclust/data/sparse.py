@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.data.base import Dataset, InputTypeError, check_shape, float_dtype
+from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, float_dtype
 
 __all__ = ["SparseDataset", "SparseRows", "is_sparse", "open_sparse", "open_sparse_rows"]
 
@@ -18,7 +18,7 @@ def is_sparse(source: Any) -> bool:
     return type(source).__module__.partition(".")[0] in ("scipy", "cupyx") and hasattr(source, "tocsr")
 
 
-class SparseRows(Dataset):
+class SparseRows(CheckedDataset):
     """Rows of a sparse matrix, which become dense some at a time, as they are read.
 
     Parameters
@@ -31,7 +31,7 @@ class SparseRows(Dataset):
     kind = "sparse rows"
 
     def __init__(self, matrix: Any, name: str) -> None:
-        super().__init__(check_shape(matrix.shape, name), float_dtype(matrix.dtype, name), name)
+        super().__init__(matrix.shape, matrix.dtype, name)
         self.matrix = matrix
 
     def take(self, indices: Any) -> np.ndarray:

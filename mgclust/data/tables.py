@@ -25,7 +25,7 @@ _BLOCK_BYTES = 2**23
 _LONGEST_FIRST = 2**24  # bytes
 _MAX_COLUMNS = 2**17
 _COLUMN_BYTES = 10_240  # that each costs the parser
-_BATCH_ROWS = 2**16  # of a row group at once
+_CHUNK_ROWS = 2**16  # of a row group at once
 DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -92,10 +92,10 @@ class TextDataset(LoadedDataset):
                         column_types={name: pa.float64() for name in wanted}, include_columns=wanted
                     ),
                 )
-                for batch in reader:
+                for chunk in reader:
                     # Once more for all parts as one array.
-                    check_memory(self.location.name, 8 * len(wanted) * (sum(map(len, parts)) + 2 * batch.num_rows))
-                    parts.append(_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns]))
+                    check_memory(self.location.name, 8 * len(wanted) * (sum(map(len, parts)) + 2 * chunk.num_rows))
+                    parts.append(_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns]))
             except pa.ArrowInvalid as error:
                 raise self._fault(sum(map(len, parts)), error) from error
         check_shape((sum(map(len, parts)), len(wanted)), self.location.name)
@@ -164,12 +164,12 @@ class ParquetDataset(FileDataset):
             self._opened = None  # let go of one before the next is read
             count = int(self._edges[group + 1] - self._edges[group])
             # Some bytes of a file may stand for any number of equal values.
-            batch = min(count, _BATCH_ROWS)
-            needed = self.dtype.itemsize * count * len(self._columns) + 24 * batch * len(self._columns)
+            at_once = min(count, _CHUNK_ROWS)
+            needed = self.dtype.itemsize * count * len(self._columns) + 24 * at_once * len(self._columns)
             check_memory(f"a row group of {self.location.name}", needed)
             rows, begin = np.empty((count, len(self._columns)), self.dtype), 0
             with open_parquet(self.location) as file:
-                for part in file.iter_batches(batch, row_groups=[group], columns=self._columns):
+                for part in file.iter_batches(at_once, row_groups=[group], columns=self._columns):
                     values = _stack([part.column(name).to_numpy(zero_copy_only=False) for name in self._columns])
                     rows[begin : begin + len(values)] = values
                     begin += len(values)

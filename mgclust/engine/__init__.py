@@ -1,4 +1,4 @@
-"""Ranks: where they run, which rows they own, how they meet, and how one function runs on all of them.
+"""Ranks: where they run, which rows they own, how they connect, and how one function runs on all of them.
 
 ::
 
@@ -11,12 +11,13 @@ A `mgclust.engine.run_spec.RunSpec` describes the run, the same for the caller a
 `mgclust.engine.comm.Comm` is a SoloComm, HostComm or NcclComm.
 ``certificates`` makes what a cluster with TLS needs, and ``tls`` keeps its connections from breaking each other.
 
-context             what the function sees of its run; ``partition`` says which rank owns which rows
-comm, cuda          collectives, and those of GPUs; ``nccl_network`` says on which network, and whether at all
-wire, meeting       the sockets between processes, and how two ranks connect
-session             what connects the ranks, kept between runs of one client
-checkpoint          what a run needs to resume; ``checkpoint_files`` are its files
-abort, silence      how a rank learns that it should stop, and for how long another has not changed
-devices             the GPUs of this process
-safe_path           keeps the current folder off the module path of processes that are started
+context              what the function sees of its run; ``partition`` says which rank owns which rows
+comm                 the collectives; ``host_comm`` has those of CPUs, ``cuda`` those of GPUs
+nccl_network         on which network NCCL connects GPUs, and whether at all
+wire, handshake      the sockets between processes, and how two ranks connect
+session              what connects the ranks, kept between runs of one client
+checkpoint           what a run needs to resume; ``checkpoint_files`` are its files
+abort, heartbeat     how a rank learns that it should stop, and for how long another has not changed
+devices              the GPUs of this process
+safe_path            keeps the current folder off the module path of processes that are started
 """

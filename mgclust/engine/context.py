@@ -24,7 +24,7 @@ from mgclust.engine.abort import Abort
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.comm import Comm
 from mgclust.engine.partition import Partition
-from mgclust.engine.rows import PIECE_NUMBERS, Beside, Block, Rows
+from mgclust.engine.rows import CHUNK_NUMBERS, Beside, Block, Rows
 from mgclust.kernels import Kernels
 
 __all__ = ["Context", "Emit"]
@@ -32,7 +32,7 @@ __all__ = ["Context", "Emit"]
 Array = Any
 Emit = Callable[[dict[str, Any]], None]
 EMIT_EVERY = 0.1  # seconds
-LARGEST_PIECE = 8 << 30  # bytes: kernels count what belongs to a piece with 32 bits
+LARGEST_CHUNK = 8 << 30  # bytes: kernels count what belongs to a chunk with 32 bits
 
 
 class Context:
@@ -225,24 +225,24 @@ class Context:
                 block = Block(stop, stop, self.rows.read(stop, stop))
             yield block
 
-    def pieces(self, row_bytes: int, others: tuple[int, int] | None = None) -> list[tuple[int, int]]:
-        """Cut the own rows into pieces that fit into memory, equally many on every rank, none larger than a chunk.
+    def cut_rows(self, row_bytes: int, others: tuple[int, int] | None = None) -> list[tuple[int, int]]:
+        """Cut the own rows into chunks that fit into memory: equally many on every rank, none larger than by `chunks`.
 
         For rows that all meet all columns: cutting costs communication and no arithmetic.
 
         Parameters
         ----------
         row_bytes : int
-            What a row of the piece at hand needs beside itself.
+            What a row of the chunk at hand needs beside itself.
         others : (start, stop), optional
             In place of the own rows, this rank's share of some that are in memory.
 
         Returns
         -------
         list of (start, stop)
-            By global number; empty pieces where this rank has fewer rows than another.
+            By global number; empty chunks where this rank has fewer rows than another.
         """
-        budget = min(self.free // 4, self.kernels.memory.free_memory() // 2, LARGEST_PIECE)
+        budget = min(self.free // 4, self.kernels.memory.free_memory() // 2, LARGEST_CHUNK)
         start, stop = others or (self.rows.start, self.rows.stop)
         count = max(1 if others else self.rows.chunk_count, -(-(stop - start) // max(1, budget // row_bytes)))
         count = int(self.comm.all_reduce(np.array([count], np.int64), "max")[0])
@@ -308,7 +308,7 @@ class Context:
             return function(*(_split(rows, shape) for rows in (self.rows.read(start, stop), *(y[own] for y in beside))))
 
         own, size = self.partition.blocks_of(self.rank), self.partition.block_rows
-        at_once = max(1, PIECE_NUMBERS // (size * self.rows.n_features))
+        at_once = max(1, CHUNK_NUMBERS // (size * self.rows.n_features))
         whole = min(own.stop, self.partition.n_rows // size)
         starts = range(own.start, whole, at_once)
         parts = [values(a * size, min(a + at_once, whole) * size, min(at_once, whole - a)) for a in starts]

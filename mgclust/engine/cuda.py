@@ -4,13 +4,13 @@ Three things can wait on a GPU: this rank's own kernels, a collective, and the h
 a CUDA call that another rank could keep from returning: it records an event and polls it, looking at the
 abort flag, at NCCL's own errors, at the other ranks' sockets and at the clock in between.
 
-``stream`` broadcasts each span of rows on a second CUDA stream into one of three buffers::
+``stream`` broadcasts each range of rows on a second CUDA stream into one of three buffers::
 
-    broadcasts   | span 0 | span 1 | span 2 |   ...           waits for the kernels that still read its buffer
-    kernels              | span 0 | span 1 | span 2 |         the caller's, on the current stream
+    broadcasts   | range 0 | range 1 | range 2 |   ...          waits for the kernels that still read its buffer
+    kernels              | range 0 | range 1 | range 2 |        the caller's, on the current stream
 
-The caller is handed span i once it has arrived, while span i + 1 is already on its way. Kernels are queued at
-most three spans ahead, so that a cancelled run stops within a few tiles.
+The caller is handed range i once it has arrived, while range i + 1 is already on its way. Kernels are queued at
+most three ranges ahead, so that a cancelled run stops within a few tiles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from cupy.cuda import nccl
 
 from mgclust.base.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
 from mgclust.engine.abort import Abort
-from mgclust.engine.comm import HostComm, SoloComm, check_reducible
+from mgclust.engine.comm import SoloComm, check_reducible
+from mgclust.engine.host_comm import HostComm
 from mgclust.engine.nccl_network import choose_interface
 from mgclust.engine.partition import Partition, RowRange
 from mgclust.engine.rows import Block, Rows
@@ -70,8 +71,8 @@ def _mark(stream: Any) -> Any:
 class DeviceSoloComm(SoloComm):
     """The only rank, on a GPU: keeps the queue of kernels short, so that `abort`, which ends waits, stops a run."""
 
-    def __init__(self, partition: Partition, span_rows: int, abort: Abort) -> None:
-        super().__init__(partition, span_rows)
+    def __init__(self, partition: Partition, range_rows: int, abort: Abort) -> None:
+        super().__init__(partition, range_rows)
         self._abort = abort
 
     def mark(self) -> Any:
@@ -183,7 +184,7 @@ class NcclComm:
         self._host = host
         self._abort = host.wire.abort
         self._timeout = host.wire.timeout
-        self._spans = host.spans
+        self._ranges = host.ranges
         self._nccl = communicator
         self._stream = communicator.stream
         self._streaming = False
@@ -293,18 +294,18 @@ class NcclComm:
         compute = cupy.cuda.get_current_stream()
         # Whatever prepared the rows was queued on the current stream.
         self._stream.wait_event(_mark(compute))
-        largest = max((span.stop - span.start for span in self._spans), default=0)
-        buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._spans)))]
+        largest = max((each.stop - each.start for each in self._ranges), default=0)
+        buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._ranges)))]
         keep: list[Any] = [None] * BUFFERS  # a sender's own rows, until their readers are done
         free: list[Any] = [None] * BUFFERS  # events: kernels no longer read the buffer
         try:
-            flight = [self._launch(rows, 0, buffers, keep, free)] if self._spans else []
-            for index, span in enumerate(self._spans):
-                if index + 1 < len(self._spans):
+            flight = [self._launch(rows, 0, buffers, keep, free)] if self._ranges else []
+            for index, each in enumerate(self._ranges):
+                if index + 1 < len(self._ranges):
                     flight.append(self._launch(rows, index + 1, buffers, keep, free))
                 x, arrived = flight.pop(0)
                 self._wait(arrived, "stream")
-                yield Block(span.start, span.stop, x)
+                yield Block(each.start, each.stop, x)
                 free[index % BUFFERS] = _mark(compute)
             # The buffers go back to CuPy's pool when this returns.
             for event in free:
@@ -316,7 +317,7 @@ class NcclComm:
                 self.abort()
 
     def stream_length(self) -> int:
-        return len(self._spans)
+        return len(self._ranges)
 
     def leave(self) -> None:
         for stream in (cupy.cuda.get_current_stream(), self._stream):
@@ -331,22 +332,22 @@ class NcclComm:
     def _launch(
         self, rows: Rows, index: int, buffers: list[Any], keep: list[Any], free: list[Any]
     ) -> tuple[Array, Any]:
-        """Queue the broadcast of one span; its array, and the event of its arrival."""
-        span: RowRange = self._spans[index]
+        """Queue the broadcast of one range of rows; its array, and the event of its arrival."""
+        each: RowRange = self._ranges[index]
         slot = index % BUFFERS
         if free[slot] is not None:
             self._stream.wait_event(free[slot])
-        if span.owner == self.rank:
+        if each.owner == self.rank:
             # On this stream, so that rows copied from the host or transformed are in order with their
             # broadcast.
             with self._stream:
-                x = cupy.ascontiguousarray(rows.read(span.start, span.stop))
+                x = cupy.ascontiguousarray(rows.read(each.start, each.stop))
         else:
-            x = buffers[slot][: span.stop - span.start]
+            x = buffers[slot][: each.stop - each.start]
         # The array that the slot held before is freed here: behind the wait above, on the stream it came
         # from.
         keep[slot] = x
-        self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, span.owner, self._stream.ptr)
+        self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, each.owner, self._stream.ptr)
         return x, _mark(self._stream)
 
     def _call(self, name: str, *arguments: Any) -> None:

@@ -18,7 +18,7 @@ from mgclust.engine.partition import SMALLEST_BLOCK
 __all__ = ["Estimate", "EstimateFunction", "Residency", "human"]
 
 TRAVELLING_BLOCKS = 3
-LARGEST_SPAN_BYTES = 64 << 20
+LARGEST_RANGE_BYTES = 64 << 20
 
 
 def human(count: float) -> str:
@@ -128,9 +128,9 @@ class Residency:
         return max(1, blocks) * self.block_rows
 
     @property
-    def span_rows(self) -> int:
-        """Most rows of a span (see `Partition.spans`) in `stream`; a span has at least one block."""
-        return max(1, min(LARGEST_SPAN_BYTES, self.free // 16) // self.row_bytes)
+    def range_rows(self) -> int:
+        """Most rows of a range (see `Partition.ranges`) in `stream`; a range has at least one block."""
+        return max(1, min(LARGEST_RANGE_BYTES, self.free // 16) // self.row_bytes)
 
     def rows_estimate(self, rows: int) -> Estimate:
         """Memory that rows and travelling blocks need by themselves."""

@@ -112,13 +112,13 @@ class Partition:
         """
         return ((block + 1) * self.size - 1) // self.blocks
 
-    def spans(self, max_rows: int) -> Iterator[RowRange]:
+    def ranges(self, max_rows: int) -> Iterator[RowRange]:
         """The data in global order, neighbouring blocks of one owner merged.
 
         Parameters
         ----------
         max_rows : int
-            A span has no more rows than this, but at least one block.
+            A range has no more rows than this, but at least one block.
         """
         blocks_at_once = max(1, max_rows // self.block_rows)
         for rank in range(self.size):

@@ -60,7 +60,7 @@ class Report:
     first: int | None = None  # first row with one, by its global number
     overflown: float = 0.0  # largest number that is too large for the dtype; 0 without any
     error: Exception | None = None  # why this rank refuses
-    span_rows: int = 1  # most rows of a block in `stream` that fit here
+    range_rows: int = 1  # most rows of a block in `stream` that fit here
     seconds: float = 0.0  # taken to load and check
     device: str = ""  # name of the GPU or processor
     host: str = ""  # name of the machine
@@ -103,14 +103,14 @@ def run_rank(
         Rows of which each rank has a share beside its own.
     """
     prepared, report = _prepare(assignment, source, session)
-    span_rows = report.span_rows if prepared is not None and not report.bad else 0
+    range_rows = report.range_rows if prepared is not None and not report.bad else 0
     if session is None:
-        if not span_rows:
+        if not range_rows:
             return Done(report)
-        return Done(report, *_execute(assignment, prepared, abort, _solo(assignment, abort, span_rows), emit, beside))
+        return Done(report, *_execute(assignment, prepared, abort, _solo(assignment, abort, range_rows), emit, beside))
     try:
         host = session.begin(assignment.partition, abort, assignment.spec.timeout)
-        if not host.meet(assignment.run, span_rows):
+        if not host.meet(assignment.run, range_rows):
             return Done(report)
         if emit is not None and host.rank == 0:
             emit({"stage": "load", "fraction": 1.0, "elapsed": report.seconds})
@@ -142,6 +142,8 @@ def _prepare(
         block_rows = min(partition.block_rows, source.shape[0])
         residency = Residency(free, source.shape[1] * dtype.itemsize, block_rows, spec.resident)
         _check_memory(residency, assignment, source.shape, dtype.itemsize)
+        report.range_rows = _range_rows(residency, assignment.device, source.shape[1], stop - start)
+        keep_on_host = _keep_on_host(assignment, source, residency.row_bytes)
         resident = residency.resident(stop - start)
         rows = Rows(
             source,
@@ -151,13 +153,12 @@ def _prepare(
             kernels=kernels,
             block_rows=partition.block_rows,
             chunk_rows=None if resident else residency.chunk_rows,
-            keep_on_host=_keep_on_host(assignment, source, residency.row_bytes),
+            keep_on_host=keep_on_host,
             offset=assignment.offset,
         )
         report.bad, report.first = rows.load()
         report.overflown = rows.overflown
         kernels.memory.synchronize()
-        report.span_rows = _span_rows(residency, assignment.device, source.shape[1], stop - start)
     except Exception as error:
         report.error = error
         return None, report
@@ -262,12 +263,12 @@ def _execute(
     return (value if comm.rank == 0 else None), context.timings, context.delivered
 
 
-def _solo(assignment: RankAssignment, abort: Abort, span_rows: int) -> SoloComm:
+def _solo(assignment: RankAssignment, abort: Abort, range_rows: int) -> SoloComm:
     if assignment.device == "cpu":
-        return SoloComm(assignment.partition, span_rows)
+        return SoloComm(assignment.partition, range_rows)
     from mgclust.engine.cuda import DeviceSoloComm
 
-    return DeviceSoloComm(assignment.partition, span_rows, abort)
+    return DeviceSoloComm(assignment.partition, range_rows, abort)
 
 
 def hardware(reports: list[Report], device: str) -> dict[str, Any]:
@@ -321,8 +322,8 @@ def _check_memory(residency: Residency, assignment: RankAssignment, shape: tuple
         assignment.spec.estimate(shape, itemsize, size, residency.resident_limit).check(residency.free, size)
 
 
-def _span_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
+def _range_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
     """Blocks are merged, or a tile would be too short for its launch, while the run can still be stopped."""
     # Some 20 ms on a GPU of 2024; some 100 ms on two cores.
     pairs = 1 << 36 if device == "cuda" else (1 << 33) // max(16, n_features)
-    return max(1, min(residency.span_rows, pairs // max(1, own_rows)))
+    return max(1, min(residency.range_rows, pairs // max(1, own_rows)))

@@ -19,9 +19,9 @@ __all__ = ["Beside", "Block", "RowSource", "Rows", "few_digits", "offset_of", "s
 Array = Any
 Transform = Callable[[Array], Array]
 
-# Rows are read and transformed in pieces of about this many numbers, so that temporaries stay small.
-PIECE_NUMBERS = 1 << 24
-MIN_PIECE = 1 << 18  # numbers that are read together, though they lie in several arrays
+# Rows are read and transformed in chunks of about this many numbers, so that temporaries stay small.
+CHUNK_NUMBERS = 1 << 24
+MIN_CHUNK = 1 << 18  # numbers that are read together, though they lie in several arrays
 OFFSET_ROWS = 1024
 
 
@@ -212,11 +212,11 @@ class Rows:
         if self._source is not None and hasattr(self._source, "expect"):
             self._source.expect(self.start, self.stop)
         bad, first = 0, None
-        for start, stop in self._pieces(self.start, self.stop, getattr(self._source, "edges", ())):
-            piece = self._read_source(start, stop)
+        for start, stop in self._cut(self.start, self.stop, getattr(self._source, "edges", ())):
+            chunk = self._read_source(start, stop)
             if self._host is not None:
-                self._host[start - self.start : stop - self.start] = self._kernels.memory.to_host(piece)
-            x = self._kernels.memory.to_device(piece)
+                self._host[start - self.start : stop - self.start] = self._kernels.memory.to_host(chunk)
+            x = self._kernels.memory.to_device(chunk)
             if self._device is not None:
                 self._device[start - self.start : stop - self.start] = x
             count, row = self._not_finite(x)
@@ -287,20 +287,20 @@ class Rows:
             for start, stop in bounds:
                 yield Block(start, stop, self.read(start, stop))
             return
-        pieces = (self._host[start - self.start : stop - self.start] for start, stop in bounds)
-        for (start, stop), x in zip(bounds, self._kernels.memory.prefetch(pieces), strict=True):
+        chunks = (self._host[start - self.start : stop - self.start] for start, stop in bounds)
+        for (start, stop), x in zip(bounds, self._kernels.memory.prefetch(chunks), strict=True):
             for transform in self._transforms:
                 self._replace(x, transform)
             yield Block(start, stop, x)
 
     def _replace(self, x: Array, transform: Transform) -> None:
-        """Transform rows where they are, piece by piece: temporaries are float64."""
-        for start, stop in self._pieces(0, len(x)):
+        """Transform rows where they are, chunk by chunk: temporaries are float64."""
+        for start, stop in self._cut(0, len(x)):
             x[start:stop] = transform(x[start:stop])
 
-    def _pieces(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
-        """Cut rows, where a piece is not small at edges: reading across would first copy arrays into one."""
-        step, least = max(1, PIECE_NUMBERS // self.n_features), max(1, MIN_PIECE // self.n_features)
+    def _cut(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
+        """Cut rows into chunks; those that are not small, at edges: reading across would first copy arrays into one."""
+        step, least = max(1, CHUNK_NUMBERS // self.n_features), max(1, MIN_CHUNK // self.n_features)
         ends = [*(edge for edge in edges if start < edge < stop), stop]
         for end in ends:
             if end < stop and end - start < least:

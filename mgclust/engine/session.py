@@ -19,8 +19,9 @@ from typing import Any
 from mgclust.base.errors import DeviceUnavailableError
 from mgclust.engine import nccl_network
 from mgclust.engine.abort import Abort
-from mgclust.engine.comm import Comm, HostComm, Peers
+from mgclust.engine.comm import Comm
 from mgclust.engine.handshake import accept, dial
+from mgclust.engine.host_comm import HostComm, Peers
 from mgclust.engine.partition import Partition
 from mgclust.engine.wire import Wire
 

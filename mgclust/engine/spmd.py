@@ -156,7 +156,7 @@ def _on_workers(
             except WorkerLost:
                 # One that an adaptive cluster had decided to retire; it does not retire those that a run has. Or one
                 # that had died before the run, of which the scheduler did not know yet.
-                early = time.monotonic() - began <= RETIRING_SECONDS and (driver.adaptive or not driver.begun)
+                early = time.monotonic() - began <= RETIRING_SECONDS and (driver.adaptive or not driver.monitor.begun)
                 if retired or not early:
                     raise
                 retired = True

@@ -34,7 +34,7 @@ __all__ = ["Link", "Move", "PeerLost", "SessionLost", "Wire", "relay", "together
 POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
-PIECE = 1 << 16  # bytes that a rank which passes an array on receives before it sends them
+CHUNK = 1 << 16  # bytes that a rank which passes an array on receives before it sends them
 
 
 class PeerLost(RunFailed):
@@ -268,9 +268,9 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
     yield from to._write(memoryview(header), what)
     rest = _bytes(array)
     while rest:
-        piece, rest = rest[:PIECE], rest[PIECE:]
-        yield from source._fill(piece, what)
-        yield from to._write(piece, what)
+        chunk, rest = rest[:CHUNK], rest[CHUNK:]
+        yield from source._fill(chunk, what)
+        yield from to._write(chunk, what)
     return array
 
 

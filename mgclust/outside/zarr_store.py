@@ -25,7 +25,7 @@ __all__ = ["RootedStore"]
 _LARGEST = 2**31  # bytes of one file of a store
 _SLACK = 8  # what is compressed may be of a wider type than what comes out at the end
 _MARGIN = 2**16
-_PIECE = 2**20
+_CHUNK = 2**20
 _METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
 _COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 
@@ -158,18 +158,18 @@ def _counted(codec: str, part: bytes, most: int) -> int:
 
         with pa.CompressedInputStream(pa.BufferReader(part), "zstd") as stream:
             count = 0
-            while count <= most and (piece := stream.read(_PIECE)):
-                count += len(piece)
+            while count <= most and (chunk := stream.read(_CHUNK)):
+                count += len(chunk)
             return count
     count = 0
     while part and count <= most:
         decoder: Any = {"bz2": bz2.BZ2Decompressor, "lzma": lzma.LZMADecompressor}.get(codec, _Inflate)()
         while not decoder.eof and count <= most:
-            piece = decoder.decompress(part, _PIECE)
+            chunk = decoder.decompress(part, _CHUNK)
             part = b""
-            if not piece and decoder.needs_input:
+            if not chunk and decoder.needs_input:
                 return count
-            count += len(piece)
+            count += len(chunk)
         part = decoder.unused_data  # another one may follow
     return count
 
@@ -181,9 +181,9 @@ class _Inflate:
         self._decoder, self._rest = zlib.decompressobj(47), b""
 
     def decompress(self, data: bytes, most: int) -> bytes:
-        piece = self._decoder.decompress(self._rest + data, most)
+        chunk = self._decoder.decompress(self._rest + data, most)
         self._rest = self._decoder.unconsumed_tail
-        return piece
+        return chunk
 
     @property
     def eof(self) -> bool:

@@ -2,7 +2,7 @@
 
 ::
 
-    client.py, connection.py    Service(url, token), for programs and the command line
+    client.py, remote_job.py, connection.py    Service(url, token) and its jobs, for programs and the command line
     web/         the web process: connections, tokens, endpoints, pages
     queue/       the database: users, jobs, attempts, uploads, and what each user may keep
     runner/      the runner: claims jobs, starts an attempt of each, and watches it

@@ -20,8 +20,9 @@ from mgclust.base.errors import InputError, MgclustError, RunFailed
 from mgclust.outside.json_text import parse_json
 from mgclust.service.settings import Settings, variable
 
-__all__ = ["Retries", "RetryAfter", "ServiceConnection", "check"]
+__all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check"]
 
+CHUNK_BYTES = 1 << 20  # of a file that are in memory at a time
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
 TELL_SECONDS = 0.5  # of such pauses, after which a command says that it still tries
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes

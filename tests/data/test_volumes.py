@@ -99,7 +99,7 @@ def test_pieces_do_not_show(tmp_path, series, mask, monkeypatch):
     series = series.astype(np.float64) + 1 / 3
     path, where = save(tmp_path / "b.nii.gz", series), save_mask(tmp_path / "m.nii", mask)
     whole = rows_of(open_dataset(path, mask=where, detrend=True))
-    monkeypatch.setattr(nifti, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(nifti, "_CHUNK_BYTES", 1000)
     monkeypatch.setattr(volumes, "_NUMBERS_AT_ONCE", 50)
     np.testing.assert_array_equal(rows_of(open_dataset(path, mask=where, detrend=True)), whole)
 
@@ -442,7 +442,7 @@ def grayordinates(tmp_path, rng):
 
 def test_cifti_there_and_back(tmp_path, grayordinates, monkeypatch):
     path, data, models = grayordinates
-    monkeypatch.setattr(nifti, "_PIECE_BYTES", 4 * TIMES * 7)
+    monkeypatch.setattr(nifti, "_CHUNK_BYTES", 4 * TIMES * 7)
     dataset = open_dataset(path)
     kept = np.delete(np.arange(len(models)), 3)
     assert dataset.kind == "cifti" and dataset.shape == (len(kept), TIMES)

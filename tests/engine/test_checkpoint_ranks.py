@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mgclust import AffinityPropagation, kneighbors_graph, load_result
-from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means import run_spec
 from mgclust.base.errors import InputError, RunCancelled
 from mgclust.cli import run_command
 from mgclust.data import open_dataset
@@ -80,7 +80,7 @@ def test_same_bits(case, first, last, fit_on, undisturbed, tmp_path):
 
 def test_single_precision_of_fuzzy_c_means(fit_on, monkeypatch, tmp_path):
     """`fit` computes small data in float64 whatever is asked."""
-    monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(run_spec, "FEW_NUMBERS", 0)
     expected = bits(fit_on("fuzzy c-means", 1)[0])
     assert bits(go_through(fit_on, "fuzzy c-means", 3, 2, tmp_path / "kept")) == expected
 

@@ -402,7 +402,7 @@ def test_workers_that_come_later_are_looked_at_too(client, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beside", [False, True])  # in a thread of `submit`
-@pytest.mark.parametrize(("where", "ranks"), [("auto", 1), ("own", 4), ("address", 4)])
+@pytest.mark.parametrize(("where", "ranks"), [("auto", 1), ("own", 4), ("seceded", 4), ("address", 4)])
 def test_a_fit_in_a_task_of_dask_does_not_wait_for_its_own_thread(client, where, ranks, beside):
     """Workers have one thread: by default the fit stays in the task, else it lets the ranks have the thread."""
     X = np.random.default_rng(0).normal(size=(600, 2))

@@ -20,7 +20,7 @@ import mgclust
 from mgclust import plots
 from mgclust.algorithms import NearestNeighbors, Silhouette
 from mgclust.algorithms.common.weights import RowWeights, on_host
-from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means import run_spec
 from mgclust.base.dask_arrays import computed, is_dask
 from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from mgclust.data import open_dataset
@@ -191,7 +191,7 @@ def test_weights_of_a_dask_array_go_to_their_ranks_and_give_the_same_bits(
     kind, parameters, names = WEIGHTED[method]
     far = 1e4 * ("far" in method)
     if far:
-        monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)  # float32 for small data, too
+        monkeypatch.setattr(run_spec, "FEW_NUMBERS", 0)  # float32 for small data, too
     data, weights = points().astype(np.float64) + far, np.random.default_rng(8).gamma(0.3, size=3500)
     weights[::7] = 0.0
     alone = kind(client=None, device="cpu", **parameters).fit(data, sample_weight=weights)

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 import pytest
+from distributed import Security
 
 from mgclust.base.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
-from mgclust.engine import comm, handshake
+from mgclust.engine import handshake, host_comm
 from mgclust.engine.abort import Abort
-from mgclust.engine.dask import local_cluster
 from mgclust.engine.handshake import accept, dial, listen, meet
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, run_rank
@@ -34,15 +34,15 @@ SIZES = [1, 2, 3, 4]
 
 def contexts():
     """TLS of both ends, as a cluster of this machine has it."""
-    security = local_cluster._security()
+    security = Security.temporary()
     connect, listens = security.get_connection_args("worker"), security.get_listen_args("worker")
     return connect["ssl_context"], listens["ssl_context"]
 
 
 def force(monkeypatch, largest):
     """Have arrays of up to so many bytes go over rank 0, whichever hosts the ranks are on."""
-    monkeypatch.setattr(comm, "LARGE", largest)
-    monkeypatch.setattr(comm, "LARGE_ON_ONE_HOST", largest)
+    monkeypatch.setattr(host_comm, "LARGE", largest)
+    monkeypatch.setattr(host_comm, "LARGE_ON_ONE_HOST", largest)
 
 
 @pytest.fixture(params=["star", "peers"])
@@ -455,7 +455,7 @@ def test_a_rank_that_cannot_be_reached_is_named():
 
 def test_no_port_stays_open_and_connections_are_made_once(monkeypatch):
     opened = []
-    monkeypatch.setattr(comm, "listen", lambda *hosts: opened.append(listen(*hosts)) or opened[-1])
+    monkeypatch.setattr(host_comm, "listen", lambda *hosts: opened.append(listen(*hosts)) or opened[-1])
     force(monkeypatch, -1)
     before = psutil.Process().num_fds()
     assert len(run_threads(rank_jobs.links_before_and_after, 4)[0]) == 2

@@ -43,10 +43,10 @@ def test_blocks_do_not_depend_on_the_number_of_ranks(n, size, other):
 @given(ROWS, SIZES, st.integers(1, 200_000))
 def test_spans_cover_all_rows_in_order_and_keep_to_one_owner(n, size, max_rows):
     partition = Partition.plan(n, size)
-    spans = list(partition.spans(max_rows))
-    assert [span.start for span in spans] == [0, *(span.stop for span in spans[:-1])]
-    assert spans[-1].stop == n
-    for span in spans:
+    ranges = list(partition.ranges(max_rows))
+    assert [span.start for span in ranges] == [0, *(span.stop for span in ranges[:-1])]
+    assert ranges[-1].stop == n
+    for span in ranges:
         first, last = partition.rows_of(span.owner)
         assert first <= span.start < span.stop <= last
         assert span.start % partition.block_rows == 0

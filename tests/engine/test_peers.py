@@ -15,14 +15,15 @@ from types import SimpleNamespace
 import numpy as np
 import psutil
 import pytest
+from distributed import Security
 
 from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as communities
 from mgclust.base.errors import DeviceUnavailableError
 from mgclust.data import open_dataset
-from mgclust.engine import comm, nccl_network, rank
+from mgclust.engine import host_comm, nccl_network, rank
 from mgclust.engine.abort import Abort
-from mgclust.engine.dask import local_cluster, tasks
+from mgclust.engine.dask import tasks
 from mgclust.engine.handshake import listen, meet
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, run_rank
@@ -38,7 +39,7 @@ SOON = 60.0  # seconds, on a busy machine; a deadlock lasts for longer
 
 def contexts():
     """TLS of both ends, as a cluster of this machine has it."""
-    security = local_cluster._security()
+    security = Security.temporary()
     connect, listens = security.get_connection_args("worker"), security.get_listen_args("worker")
     return connect["ssl_context"], listens["ssl_context"]
 
@@ -135,7 +136,7 @@ def test_a_rank_that_ends_without_a_word(monkeypatch):
     """Its connections are reset, as by a system whose process is killed, while the others are in a stream."""
     from engine.test_comm import run_threads
 
-    monkeypatch.setattr(comm, "LARGE", -1)
+    monkeypatch.setattr(host_comm, "LARGE", -1)
 
     def job(context):
         for number, _ in enumerate(context.comm.stream(context.rows)):
@@ -156,7 +157,7 @@ def test_a_rank_that_ends_without_a_word(monkeypatch):
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_a_rank_is_killed_twenty_times(name, encrypted):
     """Another rank each time, and at another moment."""
-    security = local_cluster._security() if encrypted else None
+    security = Security.temporary() if encrypted else None
     for turn in range(20):
         rank_processes.killed(4, name, victim=turn % 4, after=0.003 * turn, security=security)
 
@@ -166,11 +167,11 @@ def peers_of_workers(client):
     """Workers whose ranks give each other even the smallest array directly."""
 
     def force(star, one_host):
-        comm.LARGE, comm.LARGE_ON_ONE_HOST = star, one_host
+        host_comm.LARGE, host_comm.LARGE_ON_ONE_HOST = star, one_host
 
     client.run(force, -1, -1)
     yield client
-    client.run(force, comm.LARGE, comm.LARGE_ON_ONE_HOST)
+    client.run(force, host_comm.LARGE, host_comm.LARGE_ON_ONE_HOST)
 
 
 @pytest.mark.quick("canopy")
@@ -244,7 +245,7 @@ def test_when_nccl_may_be_used(encrypted, hosts, permission, allowed, monkeypatc
     monkeypatch.setenv(nccl_network.PERMISSION, permission)
     links = {1: SimpleNamespace(local=True), 2: SimpleNamespace(local=hosts == 1)}
     wire = Wire(b"key", Abort(), SOON, *(("here", "there") if encrypted else ()))
-    session = Session(0, 3, comm.Peers(links), wire)
+    session = Session(0, 3, host_comm.Peers(links), wire)
     with contextlib.nullcontext() if allowed else pytest.raises(DeviceUnavailableError):
         session.check_gpus()
 

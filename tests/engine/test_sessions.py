@@ -227,8 +227,8 @@ def test_a_worker_that_is_lost_before_the_run_is_replaced_once(client, monkeypat
 
     def lose(self, *given):
         if len(lost) < case["most"]:
-            lost.append(self.begun)
-            self.begun = case["begun"]
+            lost.append(self.monitor.begun)
+            self.monitor.begun = case["begun"]
             raise WorkerLost("it died.")
         return run(self, *given)
 

@@ -104,22 +104,22 @@ def test_small_data_take_one_rank_unless_more_are_asked_for(client, model, rows,
 
 
 def test_work_of_density_peaks_by_their_path():
-    from mgclust.algorithms.density_peaks.estimator import _work_of
+    from mgclust.algorithms.density_peaks.run_spec import work_of
 
     few, many = (300_000, 2), (300_000, 128)
-    assert _work_of(few, "euclidean", "auto").unit == "rows"
-    assert _work_of(few, "euclidean", "auto").ranks("cuda") == 1
-    assert _work_of(few, "manhattan", "auto").ranks("cuda") > 1
+    assert work_of(few, "euclidean", "auto").unit == "rows"
+    assert work_of(few, "euclidean", "auto").ranks("cuda") == 1
+    assert work_of(few, "manhattan", "auto").ranks("cuda") > 1
     # Two GPUs were faster with 300,000 rows of many features, and took as long with 100,000.
-    assert _work_of(many, "euclidean", "auto").ranks("cuda") > 1
-    assert _work_of((100_000, 128), "euclidean", "auto").ranks("cuda") == 1
+    assert work_of(many, "euclidean", "auto").ranks("cuda") > 1
+    assert work_of((100_000, 128), "euclidean", "auto").ranks("cuda") == 1
 
 
 def test_work_of_fuzzy_c_means_by_its_clusters():
-    from mgclust.algorithms.fuzzy_c_means.estimator import _work_of
+    from mgclust.algorithms.fuzzy_c_means.run_spec import work_of
 
     # As measured on one GPU and on two.
     for few in ((300_000, 128, 256), (300_000, 8, 8)):
-        assert _work_of(*few).ranks("cuda") == 1
+        assert work_of(*few).ranks("cuda") == 1
     for many in ((3_000_000, 8, 8), (10_000_000, 32, 16)):
-        assert _work_of(*many).ranks("cuda") > 1
+        assert work_of(*many).ranks("cuda") > 1

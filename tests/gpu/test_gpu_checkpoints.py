@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means import run_spec
 from mgclust.engine.dask.cluster import connect
 from support.checkpoint_cases import CASES, bits, fit, go_through
 
@@ -30,7 +30,7 @@ def test_same_bits(case, fit_on, tmp_path):
 
 
 def test_single_precision_of_fuzzy_c_means(fit_on, monkeypatch, tmp_path):
-    monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(run_spec, "FEW_NUMBERS", 0)
     expected = bits(fit_on("fuzzy c-means", None)[0])
     assert bits(go_through(fit_on, "fuzzy c-means", None, None, tmp_path / "kept")) == expected
 

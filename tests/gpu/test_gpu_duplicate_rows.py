@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.density_peaks import duplicate_rows, near_linear
+from mgclust.algorithms.density_peaks.passes import duplicate_rows, near_linear
 from support import duplicate_cases
 
 pytestmark = pytest.mark.gpu

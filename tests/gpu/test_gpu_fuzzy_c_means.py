@@ -334,9 +334,9 @@ def test_pieces_that_differences_sum_are_those_of_crowded_rows(gpu, products):
     x, centres = (part.astype("float32") for part in _crowded(rng, 8192, 128, 300))
     x[2048:5120] = -1e3 + rng.normal(size=(3072, 128))
     x[3500] = 1e25
-    rows = products.Rows(gpu.memory.to_device(x), None)
+    rows = products.PackedRows(gpu.memory.to_device(x), None)
     partial = gpu.xp.zeros((8, 300 * 129 + 3), "float32")
-    marked = rows.sums(products.Centers(gpu.memory.to_device(centres)), partial)()
+    marked = rows.sums(products.PackedCenters(gpu.memory.to_device(centres)), partial)()
     assert marked == [range(2), range(3, 4), range(5, 8)]
 
 

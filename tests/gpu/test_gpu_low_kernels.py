@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mgclust.kernels import load
-from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
 from support.gpu_cases import order_of, rows
 
@@ -43,50 +42,50 @@ def points(request, d, dtype):
 
 @pytest.fixture
 def trees(gpu, points):
-    x = gpu.memory.to_device(points)
-    places = cpu.low_dimension.curve(points)
-    np.testing.assert_array_equal(gpu.memory.to_host(gpu.low_dimension.curve(x)), places)
-    return BoxTree.build(points, places, np), BoxTree.build(x, gpu.low_dimension.curve(x), gpu.xp)
+    """Rows along a curve and their boxes, on both devices."""
+    on_gpu = gpu.low_dimension.boxes_along_curve(gpu.memory.to_device(points))
+    return cpu.low_dimension.boxes_along_curve(points), on_gpu
 
 
-def call(kernels, name, tree, *arguments, outputs, **options):
+def call(kernels, name, *arguments, outputs, **options):
     """Run one kernel into fresh outputs; returns them in NumPy."""
     made = {key: kernels.memory.to_device(value.copy()) for key, value in outputs.items()}
-    getattr(kernels.low_dimension, name)(tree, *map(kernels.memory.to_device, arguments), **options, **made)
+    getattr(kernels.low_dimension, name)(*arguments, **options, **made)
     return [kernels.memory.to_host(value) for value in made.values()]
 
 
-def by_row(gpu, trees, name, *arguments, outputs, **options):
+def by_row(gpu, trees, outputs, search):
     """Both devices' outputs over all positions, in two calls, put into row order.
 
-    Equal rows may stand in another order in each tree.
+    Equal rows may stand in another order in each tree. search(kernels, rows, boxes, start, stop, outputs) makes one.
     """
     answers = []
-    for kernels, tree in zip((cpu, gpu), trees, strict=True):
-        index = kernels.memory.to_host(tree.index)
+    for kernels, (rows_there, boxes) in zip((cpu, gpu), trees, strict=True):
+        index = kernels.memory.to_host(boxes.index)
         whole = [np.empty_like(value, shape=N) for value in outputs.values()]
         for start, stop in ((0, 1777), (1777, N)):
             part = {key: value[start:stop] for key, value in outputs.items()}
-            for out, found in zip(
-                whole,
-                call(kernels, name, tree, *arguments, outputs=part, start=start, stop=stop, **options),
-                strict=True,
-            ):
+            for out, found in zip(whole, search(kernels, rows_there, boxes, start, stop, part), strict=True):
                 out[index[start:stop]] = found
         answers.append(whole)
     return answers
 
 
-def test_both_devices_plant_the_same_tree(gpu, trees, points):
-    ours, theirs = trees
-    np.testing.assert_array_equal(gpu.memory.to_host(theirs.rows), ours.rows)
-    np.testing.assert_array_equal(points[gpu.memory.to_host(theirs.index)], ours.rows[:N])
+def test_both_devices_sort_rows_alike(gpu, trees, points):
+    (ours, _), (theirs, boxes) = trees
+    np.testing.assert_array_equal(gpu.memory.to_host(theirs), ours)
+    np.testing.assert_array_equal(points[gpu.memory.to_host(boxes.index)[:N]], ours)
 
 
 def test_nearest_higher(gpu, trees, dtype):
     order = order_of(N, 0)[0]
     outputs = {"best": np.empty(N, dtype), "best_index": np.empty(N, np.int64)}
-    ours, theirs = by_row(gpu, trees, "tree_nearest_higher", order, outputs=outputs)
+
+    def search(kernels, rows, boxes, start, stop, part):
+        given = rows, boxes, kernels.memory.to_device(order)
+        return call(kernels, "nearest_higher_in_boxes", *given, outputs=part, start=start, stop=stop)
+
+    ours, theirs = by_row(gpu, trees, outputs, search)
     np.testing.assert_array_equal(theirs[0], ours[0])
     np.testing.assert_array_equal(theirs[1], ours[1])
 
@@ -100,22 +99,30 @@ def test_pair_histogram(gpu, trees, points, parts, dtype):
     expected = np.zeros((1 << 12) + 1, np.int64)
     options = {"low": low, "shift": shift}
     cpu.pairs.pair_histogram(points, points, norm="l2", diagonal=True, **options, out=expected)
+    name, outputs = "pair_histogram_in_boxes", {"out": 0 * expected}
     total = sum(
-        call(gpu, "tree_pair_histogram", trees[1], outputs={"out": 0 * expected}, part=part, parts=parts, **options)[0]
-        for part in range(parts)
+        call(gpu, name, *trees[1], outputs=outputs, part=part, parts=parts, **options)[0] for part in range(parts)
     )
     assert np.abs(np.cumsum(total) - np.cumsum(expected)).max() <= 4
-    ours = call(cpu, "tree_pair_histogram", trees[0], outputs={"out": 0 * expected}, part=0, parts=1, **options)[0]
+    ours = call(cpu, name, *trees[0], outputs=outputs, part=0, parts=1, **options)[0]
     np.testing.assert_array_equal(total, ours)
 
 
 def test_count_within_and_border(gpu, trees, points):
     threshold = float(np.quantile(cpu.pairs.reduced_distances(points[:50], points, norm="l2"), 0.05))
     labels = np.random.default_rng(1).integers(0, 3, N).astype(np.int32)
-    for name, arguments, dtype in (("tree_count_within", (), np.int64), ("tree_border", (labels,), np.uint8)):
-        outputs = {"out": np.zeros(N, dtype)}
-        ours, theirs = by_row(gpu, trees, name, *arguments, outputs=outputs, threshold=threshold)
-        np.testing.assert_array_equal(theirs[0], ours[0], err_msg=name)
+
+    def count(kernels, rows, boxes, start, stop, part):
+        return call(kernels, "count_in_boxes", rows[start:stop], boxes, outputs=part, threshold=threshold)
+
+    def border(kernels, rows, boxes, start, stop, part):
+        every = kernels.memory.to_device(labels)
+        given = rows[start:stop], boxes, every[boxes.index[start:stop]], every
+        return call(kernels, "border_in_boxes", *given, outputs=part, threshold=threshold)
+
+    for search, dtype in ((count, np.int64), (border, np.uint8)):
+        ours, theirs = by_row(gpu, trees, {"out": np.zeros(N, dtype)}, search)
+        np.testing.assert_array_equal(theirs[0], ours[0], err_msg=search.__name__)
 
 
 def test_gaussian_by_non_uniform_fft(gpu, points):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.density_peaks.ranks import estimate
+from mgclust.algorithms.density_peaks.memory import estimate
 from mgclust.kernels import load
 
 pytestmark = pytest.mark.gpu

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
-from mgclust.algorithms.affinity_propagation.message_rows import DenseRows
-from mgclust.algorithms.affinity_propagation.similarity_matrix import similarity_matrix
+from mgclust.algorithms.affinity_propagation.rows.message_rows import DenseRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import similarity_matrix
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import RunSpec, run
@@ -138,9 +138,9 @@ def test_products_are_as_accurate_as_float32_sums(gpu, d):
 def test_jitter(gpu, cpu, dtype):
     s = matrix(777, dtype)
     ours, theirs = gpu.memory.to_device(s), s.copy()
-    options = {"n": 777, "first_row": 5000, "seed": 11, "draw": 3, "tiny": 1000.0}
-    gpu.affinity_propagation.jitter(ours, **options)
-    cpu.affinity_propagation.jitter(theirs, **options)
+    options = {"n": 777, "seed": 11, "draw": 3, "tiny": 1000.0}
+    gpu.affinity_propagation.jitter(ours, gpu.xp.arange(5000, 5777), **options)
+    cpu.affinity_propagation.jitter(theirs, np.arange(5000, 5777), **options)
     np.testing.assert_array_max_ulp(gpu.memory.to_host(ours)[:, :770], theirs[:, :770], maxulp=1)
     assert (gpu.memory.to_host(ours) != s).mean() > 0.3
     assert (np.diagonal(gpu.memory.to_host(ours)) == -np.inf).all()
@@ -279,7 +279,7 @@ def test_messages_of_every_kind(gpu, cpu, dtype, forget, monkeypatch):
             monkeypatch.setattr(
                 kernels.affinity_propagation,
                 "pass_rows",
-                lambda m, original=original, **options: original(m, **options | {"negligible": 0}),
+                lambda m, numbers, original=original: original(m, numbers._replace(negligible=0.0)),
             )
     rng = np.random.default_rng(0)
     s = -rng.random((1500, 1500)).astype(dtype)

@@ -10,7 +10,7 @@ import pytest
 from mgclust.kernels import load
 from mgclust.kernels.affinity_propagation import cpu_columns
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
-from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, padded
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Iteration, padded
 from support import cuda_on_cpu
 
 REALS = (np.float32, np.float64)
@@ -179,12 +179,11 @@ def test_rows_on_a_gpu(gpu, m, n, k, dtype):
     there = copy.deepcopy(here)
     undecided = 0
     for turn, outside in enumerate((-9.0, 0.5, 0.0, -9.0)):
-        numbers = {"sigma": 0.75, "next_sigma": 0.875, "damping": 0.5, "next_damping": 0.75, "scale": 2.0**30}
+        numbers = Iteration(0.75, 0.875, 0.5, 0.75, 2.0**30, float(np.finfo(dtype).eps) / 8)
         rows = np.arange(m)
         for module, messages in ((cpu_columns, here), (gpu, there)):
             messages.sums[...] = 0
-            given = {"outside": outside, **numbers, "negligible": float(np.finfo(dtype).eps) / 8}
-            module.pass_column_rows(messages, rows, again=turn == 3, **given)
+            module.pass_column_rows(messages, rows, numbers, again=turn == 3, outside=outside)
         undecided += int(here.undecided.sum())
         for name in ("u", "a", "sums", "slack", "undecided", "hot_most"):
             np.testing.assert_array_equal(getattr(there, name), getattr(here, name), err_msg=f"{name}, turn {turn}")

@@ -1,4 +1,4 @@
-"""The near-linear kernels: the tree's answers bit for bit those of all pairs, the grid's within its stated error."""
+"""The near-linear kernels: answers from boxes bit for bit those of all pairs, the grid's within its stated error."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mgclust.algorithms.density_peaks.near_linear import tree_bytes
+from mgclust.algorithms.density_peaks.passes.near_linear import tree_bytes
 from mgclust.kernels import load
-from mgclust.kernels.low_dimension import cpu as low_dimension
-from mgclust.kernels.low_dimension.box_tree import BoxTree
 from mgclust.kernels.low_dimension.gaussian_grid import SPACING, GaussianGrid, grid_convolve, plan_gaussian_grid
-from mgclust.kernels.pairs import cpu_tasks
+from mgclust.kernels.pairs import cpu_column_boxes, cpu_tasks
+from mgclust.kernels.pairs.column_boxes import NO_COLUMN
 from mgclust.kernels.toolkit import threads
 
 cpu = load("cpu")
@@ -84,41 +83,46 @@ def thirds(n: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def test_tree_holds_every_row_once_in_tight_boxes(x):
-    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
+def test_boxes_hold_every_row_once_and_are_tight(x):
+    rows, boxes = cpu.low_dimension.boxes_along_curve(x)
     n, d = x.shape
-    assert (np.sort(tree.index) == np.arange(n)).all()
-    assert (tree.rows == x[tree.index]).all()
-    panel = tree.panels.transpose(0, 2, 1).reshape(-1, d)
-    assert (panel[:n] == tree.rows).all() and (panel[n:] == np.inf).all()
-    for level, (first, last) in enumerate(pairwise(tree.level_starts)):
-        low = tree.low[first:last].transpose(0, 2, 1).reshape(-1, d)
-        high = tree.high[first:last].transpose(0, 2, 1).reshape(-1, d)
+    index = boxes.index[:n]
+    assert (np.sort(index) == np.arange(n)).all() and (boxes.index[n:] == NO_COLUMN).all()
+    assert (rows == x[index]).all() and boxes.columns == n
+    panel = boxes.panels.reshape(-1, d, 32).transpose(0, 2, 1).reshape(-1, d)
+    assert (panel[:n] == rows).all() and (panel[n:] == np.inf).all()
+    ends = [each.reshape(-1, d, 32) for each in (boxes.low, boxes.high)]
+    least = boxes.least.reshape(-1, 32)
+    for level, (first, last) in enumerate(pairwise(boxes.starts)):
+        low, high = (each[first:last].transpose(0, 2, 1).reshape(-1, d) for each in ends)
         size = 32 ** (level + 1)
         for node in range(len(low)):
-            own = tree.rows[node * size : (node + 1) * size]
-            if len(own):
-                assert (low[node] == own.min(0)).all() and (high[node] == own.max(0)).all()
+            own = slice(node * size, (node + 1) * size)
+            if len(rows[own]):
+                assert (low[node] == rows[own].min(0)).all() and (high[node] == rows[own].max(0)).all()
+                assert least[first:last].reshape(-1)[node] == index[own].min()
             else:
                 assert (low[node] == np.inf).all() and (high[node] == -np.inf).all()
+                assert least[first:last].reshape(-1)[node] == NO_COLUMN
 
 
-def test_tree_nearest_higher(x):
+def test_nearest_higher(x):
     n = len(x)
     order = np.random.default_rng(8).permutation(n).astype(np.int32)
     expected, expected_index = np.full(n, np.inf, x.dtype), np.full(n, -1, np.int64)
     cpu.pairs.nearest_higher(x, x, order, order, norm="l2", y_start=0, best=expected, best_index=expected_index)
-    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
+    rows, boxes = cpu.low_dimension.boxes_along_curve(x)
     for start, stop in thirds(n):
         best, index = np.empty(stop - start, x.dtype), np.empty(stop - start, np.int64)
-        cpu.low_dimension.tree_nearest_higher(tree, order, start=start, stop=stop, best=best, best_index=index)
-        assert (best == expected[tree.index[start:stop]]).all()
-        assert (index == expected_index[tree.index[start:stop]]).all()
+        share = {"start": start, "stop": stop, "best": best, "best_index": index}
+        cpu.low_dimension.nearest_higher_in_boxes(rows, boxes, order, **share)
+        assert (best == expected[boxes.index[start:stop]]).all()
+        assert (index == expected_index[boxes.index[start:stop]]).all()
 
 
 @pytest.mark.quick("*narrow*")
 @pytest.mark.parametrize("bracket", ["narrow", "wide", "everything"])
-def test_tree_pair_histogram(x, bracket):
+def test_pair_histogram(x, bracket):
     if bracket == "everything":  # opens every box
         x = x[:6000]
     middle = int(np.array(typical(x), x.dtype).view(INTEGER[x.itemsize]))
@@ -130,51 +134,53 @@ def test_tree_pair_histogram(x, bracket):
         shift += 1
     expected = np.zeros(bins + 1, np.int64)
     cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, low=low, shift=shift, out=expected)
-    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
+    rows, boxes = cpu.low_dimension.boxes_along_curve(x)
     for parts in (1, 3):
         found = np.zeros(bins + 1, np.int64)
         for part in range(parts):
-            cpu.low_dimension.tree_pair_histogram(tree, part=part, parts=parts, low=low, shift=shift, out=found)
+            share = {"part": part, "parts": parts}
+            cpu.low_dimension.pair_histogram_in_boxes(rows, boxes, **share, low=low, shift=shift, out=found)
         assert (found == expected).all()
 
 
 @pytest.mark.parametrize("bins_apart", [1 << 16, 1], ids=["own", "shared"])
 def test_threads_count_the_same_pairs(bins_apart, monkeypatch):
     x = uniform(8000, 2).astype(np.float32)
-    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
+    rows, boxes = cpu.low_dimension.boxes_along_curve(x)
     expected, found = np.zeros(601, np.int64), np.zeros(601, np.int64)
     bracket = {"low": int(np.float32(1e-3).view(np.int32)), "shift": 17}
     with threads.share(1):
-        cpu.low_dimension.tree_pair_histogram(tree, part=0, parts=1, **bracket, out=expected)
+        cpu.low_dimension.pair_histogram_in_boxes(rows, boxes, part=0, parts=1, **bracket, out=expected)
     monkeypatch.setattr(cpu_tasks, "MAX_APART", bins_apart)
-    monkeypatch.setattr(low_dimension, "TASK_LEAVES", 1)
+    monkeypatch.setattr(cpu_column_boxes, "TASK_PANELS", 1)
     with threads.share(2):
-        cpu.low_dimension.tree_pair_histogram(tree, part=0, parts=1, **bracket, out=found)
+        cpu.low_dimension.pair_histogram_in_boxes(rows, boxes, part=0, parts=1, **bracket, out=found)
     assert (found == expected).all() and (expected > 0).sum() > 100
 
 
-def test_tree_count_within(x):
+def test_count_within(x):
     n, threshold = len(x), typical(x)
     expected = np.ones(n, np.int64)
     cpu.pairs.count_within(x, x, norm="l2", threshold=threshold, out=expected)
-    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
+    rows, boxes = cpu.low_dimension.boxes_along_curve(x)
     for start, stop in thirds(n):
         found = np.ones(stop - start, np.int64)
-        cpu.low_dimension.tree_count_within(tree, start=start, stop=stop, threshold=threshold, out=found)
-        assert (found == expected[tree.index[start:stop]]).all()
+        cpu.low_dimension.count_in_boxes(rows[start:stop], boxes, threshold=threshold, out=found)
+        assert (found == expected[boxes.index[start:stop]]).all()
 
 
 @pytest.mark.parametrize("n_labels", [1, 2, 40])
-def test_tree_border(x, n_labels):
+def test_border(x, n_labels):
     n, threshold = len(x), typical(x) / 50
     labels = (x[:, 0].argsort().argsort() * n_labels // n) - 1
     expected = np.zeros(n, np.uint8)
     cpu.pairs.border(x, x, labels, labels, norm="l2", threshold=threshold, out=expected)
-    tree = BoxTree.build(x, cpu.low_dimension.curve(x), np)
+    rows, boxes = cpu.low_dimension.boxes_along_curve(x)
     for start, stop in thirds(n):
         found = np.zeros(stop - start, np.uint8)
-        cpu.low_dimension.tree_border(tree, labels, start=start, stop=stop, threshold=threshold, out=found)
-        assert (found == expected[tree.index[start:stop]]).all()
+        own = boxes.index[start:stop]
+        cpu.low_dimension.border_in_boxes(rows[start:stop], boxes, labels[own], labels, threshold=threshold, out=found)
+        assert (found == expected[own]).all()
 
 
 def grid_sum(x: np.ndarray, scale: float) -> tuple[np.ndarray, GaussianGrid]:
@@ -249,14 +255,14 @@ def test_plan_says_what_it_costs():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_a_tree_takes_no_more_memory_than_is_estimated(d, dtype):
+def test_boxes_take_no_more_memory_than_is_estimated(d, dtype):
     n = 100_000
     x = np.random.default_rng(0).normal(size=(n, d)).astype(dtype)
-    places = cpu.low_dimension.curve(x)
     tracemalloc.start()
-    tree = BoxTree.build(x, places, np)
+    rows, boxes = cpu.low_dimension.boxes_along_curve(x)
     kept, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    beside = places.nbytes + x.nbytes  # another copy of the rows, as they were gathered
-    assert len(tree.index) == n and most + beside <= tree_bytes(n, 0, d, x.itemsize, vectors=0)
+    assert len(rows) == boxes.columns == n
+    gathered = x.nbytes  # another copy of the rows
+    assert most + gathered <= tree_bytes(n, 0, d, x.itemsize, vectors=0)
     assert kept <= tree_bytes(n, 0, d, x.itemsize, vectors=10**9) - 10**9 + 20_000

@@ -9,7 +9,7 @@ import pytest
 
 from mgclust.kernels import load
 from mgclust.kernels.affinity_propagation import cpu_messages as _cpu_messages
-from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Messages, padded
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Iteration, Messages, padded
 
 cpu = load("cpu")
 
@@ -78,15 +78,8 @@ class Run:
         sigma = damping * self.sigma + (1 - damping)
         for messages in self.ranks:
             messages.preference[:] = preference
-            cpu.affinity_propagation.pass_rows(
-                messages,
-                sigma=self.sigma,
-                next_sigma=sigma,
-                damping=self.damping,
-                next_damping=damping,
-                scale=self.scale,
-                negligible=self.negligible,
-            )
+            numbers = Iteration(self.sigma, sigma, self.damping, damping, self.scale, self.negligible)
+            cpu.affinity_propagation.pass_rows(messages, numbers)
             grow(messages)
         total = sum(messages.sums for messages in self.ranks)
         for messages in self.ranks:

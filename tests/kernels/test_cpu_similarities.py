@@ -141,9 +141,9 @@ def test_jitter(dtype):
     s[:, :n] = -(10.0 ** rng.uniform(-20, 20, (11, n)))
     s[0, 0], s[1, 1], s[2, :3], s[3, 4] = -np.finfo(dtype).max, 0.0, -np.inf, np.finfo(dtype).max
     expected = with_noise(s[:, :n], draws(5, 2, range(first, first + 11), range(n)), 1000.0)
-    out = s.copy()
-    cpu.affinity_propagation.jitter(out[:4], n=n, first_row=first, seed=5, draw=2, tiny=1000.0)
-    cpu.affinity_propagation.jitter(out[4:], n=n, first_row=first + 4, seed=5, draw=2, tiny=1000.0)
+    out, numbers = s.copy(), np.arange(first, first + 11)
+    cpu.affinity_propagation.jitter(out[:4], numbers[:4], n=n, seed=5, draw=2, tiny=1000.0)
+    cpu.affinity_propagation.jitter(out[4:], numbers[4:], n=n, seed=5, draw=2, tiny=1000.0)
     np.testing.assert_array_equal(out[:, :n], expected)
     assert (out[:, n:] == -np.inf).all() and (np.isfinite(out) == np.isfinite(s)).all()
     assert (out[:, :n] != s[:, :n]).mean() > 0.5

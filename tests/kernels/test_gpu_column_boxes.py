@@ -61,7 +61,7 @@ def test_searches_find_what_all_pairs_do(d, k, make, norm, dtype, gpu, monkeypat
         boxes.box_write(x, tree, norm, float(limit), np.cumsum(counts - 1) - counts + 1, lists)
         assert (lists[:-1] == np.nonzero(near)[1]).all() and lists[-1] == -1
         marks = np.zeros(ROWS, np.uint8)
-        boxes.box_border(x, tree, x_labels, y_labels, norm, float(limit), marks)
+        boxes.box_border(x, tree, x_labels, y_labels, norm, float(limit), marks, in_order=limit == 0)
         assert (marks == (near & (x_labels[:, None] != y_labels)).any(axis=1)).all()
         for device in (gpu["canopy"], cpu.canopy):
             marked = np.zeros(k, np.uint8)
@@ -118,6 +118,43 @@ def test_the_nearest_columns_are_those_of_all_pairs(d, k, make, norm, dtype, nei
     assert (index[:, order.shape[1] :] == -1).all()
     if make is equal and k > 1025:  # boxes with no lower number are left out, though all are at one distance
         assert visited[0] <= ROWS * (16 + k // 256)
+
+
+@pytest.mark.quick("2-33-normal-float64", "3-1025-lattice-float32")
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("make", [normal, lattice, equal])
+@pytest.mark.parametrize(("d", "n"), [(1, 1), (2, 33), (3, 1025), (2, 3000), (1, 1100)])
+def test_rows_along_a_curve_are_searched_as_on_a_cpu(d, n, make, dtype, gpu):
+    boxes = gpu["boxes"]
+    rng = np.random.default_rng([d, n, 3])
+    x, order, labels = make(rng, n, d, dtype), rng.permutation(n).astype(np.int32), rng.integers(0, 3, n)
+    rows, tree = boxes.build_along_curve(x)
+    there = cpu.low_dimension.boxes_along_curve(x)
+    assert (rows == there[0]).all() and (x[tree.index[:n]] == rows).all()
+    best, index = np.full(n, np.inf, dtype), np.full(n, -1, np.int64)
+    cpu.pairs.nearest_higher(x, x, order, order, norm="l2", y_start=0, best=best, best_index=index)
+    s = cpu.pairs.reduced_distances(x[:50], x, norm="l2")
+    limit = float(np.quantile(s, 0.2, method="nearest"))
+    counts, marks = np.zeros(n, np.int64), np.zeros(n, np.uint8)
+    cpu.pairs.count_within(x, x, norm="l2", threshold=limit, out=counts)
+    cpu.pairs.border(x, x, labels, labels, norm="l2", threshold=limit, out=marks)
+    for start, stop in ((0, n // 3), (n // 3, n)):
+        own = tree.index[start:stop]
+        found, found_index = np.empty(stop - start, dtype), np.empty(stop - start, np.int64)
+        boxes.box_nearest_higher(rows[start:stop], tree, order, start, found, found_index)
+        assert (found == best[own]).all() and (found_index == index[own]).all()
+        within, marked = np.zeros(stop - start, np.int64), np.zeros(stop - start, np.uint8)
+        boxes.box_count(rows[start:stop], tree, "l2", limit, within, in_order=True)
+        boxes.box_border(rows[start:stop], tree, labels[own], labels, "l2", limit, marked, in_order=True)
+        assert (within == counts[own]).all() and (marked == marks[own]).all()
+    kind = np.int32 if dtype == np.float32 else np.int64
+    for low, shift in ((int(dtype(limit).view(kind)) - 50, 0), (0, 8 * np.dtype(dtype).itemsize - 8)):
+        bracket = {"low": max(low, 0), "shift": shift}
+        pairs, counted = np.zeros(101, np.int64), np.zeros(101, np.int64)
+        cpu.pairs.pair_histogram(x, x, norm="l2", diagonal=True, **bracket, out=pairs)
+        for part in range(3):
+            boxes.box_histogram(tree, np.dtype(dtype), d, part, 3, *bracket.values(), counted)
+        assert (counted == pairs).all()
 
 
 @pytest.mark.slow

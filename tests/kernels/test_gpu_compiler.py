@@ -107,8 +107,7 @@ def test_every_kernel_that_python_names_exists():
     for path in FOLDER.glob("**/gpu*.py"):
         text = path.read_text()
         asked |= set(re.findall(r'\b(?:get_function|launch|by_rows|whole|_search|_over_rows)\(\s*"(\w+)"', text))
-        asked |= {f"{name}_short" for name in re.findall(r'by_rows\(rows, "(\w+)"', text)}
-        asked |= {f"{name}_long" for name in re.findall(r'by_rows\(rows, "(\w+)"', text)}
+        asked |= set(re.findall(r'by_rows\(rows, "(\w+)"', text))
     assert len(asked) > 50
     assert asked <= exist
 

@@ -103,7 +103,7 @@ def test_moving(lists, memory, dtype):
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", [300, 6000])
-def test_noise_is_drawn_again(lists, memory, n, dtype):
+def test_noise_is_drawn_again(device, lists, memory, n, dtype):
     """A stays with its element, and the prefix that has one of its own still holds all of those."""
     m, seed = 30, (3 << 33) + 5
     s, low = matrix(m, n, dtype), np.full(m, -0.6, dtype)
@@ -130,7 +130,7 @@ def test_noise_is_drawn_again(lists, memory, n, dtype):
     numbers = memory.to_device(np.arange(m))
     lists.redraw_lists(found, numbers, seed=seed, draw=2, tiny=1000.0)
     noisy = memory.to_device(s.copy())
-    lists.jitter_rows(noisy, numbers, n=n, seed=seed, draw=2, tiny=1000.0)
+    load(device).affinity_propagation.jitter(noisy, numbers, n=n, seed=seed, draw=2, tiny=1000.0)
     noisy, own = memory.to_host(noisy), memory.to_host(found.own)
     place, similarity = memory.to_host(found.hot_place), memory.to_host(found.hot_s)
     for row, (columns, listed, availability) in enumerate(rows_of(memory, found)):
@@ -166,7 +166,7 @@ def test_chosen_rows_and_columns(device, lists, memory, d, norm, dtype):
         numbers = np.sort(rng.choice(n, count, replace=False))
         rows = memory.to_device(np.full((count, padded(n)), -np.inf, dtype))
         own = memory.to_device(numbers)
-        lists.similarities_of_rows(x[own], own, x, y_start=0, out=rows, **given)
+        lists.similarities_of_rows(x[own], own, x, out=rows, **given)
         np.testing.assert_array_equal(memory.to_host(rows)[:, :n], whole[numbers, :n])
         columns = np.sort(rng.choice(n, 129, replace=False))
         some = memory.to_device(np.zeros((count, 129), dtype))

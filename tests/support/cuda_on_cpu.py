@@ -32,9 +32,13 @@ MAX_SHARED = 48 * 1024
 REALS = {"float32": "float", "float64": "double"}
 NORMS = {"l2": "NORM_L2", "l1": "NORM_L1"}
 NUMBERS = {
-    "int": ctypes.c_int, "int64": ctypes.c_longlong, "uint64": ctypes.c_ulonglong,
+    "int": ctypes.c_int, "unsigned": ctypes.c_uint, "int64": ctypes.c_longlong, "uint64": ctypes.c_ulonglong,
     "float": ctypes.c_float, "double": ctypes.c_double, "bool": ctypes.c_bool,
 }  # fmt: skip
+ALIASES = {  # of pairs.cuh
+    "float": {"real": "float", "sbits": "int", "ubits": "unsigned"},
+    "double": {"real": "double", "sbits": "int64", "ubits": "uint64"},
+}
 
 
 def compiler() -> str | None:
@@ -90,7 +94,7 @@ class File:
         if "*" in parameter:
             return None
         word = parameter.split()[-2]
-        return NUMBERS[self._real if word == "real" else word]
+        return NUMBERS[ALIASES[self._real].get(word, word)]
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -11,7 +12,7 @@ from unittest import mock
 import numpy as np
 import psutil
 
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Ragged
 from mgclust.engine.memory import Estimate
@@ -413,7 +414,8 @@ def fit_in_a_task(rows, client, beside):
     from mgclust import DensityPeaks, submit
 
     own = distributed.get_client()
-    chosen = {"auto": "auto", "own": own, "address": own.scheduler.address}[client]
+    chosen = {"auto": "auto", "own": own, "seceded": own, "address": own.scheduler.address}[client]
     model = DensityPeaks(3, client=chosen, device="cpu", n_workers=None if client == "auto" else 4)
-    model = submit(model, rows).result() if beside else model.fit(rows)
+    with distributed.worker_client() if client == "seceded" else contextlib.nullcontext():
+        model = submit(model, rows).result() if beside else model.fit(rows)
     return model.result_.hardware["ranks"], model.labels_

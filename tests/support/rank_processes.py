@@ -12,7 +12,7 @@ import numpy as np
 
 from mgclust import kernels
 from mgclust.data import open_dataset
-from mgclust.engine import comm as comm_module
+from mgclust.engine import host_comm
 from mgclust.engine.abort import Abort
 from mgclust.engine.handshake import listen
 from mgclust.engine.partition import Partition
@@ -49,7 +49,7 @@ COLLECTIVES = {"stream": stream, "others": others}
 
 def _rank(pipe: Any, rank: int, size: int, security: Any) -> None:
     """Be a rank until another one is lost; say when and how that was."""
-    comm_module.LARGE = comm_module.LARGE_ON_ONE_HOST = -1
+    host_comm.LARGE = host_comm.LARGE_ON_ONE_HOST = -1
     tls = []
     if security is not None:
         tls = [

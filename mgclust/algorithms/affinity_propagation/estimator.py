@@ -15,10 +15,10 @@ from mgclust.algorithms.affinity_propagation.options import AffinityPropagationO
 from mgclust.algorithms.affinity_propagation.preference_search import Tried
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
 from mgclust.algorithms.affinity_propagation.ranks import AffinityPropagationOutput, affinity_propagation
-from mgclust.algorithms.affinity_propagation.similarity_matrix import (
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
     PRECOMPUTED,
 )
-from mgclust.algorithms.affinity_propagation.sparse_pairs import fewest_exemplars
+from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import fewest_exemplars
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset

@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.affinity_propagation.ranks import FIRST_CALLS
-from mgclust.algorithms.affinity_propagation.row_choice import estimate, estimate_of_either, estimate_of_lists
-from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, PRECOMPUTED
-from mgclust.algorithms.affinity_propagation.sparse_pairs import estimate_of_pairs
+from mgclust.algorithms.affinity_propagation.rows.row_choice import estimate, estimate_of_either, estimate_of_lists
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, PRECOMPUTED
+from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import estimate_of_pairs
 from mgclust.algorithms.base import Clusterer, Inputs
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
 from mgclust.algorithms.common.pair_matrix import check_square

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.message_rows import SLOTS, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SLOTS, MessageRows
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.messages import Iteration
 
 __all__ = ["SLOTS", "ExemplarAssignment", "MessagePassing"]
 
@@ -133,7 +134,7 @@ class MessagePassing:
             self._ahead = FEWEST_AHEAD if passed else min(MAX_AHEAD, 2 * self._ahead)
             steps = steps[done:]
             if passed:
-                self.rows.decide(**steps[0][1])
+                self.rows.decide(steps[0][1])
         counts = kernels.memory.to_host(messages.counts)[slots]
         if counts[:, 0].any():
             self._latest[...] = messages.exemplars[int(slots[np.flatnonzero(counts[:, 0])[-1]])]
@@ -141,17 +142,11 @@ class MessagePassing:
         self.rows = self.rows.improved()
         return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
 
-    def _numbers(self, damping: float) -> dict[str, float]:
-        """The numbers of the next iteration, as ``pass_rows`` takes them."""
+    def _numbers(self, damping: float) -> Iteration:
+        """The numbers of the next iteration."""
         sigma = damping * self._sigma + (1.0 - damping)
-        numbers = {
-            "sigma": self._sigma,
-            "next_sigma": sigma,
-            "damping": self._damping,
-            "next_damping": damping,
-            "scale": self._scale,
-            "negligible": float(np.finfo(self._context.dtype).eps) / 8,  # below the rounding of R = sigma S - u - E
-        }
+        negligible = float(np.finfo(self._context.dtype).eps) / 8  # below the rounding of R = sigma S - u - E
+        numbers = Iteration(self._sigma, sigma, self._damping, damping, self._scale, negligible)
         self._sigma, self._damping = sigma, damping
         return numbers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mgclust.algorithms.affinity_propagation.adaptive_state import PROFILES
-from mgclust.algorithms.affinity_propagation.similarity_matrix import AFFINITIES, PRECOMPUTED
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, PRECOMPUTED
 from mgclust.algorithms.declaration import Declaration
 from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrPerRow
 from mgclust.params.relations import GIVEN, Ignored, Unlike

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.affinity_propagation.similarity_matrix import PRECOMPUTED
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import PRECOMPUTED
 from mgclust.algorithms.presentation import Drawn, EdgeSample, Presentation, Sample, Score, Table, number_text
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.data import Dataset

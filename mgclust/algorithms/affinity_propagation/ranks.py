@@ -31,11 +31,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, ExemplarAssignment, MessagePassing
-from mgclust.algorithms.affinity_propagation.message_rows import DENSE, SPARSE, MessageRows
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
-from mgclust.algorithms.affinity_propagation.row_choice import is_listed, rows_of
-from mgclust.algorithms.affinity_propagation.similarity_matrix import Similarities, median, quantile, similarities_of
-from mgclust.algorithms.affinity_propagation.sparse_pairs import SparsePairRows, SparseSimilarities
+from mgclust.algorithms.affinity_propagation.rows.message_rows import DENSE, SPARSE, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.row_choice import is_listed, rows_of
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities, similarities_of
+from mgclust.algorithms.affinity_propagation.rows.similarity_quantiles import median, quantile
+from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import SparsePairRows, SparseSimilarities
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 

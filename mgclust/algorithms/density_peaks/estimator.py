@@ -1,8 +1,8 @@
-"""Density peaks as an estimator: its parameters, and other centres for what was found.
+"""Density peaks as an estimator: its parameters and attributes, other centres for a fit, and clusters of new rows.
 
 The equations and what the ranks compute are in `mgclust.algorithms.density_peaks.ranks`, how centres are chosen in
-`mgclust.algorithms.density_peaks.decision_graph`. What a run refuses is in `refusals` of this folder, what a result has
-of a fit in `findings`, what it warns of in `result_warnings`.
+`mgclust.algorithms.density_peaks.decision_graph`. `run_spec` of this folder describes a run to the ranks, `findings`
+lists what a result holds of a fit, `result_warnings` its warnings.
 """
 
 from __future__ import annotations
@@ -17,58 +17,31 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
-from mgclust.algorithms.common.weights import RowWeights, WeightedClusterer
-from mgclust.algorithms.density_peaks import near_linear
-from mgclust.algorithms.density_peaks.adaptive_density import most_neighbors
+from mgclust.algorithms.common.weights import WeightedClusterer
 from mgclust.algorithms.density_peaks.decision_graph import (
     assign_labels,
     choose_centers,
     gamma_drop,
 )
-from mgclust.algorithms.density_peaks.findings import findings, restore
+from mgclust.algorithms.density_peaks.findings import attributes_of, findings
+from mgclust.algorithms.density_peaks.memory import estimate_choice
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
-from mgclust.algorithms.density_peaks.ranks import (
-    FIRST_CALLS,
-    DensityPeaksOutput,
-    choose_again,
-    density_peaks,
-    estimate,
-    estimate_choice,
-)
-from mgclust.algorithms.density_peaks.refusals import is_automatic, refuse
-from mgclust.algorithms.density_peaks.significance import Peaks
+from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again
+from mgclust.algorithms.density_peaks.result_warnings import RowCounts
+from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, may_shift, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
 from mgclust.base.dask_arrays import is_dask, refuse_lost
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.spmd import Outcome, RunSpec, Work, run
-from mgclust.kernels.pairs.metrics import METRICS
+from mgclust.engine.spmd import Outcome, RunSpec, run
 from mgclust.params import check_parameters
 from mgclust.results.result import Result
 
 __all__ = ["DensityPeaks"]
-
-# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs two were 1.4 and 1.5 times as
-# fast with 300,000 rows of 8 and of 128 features, and not at all with 100,000: tensor cores take little more time for
-# more features. By trees and grids, two took as long as one with 10,000,000 rows.
-PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
-ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a block of rows
-# Of a rank, with 30,000 rows of 8 features on four cores, and a million of 128 on a GPU.
-PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
-ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}  # by trees and grids, from 100,000 rows on two cores and 50 millions on a GPU
-
-
-def _work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
-    """Work of a run whose distances are not given."""
-    n, d = shape
-    if near_linear.is_taken(shape, METRICS[metric], algorithm):
-        return Work(n, "rows", ROWS_OF_A_RANK, ROWS_A_SECOND)
-    least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": TENSOR_PRODUCTS_OF_A_RANK * d / (d + SAME_TIME)}
-    return Work(n * n * d, "features of pairs of rows", least, PRODUCTS_A_SECOND)
 
 
 def _has_rows(model: DensityPeaks) -> bool:
@@ -228,6 +201,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     presentation = DensityPeaksPresentation()
     stability_: dict[str, Any] | None
     dc_choice_: dict[str, Any] | None
+    significance_: np.ndarray | None
+    saddles_: np.ndarray | None
+    _counts: RowCounts
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -257,7 +233,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             raise InputError(f"method={result.method!r}: only a result of {cls.method} has a decision graph.")
         names = cls().get_params()
         model = cls(**{name: value for name, value in result.parameters.items() if name in names})
-        restore(model, result)
+        for name, value in attributes_of(result).items():
+            setattr(model, name, value)
+        model._counts = RowCounts.of(model.rho_, model.delta_)
         return model
 
     def select_centers(
@@ -319,7 +297,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         }
         self.stability_ = None
         self.result_ = replace(
-            self.result_, parameters=parameters, **findings(self, drop, {**wanted, **chosen_by}, False)
+            self.result_,
+            parameters=parameters,
+            **findings(self, drop, {**wanted, **chosen_by}, counts=self._counts, peaks=None, halo=False),
         )
         return self
 
@@ -361,7 +341,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         refuse_lost(self.rho_)
         density, rows = parameters["density"], dataset.shape[0]
         adaptive = parameters["k"] == "adaptive"
-        k = self._list_length(parameters, len(self.rho_)) * (density == "knn")
+        k = list_length(parameters["k"], len(self.rho_)) * (density == "knn")
         arguments = {"metric": parameters["metric"], "density": density, "k": k, "dc": self.dc_ or 1.0}
         arguments |= {
             "dim": self.intrinsic_dim_ if adaptive else None,
@@ -378,8 +358,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             need,
             parameters["dtype"],
             memory_limit=parameters["memory_limit"],
-            shift=_may_shift(parameters["metric"]),
-            row_arguments=_by_row(self._weights),
+            shift=may_shift(parameters["metric"]),
+            row_arguments=arguments_by_row(self._weights),
         )
         with connect(**self._place()) as cluster:
             return run(spec, self._dataset, cluster, beside=dataset).arrays["labels"]
@@ -394,57 +374,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.n_clusters_ = len(centers)
         self.labels_ = labels
         self.halo_ = labels < 0 if halo is None else halo  # none is: an array of the same kind
-        self._keep_peaks(None)
-
-    def _keep_peaks(self, found: Peaks | None) -> None:
-        self.significance_ = None if found is None else found.heights
-        self.saddles_ = None if found is None else found.saddles
-        told = {} if found is None else found._asdict()
-        self._peaks = {name: told[name] for name in ("found", "merged", "standing", "joined", "tiny")} if told else None
+        self.significance_ = self.saddles_ = None
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        n, dc = inputs.dataset.shape[0], parameters["dc"]
-        density, k, weights = parameters["density"], parameters["k"], _unequal(inputs.weights)
-        refuse(parameters, density, n, weights)
-        own = ("metric", "dc", "dc_method", "sample_size", "halo", "algorithm")
-        arguments = {name: parameters[name] for name in own} | {"density": density}
-        arguments |= {"significance": parameters["significance"], "adaptive": k == "adaptive"}
-        k = arguments["k"] = self._list_length(parameters, n)
-        arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
-        arguments["seed"] = self._seed(parameters["random_state"])
-        fraction = parameters["dc_fraction"]
-        # Equal weights say as much as rows that are all repeated: nothing about clusters.
-        equal = weights is None or (weights.all_equal and weights.largest > 0)
-        plain = density == "gaussian" and equal and parameters["metric"] != "precomputed"
-        choice = fraction == "auto" and dc is None and plain and is_automatic(parameters)
-        arguments |= {"dc_fraction": None if fraction == "auto" else fraction, "choice": choice}
-        arguments["copies"] = weights.largest if choice and weights is not None else 1.0
-        need = partial(
-            estimate,
-            metric=parameters["metric"],
-            algorithm=parameters["algorithm"],
-            k=k * (density == "knn"),
-            with_errors=arguments["adaptive"] or parameters["significance"] is not None,
-            weighted=weights is not None,
-            choice=choice,
-            pairs=parameters["sample_size"] or 0,
-        )
-        d, metric = inputs.dataset.shape[1], parameters["metric"]
-        work = None
-        if metric != "precomputed":
-            work = _work_of((n, d), metric, "brute" if weights is not None else parameters["algorithm"])
-        shift = _may_shift(metric)
-        by_row = _by_row(weights)
-        calls = {} if metric == "precomputed" else FIRST_CALLS
-        return RunSpec(
-            density_peaks, arguments, need, parameters["dtype"], shift=shift, work=work, row_arguments=by_row,
-            first_calls=calls,
-        )  # fmt: skip
-
-    @staticmethod
-    def _list_length(parameters: dict[str, Any], n: int) -> int:
-        """Nearest rows that are kept of each row for densities of them."""
-        return most_neighbors(n) if parameters["k"] == "adaptive" else int(parameters["k"])
+        return run_spec(parameters, inputs, seed=self._seed(parameters["random_state"]))
 
     def _check_shape(self, dataset: Dataset) -> None:
         if self.metric == "precomputed":
@@ -465,28 +398,16 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.dc_, self.dc_error_ = value.dc, value.dc_error
         self.dc_fraction_, self.dc_choice_ = value.dc_fraction, value.choice
         self.exactness_, self._dataset = value.exactness, inputs.dataset
-        self._weights = _unequal(inputs.weights)
+        self._weights = unequal(inputs.weights)
         self._relabel(value.centers, found["labels"], found.get("halo"))
         self.intrinsic_dim_ = None
         if value.intrinsic_dim is not None:
             self.intrinsic_dim_, self.exactness_["intrinsic_dim_rows"] = value.intrinsic_dim
         self.k_, self.log_density_ = found.get("k"), found.get("log_density")
         self.log_density_error_ = found.get("log_density_error")
-        self._keep_peaks(value.peaks)
-        self._different_rows, self._lone_rows = value.different_rows, value.lone_rows
-        return Result(**findings(self, value.gamma_drop, frame["parameters"], self.halo), **frame)
-
-
-def _unequal(weights: RowWeights | None) -> RowWeights | None:
-    """Weights that are not all 1, which is no weights."""
-    return None if weights is None or weights.all_one else weights
-
-
-def _by_row(weights: RowWeights | None) -> dict[str, Any]:
-    """Arguments of a run with a number for each row."""
-    return {} if weights is None else {"weights": weights.array}
-
-
-def _may_shift(metric: str) -> bool:
-    """Return whether one point may be subtracted from all rows."""
-    return metric != "precomputed" and not METRICS[metric].unit_rows
+        peaks = value.peaks
+        if peaks is not None:
+            self.significance_, self.saddles_ = peaks.heights, peaks.saddles
+        self._counts = RowCounts(value.different_rows, value.lone_rows, weighted=self._weights is not None)
+        of_fit = findings(self, value.gamma_drop, frame["parameters"], counts=self._counts, peaks=peaks, halo=self.halo)
+        return Result(**of_fit, **frame)

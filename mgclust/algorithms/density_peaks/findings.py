@@ -1,6 +1,6 @@
-"""Findings of density peaks, from an estimator to its result and back.
+"""Findings of density peaks, from the attributes of an estimator to its result and back.
 
-Warnings beside them are in `result_warnings`, the evidence of draws of half the rows in `stability`.
+`result_warnings` has the warnings of a result, `stability` the evidence of draws of half the rows.
 """
 
 from __future__ import annotations
@@ -9,28 +9,40 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.decision_graph import number_of_different
-from mgclust.algorithms.density_peaks.result_warnings import warnings_of
-from mgclust.algorithms.density_peaks.significance import Peaks
+from mgclust.algorithms.density_peaks.result_warnings import RowCounts, warnings_of
+from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.results.result import Result
 
 if TYPE_CHECKING:
     from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 
-__all__ = ["findings", "restore"]
+__all__ = ["attributes_of", "findings"]
+
+PEAK_NUMBERS = ("found", "merged", "standing", "joined", "tiny")  # of `Peaks`, for the diagnostics
 
 
-def findings(model: DensityPeaks, drop: float, chosen_by: dict[str, Any], halo: bool) -> dict[str, Any]:
+def findings(
+    model: DensityPeaks,
+    drop: float,
+    chosen_by: dict[str, Any],
+    *,
+    counts: RowCounts,
+    peaks: Peaks | None,
+    halo: bool,
+) -> dict[str, Any]:
     """The part of a Result that depends on the centres, by which parameters these were chosen, and warnings.
 
     Parameters
     ----------
     model : DensityPeaks
-        With its centres.
+        With the attributes of its centres.
     drop : float
         See `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
     chosen_by : dict of str to object
         As of `mgclust.algorithms.density_peaks.result_warnings.warnings_of`.
+    counts : RowCounts
+    peaks : Peaks or None
+        Of a test by `significance`.
     halo : bool
         Whether the halo was asked for.
 
@@ -55,43 +67,56 @@ def findings(model: DensityPeaks, drop: float, chosen_by: dict[str, Any], halo: 
         cut["dc_fraction"] = model.dc_fraction_
     if model.intrinsic_dim_ is not None:
         cut["intrinsic_dim"] = model.intrinsic_dim_
-    choice: dict[str, Any] = {} if model.dc_choice_ is None else {"dc_choice": model.dc_choice_}
-    if model.significance_ is not None:
-        choice["peaks"] = model._peaks
+    diagnostics: dict[str, Any] = {"exactness": model.exactness_}
+    if model.dc_choice_ is not None:
+        diagnostics["dc_choice"] = model.dc_choice_
+    if peaks is not None:
+        diagnostics["peaks"] = {name: getattr(peaks, name) for name in PEAK_NUMBERS}
     return {
         "labels": model.labels_,
         "arrays": arrays,
         "scores": {"n_clusters": model.n_clusters_, **cut, "gamma_drop": drop},
-        "diagnostics": {"exactness": model.exactness_, **choice},
-        "warnings": warnings_of(model, drop, chosen_by),
+        "diagnostics": diagnostics,
+        "warnings": warnings_of(model, drop, chosen_by, counts, peaks),
     }
 
 
-def restore(model: DensityPeaks, result: Result) -> None:
-    """Set what `findings` has put into a result, and the result, as attributes of an estimator.
+def attributes_of(result: Result) -> dict[str, Any]:
+    """The fitted attributes of an estimator, from a result that `findings` is part of.
 
     Parameters
     ----------
-    model : DensityPeaks
-        With the parameters of the result.
     result : Result
         Of this method, with labels.
+
+    Returns
+    -------
+    dict
+        By their names: `rho_`, `labels_` and so on.
     """
     arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
-    model.rho_, model.delta_, model.nearest_higher_ = arrays["rho"], arrays["delta"], arrays["nearest_higher"]
-    model._different_rows = number_of_different(model.delta_)
-    model._lone_rows = int((model.rho_ == 0).sum())
-    model.dc_, model.dc_error_ = result.scores.get("dc"), result.scores.get("dc_error", 0.0)
-    model.exactness_ = result.diagnostics.get("exactness", {})
-    model.dc_fraction_ = result.scores.get("dc_fraction")
-    model.dc_choice_ = result.diagnostics.get("dc_choice")
-    model.k_, model.log_density_ = arrays.get("k"), arrays.get("log_density")
-    model.log_density_error_ = arrays.get("log_density_error")
-    model.intrinsic_dim_ = result.scores.get("intrinsic_dim")
-    model.stability_ = result.diagnostics.get("stability")
-    model.timings_ = result.timings
-    model.n_features_in_ = result.source["shape"][1]
-    model._relabel(arrays["centers"], np.asarray(result.labels), arrays.get("halo"))
-    if "significance" in arrays:
-        model._keep_peaks(Peaks(arrays["significance"], arrays["saddles"], **result.diagnostics["peaks"]))
-    model.result_ = result
+    labels, scores, diagnostics = np.asarray(result.labels), result.scores, result.diagnostics
+    return {
+        "labels_": labels,
+        "cluster_centers_indices_": arrays["centers"],
+        "n_clusters_": len(arrays["centers"]),
+        "rho_": arrays["rho"],
+        "delta_": arrays["delta"],
+        "nearest_higher_": arrays["nearest_higher"],
+        "halo_": arrays.get("halo", labels < 0),
+        "k_": arrays.get("k"),
+        "log_density_": arrays.get("log_density"),
+        "log_density_error_": arrays.get("log_density_error"),
+        "intrinsic_dim_": scores.get("intrinsic_dim"),
+        "significance_": arrays.get("significance"),
+        "saddles_": arrays.get("saddles"),
+        "dc_": scores.get("dc"),
+        "dc_error_": scores.get("dc_error", 0.0),
+        "dc_fraction_": scores.get("dc_fraction"),
+        "dc_choice_": diagnostics.get("dc_choice"),
+        "exactness_": diagnostics.get("exactness", {}),
+        "stability_": diagnostics.get("stability"),
+        "timings_": result.timings,
+        "n_features_in_": result.source["shape"][1],
+        "result_": result,
+    }

@@ -20,8 +20,13 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.preparation import prepare_beside, prepare_rows
-from mgclust.algorithms.density_peaks.adaptive_density import PIECE_BYTES, adaptive_error, adaptive_rho, shells
 from mgclust.algorithms.density_peaks.decision_graph import density_order
+from mgclust.algorithms.density_peaks.topography.adaptive_density import (
+    PIECE_BYTES,
+    adaptive_error,
+    adaptive_rho,
+    shells,
+)
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context

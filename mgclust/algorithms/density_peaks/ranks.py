@@ -15,24 +15,24 @@ halo are the rows no denser than the densest border row of their cluster.
 What runs where. Every rank owns consecutive row blocks; the blocks of all ranks stream past each rank in one global
 order, and tiles are reduced as they are computed, so there is never an n x n array::
 
-    share   of the pairs within dc, where it is not given: `mgclust.algorithms.density_peaks.fraction_choice`
+    share   of the pairs within dc, if not given: `mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice`
     dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
             values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
             until it is one value wide: the same value that sorting all distances would give.
-    rho     one pass over all pairs; the same bits for equal rows (`mgclust.algorithms.density_peaks.duplicate_rows`)
+    rho     one pass over all pairs; equal rows: `mgclust.algorithms.density_peaks.passes.duplicate_rows`
             knn: up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry (1965),
             with r the distance to the k-th nearest row: the same order of rows, and it overflows for no d. No dc.
-            With as many rows as the data bear: `mgclust.algorithms.density_peaks.adaptive_density`
+            With as many rows as the data bear: `mgclust.algorithms.density_peaks.topography.adaptive_density`
     delta   one pass over all pairs, once every rank knows the rank order of all rho
     labels  pointer jumping along nearest_higher, log2(n) steps
-            significant peaks: from the lists of nearest rows (`mgclust.algorithms.density_peaks.significance`)
+            significant peaks: from nearest rows, `mgclust.algorithms.density_peaks.topography.significance`
     halo    one more pass, if asked for; of significant peaks none
 
 In one, two or three dimensions the answers come in near-linear time (``algorithm="grid"``): a tree of boxes for dc,
 and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
 
 Given distances (``metric="precomputed"``) are read by the ranks that own their rows, a pass or a few for each of
-these (`mgclust.algorithms.density_peaks.precomputed_pairs`).
+these (`mgclust.algorithms.density_peaks.passes.precomputed_pairs`).
 
 Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
 flight, 64 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
@@ -40,14 +40,14 @@ flight, 64 n bytes of vectors. Communication per rank: three times the data, one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks import near_linear
-from mgclust.algorithms.density_peaks.adaptive_density import PIECE_BYTES, LogDensity, log_densities
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs, Neighbors
+from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, CutoffDistance, find_cutoff
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choose_fraction
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import clusters_of
 from mgclust.algorithms.density_peaks.decision_graph import (
     assign_labels,
     choose_centers,
@@ -56,22 +56,17 @@ from mgclust.algorithms.density_peaks.decision_graph import (
     gamma_drop,
     number_of_different,
 )
-from mgclust.algorithms.density_peaks.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
-from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows, choose_fraction
-from mgclust.algorithms.density_peaks.pair_quantile import BINS, different_rank, sample_sizes
-from mgclust.algorithms.density_peaks.precomputed_pairs import PrecomputedPairs, measure_of
-from mgclust.algorithms.density_peaks.random_pairs import random_pair_quantile, random_pairs_bytes
-from mgclust.algorithms.density_peaks.separation import Separated, clusters_of
-from mgclust.algorithms.density_peaks.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
-from mgclust.base.errors import InputError
-from mgclust.engine.memory import Estimate
-from mgclust.engine.partition import Partition
+from mgclust.algorithms.density_peaks.density_state import DensityState
+from mgclust.algorithms.density_peaks.passes import near_linear
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs, Neighbors
+from mgclust.algorithms.density_peaks.passes.precomputed_pairs import PrecomputedPairs, measure_of
+from mgclust.algorithms.density_peaks.topography.adaptive_density import log_densities
+from mgclust.algorithms.density_peaks.topography.significance import CLEAR_NEIGHBORS, Peaks, significant_clusters
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true, count_true
-from mgclust.kernels.pairs.density import TILE_BYTES
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["FIRST_CALLS", "DensityPeaksOutput", "choose_again", "density_peaks", "estimate", "estimate_choice"]
+__all__ = ["FIRST_CALLS", "DensityPeaksOutput", "choose_again", "density_peaks"]
 
 Array = Any
 LINE_ROWS = 256  # that tell whether rows lie in a line
@@ -81,7 +76,6 @@ FIRST_CALLS: dict[str, dict[str, Any]] = {
     "pairs.pair_histogram": {}, "pairs.count_within": {}, "pairs.nearest_higher": {}, "pairs.gaussian_sum": {},
     "pairs.nearest_rows": {},
 }  # fmt: skip
-PER_ROW = ("k", "value", "error")  # of a LogDensity
 
 
 @dataclass(frozen=True)
@@ -106,8 +100,7 @@ def density_peaks(
     *,
     metric: str,
     dc: float | None,
-    dc_fraction: float | None,
-    choice: bool,
+    dc_fraction: float | str,
     copies: float,
     dc_method: str,
     sample_size: int | None,
@@ -123,10 +116,10 @@ def density_peaks(
 ) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports.
 
-    dc_fraction None: automatic; choice: it may be another than the first, and copies is the weight of each row.
-    adaptive: k is the length of the lists of nearest rows, and each row takes what it bears of them. weights: of the
-    own rows. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked for "halo", and where densities
-    have errors "k", "log_density" and "log_density_error".
+    dc_fraction: as of `cutoff.find_cutoff`. copies: the weight of each row, if the fraction is chosen.
+    adaptive: k is the length of the lists of nearest rows, and each row takes as many of them as share its density.
+    weights: of the own rows. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked for "halo", and
+    where densities have errors "k", "log_density" and "log_density_error".
     """
     measure = measure_of(metric)
     xp, host = context.kernels.xp, context.kernels.memory.to_host
@@ -147,19 +140,17 @@ def density_peaks(
 
     with context.stage("dc"):
         if dc is not None:
-            state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0)
+            state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0, None)
         elif state.cut is None and (density != "knn" or (halo and significance is None)):
-            if choice:
+            if dc_fraction == CHOOSE:
                 line = "on_a_line" in exactness
                 state.choice, state.separated = choose_fraction(context, measure, seed, on_a_line=line)
-            state.cut = _find_cutoff(
-                context, measure, passes, dc_fraction, state, exact=dc_method == "exact", pairs=sample_size, seed=seed
-            )
+            state.cut = find_cutoff(
+                context, measure, passes, dc_fraction, state.choice, exactness,
+                exact=dc_method == "exact", pairs=sample_size, seed=seed,
+            )  # fmt: skip
             state.keep(context)
-        fraction = None
-        if dc is None and state.cut is not None:
-            fraction = _fraction(dc_fraction, state)
-    s_dc, dc, dc_error = state.cut or CutoffDistance(0.0, None, 0.0)
+    s_dc, dc, dc_error, fraction = state.cut or CutoffDistance(0.0, None, 0.0, None)
     norm = exactness["norm"] = passes.norm(0.0 if density == "knn" else s_dc)
 
     with context.stage("rho"):
@@ -268,51 +259,6 @@ def _on_a_line(context: Context) -> bool:
     return bool(spread[-2] <= LINE_SPREAD * spread[-1])
 
 
-def _fraction(given: float | None, state: DensityState) -> float:
-    """The share of the pairs within dc: as given, chosen, or the first where there is no choice."""
-    if given is not None:
-        return given
-    return FRACTIONS[0] if state.choice is None else float(state.choice["dc_fraction"])
-
-
-def _find_cutoff(
-    context: Context,
-    measure: Metric,
-    passes: AllPairs,
-    given: float | None,
-    state: DensityState,
-    *,
-    exact: bool,
-    pairs: int | None,
-    seed: int,
-) -> CutoffDistance:
-    """Find dc, and keep in `exactness` how.
-
-    Where so many pairs are equal that it would be 0, it is of a given fraction the smallest positive distance; of an
-    automatic one the quantile of the pairs that differ.
-    """
-    fraction, s, error = _fraction(given, state), 0.0, 0.0
-    if state.choice is None or not state.choice["different"]:
-        if pairs is None:
-            s, error = passes.cutoff(fraction, exact=exact, seed=seed)
-        else:
-            s, error = random_pair_quantile(context, measure, fraction, pairs, seed)
-            state.exactness["dc_pairs"] = pairs
-        if s <= 0 and not exact:  # so many of the sampled pairs are equal; perhaps not of all
-            s, error = passes.cutoff(fraction, exact=True, seed=seed)
-            state.exactness.pop("dc_pairs", None)
-    if s <= 0:
-        s, equal = passes.smallest_positive(seed)
-        state.exactness["equal_pairs"], error = equal, 0.0
-        if given is None and s > 0:
-            n = context.dataset_shape[0]
-            every = n * (n - 1) // 2
-            s, _ = passes.cutoff(different_rank(n, fraction, equal) / every, exact=True, seed=seed)
-            state.exactness["different_pairs"] = every - equal
-        _refuse_too_small(context, measure, s)
-    return CutoffDistance(s, measure.distance(s), error)
-
-
 def _nearest_higher(
     xp: Any, passes: AllPairs, norm: str, rho: Array, neighbors: Neighbors | None
 ) -> tuple[Array, Array]:
@@ -344,18 +290,13 @@ def _standing_out(
     return centers if gamma_drop(xp, rho, delta, centers) >= least else centers[:0]
 
 
-def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:
-    """Refuse rows that are all equal, and a smallest distance whose square the type does not hold."""
-    least = float(np.finfo(context.dtype).tiny) ** 0.45
-    if s == 0:
-        raise InputError(
-            "dc=0: all rows are equal, so no density can be told apart; give rows that are not duplicates of one."
-        )
-    if measure.distance(s) <= least:
-        raise InputError(
-            f"dc={measure.distance(s):g}: so many pairs coincide that dc is a small positive distance; it should be "
-            f"> {least:.1g}, whose square dtype='{context.dtype}' holds. Drop duplicate rows or give dc."
-        )
+def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
+    """Mask of the rows in the halo of their cluster, given which rows are in a border."""
+    on_border = context.kernels.memory.to_host(border).astype(bool)
+    label = context.kernels.memory.to_host(labels)
+    densest_border = np.full(int(label.max()) + 1, -np.inf)
+    np.maximum.at(densest_border, label[on_border], rho[on_border])
+    return rho <= densest_border[label]
 
 
 def choose_again(
@@ -367,138 +308,3 @@ def choose_again(
         own = slice(context.rows.start, context.rows.stop)
         context.deliver(labels=assign_labels(np, nearest_higher, chosen)[own])
     return (chosen, gamma_drop(np, rho, delta, chosen)) if context.rank == 0 else None
-
-
-def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-    """Memory of a rank that chooses other centres."""
-    what = {"vectors of n": 64 * shape[0]}
-    return Estimate(0, sum(what.values()), what)
-
-
-class CutoffDistance(NamedTuple):
-    """The cut-off distance: reduced, as it is (None where there is none), and its error."""
-
-    s: float
-    distance: Any
-    error: float
-
-
-@dataclass
-class DensityState:
-    """Results of the passes so far. A pass that was interrupted restarts, so this is all there is to save."""
-
-    exactness: dict[str, Any] = field(default_factory=dict)  # how it was found, for `DensityPeaks.exactness_`
-    choice: dict[str, Any] | None = None  # see `choose_fraction`
-    separated: Separated | None = None
-    cut: CutoffDistance | None = None
-    # rho, best, nearest: of shape (n,) or None: density; reduced distance and index of the nearest denser row.
-    # On the device of every rank.
-    rho: Array = None
-    neighbors: Neighbors | None = None  # until `nearest` is known, or the borders of significant peaks
-    best: Array = None
-    nearest: Array = None
-    log_density: LogDensity | None = None
-
-    @classmethod
-    def finished(cls, context: Context) -> DensityState:
-        """Those that an interrupted run has saved, or none."""
-        saved = context.checkpoint.load()
-        if saved is None:
-            return cls()
-        to_device = context.kernels.memory.to_device
-        cut = saved.control["cut"]
-        state = cls(saved.control["exactness"], saved.control["choice"])
-        state.cut = None if cut is None else CutoffDistance(*cut)
-        state.separated = None if (kept := saved.control["separated"]) is None else Separated(*kept)
-        arrays = {name: to_device(array) for name, array in saved.arrays.items()}
-        if dim := saved.control["dim"]:
-            state.log_density = LogDensity(*dim, *(arrays.pop(f"density_{name}") for name in PER_ROW))
-        for name, array in arrays.items():
-            setattr(state, name, array)
-        if saved.control["neighbors"]:
-            state.neighbors = Neighbors.none_yet(context, saved.control["neighbors"])
-            for name, array in state.neighbors._asdict().items():
-                for place, rows in saved.rows(f"neighbors_{name}"):
-                    array[place] = to_device(rows)
-        return state
-
-    def keep(self, context: Context) -> None:
-        """Save them if it is time to."""
-        if not context.checkpoint.due(seldom=True):
-            return
-        known = {name: getattr(self, name) for name in ("rho", "best", "nearest")}
-        if self.log_density is not None:
-            known |= {f"density_{name}": getattr(self.log_density, name) for name in PER_ROW}
-        arrays = {name: context.kernels.memory.to_host(array) for name, array in known.items() if array is not None}
-        near = {} if self.neighbors is None else self.neighbors._asdict()
-        context.checkpoint.save(
-            {
-                "exactness": self.exactness,
-                "choice": self.choice,
-                "separated": self.separated,
-                "cut": self.cut,
-                "neighbors": near["s"].shape[1] if near else 0,
-                "dim": None if self.log_density is None else self.log_density[:2],
-            },
-            arrays,
-            {f"neighbors_{name}": array for name, array in near.items()},
-        )
-
-
-def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
-    """Mask of the rows in the halo of their cluster, given which rows are in a border."""
-    on_border = context.kernels.memory.to_host(border).astype(bool)
-    label = context.kernels.memory.to_host(labels)
-    densest_border = np.full(int(label.max()) + 1, -np.inf)
-    np.maximum.at(densest_border, label[on_border], rho[on_border])
-    return rho <= densest_border[label]
-
-
-def estimate(
-    shape: tuple[int, int],
-    itemsize: int,
-    size: int,
-    resident_limit: int,
-    *,
-    metric: str,
-    algorithm: str,
-    k: int,
-    with_errors: bool,
-    weighted: bool,
-    choice: bool,
-    pairs: int,
-) -> Estimate:
-    """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
-
-    with_errors: whether the densities have errors. choice: whether the fraction of the pairs within dc is chosen.
-    pairs: that are drawn for dc.
-    """
-    n, d = shape
-    near = near_linear.is_taken(shape, measure_of(metric), algorithm)
-    # rho, delta, nearest_higher, order, labels, and one copy while gathered; before, what `DuplicateRows` sorts.
-    what = {"vectors of n": 64 * n}
-    if weighted or metric == "precomputed":
-        what["tile"] = TILE_BYTES
-    if with_errors:
-        # What another rank's rows have; what the borders of clusters are found with; the block at hand.
-        what["nearest rows of others"] = k * (2 * itemsize + 16) * -(-n // size)
-        what["densities"] = 40 * n + PIECE_BYTES * Partition.plan(n, size).block_rows
-    if metric == "precomputed":
-        if with_errors:
-            what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
-            what["sorted tile"] = TILE_BYTES * (2 + 8 // itemsize)
-        return Estimate(0, sum(what.values()), what, TILE_BYTES)
-    histogram = what["histogram"] = 2 * 8 * BINS
-    sample = sample_sizes(n, d, near_linear=near)[-1]
-    what["sample"] = sample * d * itemsize
-    if pairs:
-        what["random pairs"] = random_pairs_bytes(pairs, d, itemsize)
-    if k:
-        what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
-    if choice:
-        what["rows that choose dc_fraction"] = choice_rows(n) * (d * itemsize + CHOICE_BYTES_PER_ROW)
-    if near:
-        vectors = what["vectors of n"] + (8 + itemsize) * n  # and gamma, and the distances of delta as they were found
-        what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of n"]
-        what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
-    return Estimate(0, sum(what.values()), what, histogram + near_linear.BYTES_PER_CELL * near_linear.MIN_CELLS * near)

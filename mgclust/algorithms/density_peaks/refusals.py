@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.weights import RowWeights
-from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS, MIN_K
+from mgclust.algorithms.density_peaks.topography.adaptive_density import FEWEST_ROWS, MIN_K
 from mgclust.base.errors import InputError
 
 __all__ = ["is_automatic", "refuse"]
@@ -15,21 +15,20 @@ __all__ = ["is_automatic", "refuse"]
 LIGHTEST, HEAVIEST = 1e-20, 1e20  # weights: float32 holds sums of them
 
 
-def refuse(parameters: dict[str, Any], density: str, n: int, weights: RowWeights | None) -> None:
+def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> None:
     """Raise InputError where there can be no run.
 
     Parameters
     ----------
     parameters : dict of str to object
         Each checked by itself.
-    density : {"gaussian", "cutoff", "knn"}
-        By whichever of its names.
     n : int
         Rows.
     weights : RowWeights or None
         Those that are not all 1.
     """
-    n_clusters, dc, k = parameters["n_clusters"], parameters["dc"], parameters["k"]
+    n_clusters, dc = parameters["n_clusters"], parameters["dc"]
+    density, k = parameters["density"], parameters["k"]
     limits = np.finfo(parameters["dtype"])
     low, high = float(limits.tiny) ** 0.45, float(limits.max) ** 0.45
     if dc is not None and not low < dc < high:
@@ -39,7 +38,7 @@ def refuse(parameters: dict[str, Any], density: str, n: int, weights: RowWeights
         )
     if n_clusters is not None and n_clusters > n:
         raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
-    _refuse_densities(parameters, density, n)
+    _refuse_densities(parameters, n)
     _refuse_pairs(parameters, n)
     if density == "knn" and k != "adaptive" and k >= n:
         raise InputError(f"k={k} should be < n_samples={n}: a row is not its own neighbour; ask for fewer.")
@@ -53,9 +52,9 @@ def refuse(parameters: dict[str, Any], density: str, n: int, weights: RowWeights
         )
 
 
-def _refuse_densities(parameters: dict[str, Any], density: str, n: int) -> None:
+def _refuse_densities(parameters: dict[str, Any], n: int) -> None:
     """Refuse errors of densities that have none, and tests of what was given."""
-    k, significance = parameters["k"], parameters["significance"]
+    density, k, significance = parameters["density"], parameters["k"], parameters["significance"]
     if density != "knn" and (k == "adaptive" or significance is not None):
         which = "k='adaptive'" if k == "adaptive" else f"significance={significance:g}"
         raise InputError(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from mgclust.algorithms.common.preparation import warnings_of_distances
-from mgclust.algorithms.density_peaks.adaptive_density import FEWEST_ROWS
-from mgclust.algorithms.density_peaks.decision_graph import FEW_ROWS, clear_drop, most_centers
-from mgclust.algorithms.density_peaks.fraction_choice import MIN_DROP
-from mgclust.algorithms.density_peaks.significance import CLEAR_HEIGHT, CLEAR_NEIGHBORS, FEW_IN_CLUSTER
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import MIN_DROP
+from mgclust.algorithms.density_peaks.decision_graph import FEW_ROWS, clear_drop, most_centers, number_of_different
+from mgclust.algorithms.density_peaks.topography.adaptive_density import FEWEST_ROWS
+from mgclust.algorithms.density_peaks.topography.significance import (
+    CLEAR_HEIGHT,
+    CLEAR_NEIGHBORS,
+    FEW_IN_CLUSTER,
+    Peaks,
+)
 from mgclust.kernels.pairs.metrics import METRICS
 
 if TYPE_CHECKING:
     from mgclust.algorithms.density_peaks.estimator import DensityPeaks
 
-__all__ = ["CHOSEN_BY", "warnings_of"]
+__all__ = ["CHOSEN_BY", "RowCounts", "warnings_of"]
 
 SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
 # A bound, which densities of many rows stay some 30 times below: beyond it they may be off by 1e-4 and lose the three
@@ -23,30 +30,48 @@ DOUBTFUL_DENSITIES = 1e-3
 CHOSEN_BY = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
 
 
-def warnings_of(model: DensityPeaks, drop: float, chosen_by: dict[str, Any]) -> list[str]:
+class RowCounts(NamedTuple):
+    """Facts on the fitted rows that warnings depend on."""
+
+    different: int  # rows that differ from all before them
+    lone: int  # whose rho is 0
+    weighted: bool = False
+
+    @classmethod
+    def of(cls, rho: np.ndarray, delta: np.ndarray) -> RowCounts:
+        """Count the rows of a saved result, which does not hold weights."""
+        return cls(number_of_different(delta), int((rho == 0).sum()))
+
+
+def warnings_of(
+    model: DensityPeaks, drop: float, chosen_by: dict[str, Any], counts: RowCounts, peaks: Peaks | None
+) -> list[str]:
     """Sentences that a result warns by.
 
     Parameters
     ----------
     model : DensityPeaks
-        With its centres.
+        With the attributes of its centres.
     drop : float
         See `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
     chosen_by : dict of str to object
         Those of `CHOSEN_BY` that the centres were chosen by; of others, and of what is None, nothing is said.
+    counts : RowCounts
+    peaks : Peaks or None
+        Of a test by `significance`.
 
     Returns
     -------
     list of str
     """
     given = {name: value for name in CHOSEN_BY if (value := chosen_by.get(name)) is not None}
-    sentences = [*_of_dc(model), *_of_densities(model), *_of_peaks(model)]
+    sentences = [*_of_dc(model, counts), *_of_densities(model), *_of_peaks(model.n_clusters_, peaks)]
     if given:
-        return sentences + _of_thresholds(model, drop, given)
-    return sentences + (_of_count(model, drop) if model.significance_ is None else [])
+        return sentences + _of_thresholds(model, drop, given, counts)
+    return sentences + (_of_count(model, drop, counts) if peaks is None else [])
 
 
-def _of_dc(model: DensityPeaks) -> list[str]:
+def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[str]:
     sentences = []
     if "equal_pairs" in model.exactness_:
         which = "the smallest positive distance"
@@ -55,18 +80,18 @@ def _of_dc(model: DensityPeaks) -> list[str]:
             which = f"the distance of dc_fraction={model.dc_fraction_:g} of the {pairs:,} pairs of different rows"
         sentences.append(
             f"dc={model.dc_:g} is {which}: {model.exactness_['equal_pairs']:,} pairs of rows "
-            f"are equal, more than that fraction of all; {model._different_rows:,} of "
+            f"are equal, more than that fraction of all; {counts.different:,} of "
             f"{len(model.rho_):,} rows are different. Drop equal rows and give their number as sample_weight, or "
             "give dc."
         )
-    if model._different_rows < model.n_clusters_:
+    if counts.different < model.n_clusters_:
         sentences.append(
-            f"n_clusters={model.n_clusters_} is more than the number of different rows, {model._different_rows}: "
+            f"n_clusters={model.n_clusters_} is more than the number of different rows, {counts.different}: "
             "equal rows have different labels; ask for fewer clusters."
         )
-    if model.dc_ is not None and 2 * model._lone_rows > len(model.rho_):
+    if model.dc_ is not None and 2 * counts.lone > len(model.rho_):
         sentences.append(
-            f"rho is 0 for {model._lone_rows:,} of {len(model.rho_):,} rows: no other row is near enough at "
+            f"rho is 0 for {counts.lone:,} of {len(model.rho_):,} rows: no other row is near enough at "
             f"dc={model.dc_:g}, and their clusters mean little. Give a larger dc or dc_fraction."
         )
     error = model.exactness_.get("rho_relative_error", 0.0)
@@ -99,24 +124,24 @@ def _of_densities(model: DensityPeaks) -> list[str]:
     ]
 
 
-def _of_peaks(model: DensityPeaks) -> list[str]:
+def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[str]:
     """Significant ones that noise has as well, and clusters that are merged though they stand apart."""
-    if model.significance_ is None or model._peaks is None:
+    if peaks is None:
         return []
-    sentences, weak = [], int((model.significance_ < CLEAR_HEIGHT).sum())
+    sentences, weak = [], int((peaks.heights < CLEAR_HEIGHT).sum())
     if weak:
         sentences.append(
-            f"{weak} of {model.n_clusters_} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} errors, "
+            f"{weak} of {n_clusters} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} errors, "
             f"as peaks of noise do: look at significance_; significance={CLEAR_HEIGHT:g} merges such clusters."
         )
-    if tiny := model._peaks["tiny"]:
+    if peaks.tiny:
         sentences.append(
-            f"{tiny} of {model.n_clusters_} clusters have fewer than {FEW_IN_CLUSTER} rows: the neighbourhoods of "
+            f"{peaks.tiny} of {n_clusters} clusters have fewer than {FEW_IN_CLUSTER} rows: the neighbourhoods of "
             "their peaks are rows of other clusters, so their significance means little. Take them for outliers."
         )
-    if joined := model._peaks["joined"]:
+    if peaks.joined:
         sentences.append(
-            f"{joined} of {model.n_clusters_} clusters hold several of the {model._peaks['standing']} centres that "
+            f"{peaks.joined} of {n_clusters} clusters hold several of the {peaks.standing} centres that "
             f"stand out by the {CLEAR_NEIGHBORS} nearest rows alone: the test merges small clusters, since "
             "neighbourhoods of up to 100 rows reach beyond them. Compare the clusters without significance, by "
             f"k={CLEAR_NEIGHBORS} or at the defaults."
@@ -124,11 +149,11 @@ def _of_peaks(model: DensityPeaks) -> list[str]:
     return sentences
 
 
-def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any]) -> list[str]:
+def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], counts: RowCounts) -> list[str]:
     """Limits that make centres of rows within clusters."""
     if "n_clusters" in given or "indices" in given:
         return []
-    n, k, most = len(model.rho_), model.n_clusters_, most_centers(model._different_rows)
+    n, k, most = len(model.rho_), model.n_clusters_, most_centers(counts.different)
     by = ", ".join(f"{name}={value:g}" for name, value in given.items())
     if "delta_min" not in given and (drop < 1 or k > most):
         return [
@@ -143,9 +168,9 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any]) -> l
     return []
 
 
-def _of_count(model: DensityPeaks, drop: float) -> list[str]:
+def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[str]:
     """A number of clusters that the decision graph does not show clearly."""
-    n = model._different_rows
+    n = counts.different
     stable, others = _other_numbers(model)
     squares = model.metric in METRICS and METRICS[model.metric].is_square
     features = 1 if model.exactness_.get("on_a_line") else model.n_features_in_
@@ -163,7 +188,7 @@ def _of_count(model: DensityPeaks, drop: float) -> list[str]:
     else:
         return []
     # The test takes no weights, and errors of densities mean little where most rows have an equal one.
-    testable = vars(model).get("_weights") is None and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
+    testable = not counts.weighted and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
     test = f", or {SECOND_OPINION}" if testable else ""
     found = (model.dc_choice_ or {}).get("separated")
     if found:

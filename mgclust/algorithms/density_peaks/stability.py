@@ -99,7 +99,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
             half._run(some, report, None)
         except InputError as error:
             raise InputError(f"stability={draws}: half of the rows cannot be clustered. {error}") from error
-        merged += bool(half._peaks and half._peaks["joined"])
+        merged += bool(half.result_.diagnostics.get("peaks", {}).get("joined"))
         return half.labels_
 
     model.stability_ = found = stability_of(on_host(model.labels_), fit_some, draws, seed)

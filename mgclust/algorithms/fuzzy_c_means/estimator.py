@@ -1,12 +1,12 @@
-"""Fuzzy c-means as an estimator: its parameters, memberships of other rows, and what to warn of.
+"""Fuzzy c-means as an estimator: its parameters, its attributes, and memberships of other rows.
 
 The equations and what the ranks compute are in `mgclust.algorithms.fuzzy_c_means.ranks`, memberships of rows in given
-centres in `mgclust.algorithms.fuzzy_c_means.memberships`.
+centres in `mgclust.algorithms.fuzzy_c_means.memberships`. `run_spec` of this folder describes a run to the ranks and
+refuses parameters that do not fit the data; `result_warnings` has the warnings.
 """
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -16,46 +16,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
-from mgclust.algorithms.fuzzy_c_means.initialization import DRAWN
-from mgclust.algorithms.fuzzy_c_means.input import kind_of_start
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
-from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions, criterion_of
+from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions
 from mgclust.algorithms.fuzzy_c_means.presentation import FuzzyCMeansPresentation
-from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate, first_calls, fuzzy_c_means
-from mgclust.algorithms.fuzzy_c_means.validity import RangeCandidate, silhouettes_in_float64
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import MAX_BITS
-from mgclust.base.errors import InputError
+from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput, estimate
+from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
+from mgclust.algorithms.fuzzy_c_means.run_spec import run_spec
+from mgclust.algorithms.fuzzy_c_means.validity import RangeCandidate
 from mgclust.data import Dataset
-from mgclust.engine.spmd import Outcome, RunSpec, Work
+from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.results.result import Result
 
 __all__ = ["FuzzyCMeans"]
-
-# Nearer to 1, memberships in float32 would vanish before the rows' distances tell them apart.
-MIN_M_IN_FLOAT32 = 1.25
-# From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
-# float32 is for data that are large enough for it to matter.
-FEW_NUMBERS = 1 << 20
-TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
-# Centres nearer to each other than this share of the rows' distance from them count as one: where fits on 24 known sets
-# fell together it was below 0.0005, in all others above 0.3 (`benchmarks.fuzzy_c_means.fuzzifier`).
-COINCIDE = 0.03
-# On CPUs two ranks are faster than one from some 100,000 rows of 8 features, with 8 clusters, on. On two GPUs fits of
-# 3,000,000 rows of 8 features were 1.3 times as fast with 8 clusters, and of 300,000 of 128 not at all with 256: ranks
-# meet once for each before the first iteration.
-PRODUCTS_OF_A_RANK = 3e6
-FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200  # numbers in rows; for so many clusters as much again
-PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # of a rank, in all iterations of such fits, a hundred on GPUs
-MIN_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
-ON_A_CENTER = 1e-12  # of the data's spread: rows that lie no farther from their centres are equal to them
-SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all is so many times as large
-MAX_AUTOMATIC_M = 2.0
-
-
-def _work_of(n: int, d: int, c: int) -> Work:
-    """Work of a run."""
-    least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": FEATURES_OF_A_GPU * c * (1 + c / AS_MUCH_AGAIN)}
-    return Work(n * d * c, "features of rows times clusters", least, PRODUCTS_A_SECOND)
 
 
 class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):  # type: ignore[misc]
@@ -283,89 +255,7 @@ default="auto"
         return Memberships(self._clusters, dataset, **place)
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        n, d = inputs.dataset.shape
-        low, high = parameters["n_clusters_range"] or 2 * (parameters["n_clusters"],)
-        numbers, c, init = list(range(low, high + 1)), high, parameters["init"]
-        m = automatic_m(n, d, parameters["covariance_type"]) if parameters["m"] == "auto" else parameters["m"]
-        given, weights = None if isinstance(init, str) else init, inputs.weights
-        available = n if weights is None else weights.positive
-        which = "n_samples" if weights is None else "rows with a positive sample_weight"
-        if c > available:
-            raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
-        if parameters["n_clusters_range"] and low < 2:
-            raise InputError(f"n_clusters_range={(low, high)} should begin at 2: one cluster has no validity index.")
-        if parameters["n_clusters_range"] and high == available:
-            raise InputError(
-                f"n_clusters_range={(low, high)} should end below {which}={available}: with a cluster for each row "
-                "every index is perfect and says nothing."
-            )
-        delta = parameters["noise_distance"]
-        full = parameters["covariance_type"] == "full"
-        criterion = criterion_of(parameters["criterion"], delta, parameters["covariance_type"])
-        if full:
-            refuse_covariances(parameters, criterion, c, d, f"{which}={available}", available)
-        elif parameters["shrinkage"]:
-            raise InputError(
-                f"shrinkage={parameters['shrinkage']:g} is of covariances, which covariance_type='spherical' has none "
-                "of; give covariance_type='full', or leave it out."
-            )
-        elif criterion == "fuzzy_hypervolume":
-            raise InputError(
-                "criterion='fuzzy_hypervolume' is of covariances, which covariance_type='spherical' has none of; give "
-                "covariance_type='full', or another criterion."
-            )
-        if len(numbers) > 1 and delta is not None and criterion in ("xie_beni", "fuzzy_hypervolume"):
-            others = "'modified_partition_coefficient'" + ("" if full else " or 'fuzzy_silhouette'")
-            raise InputError(
-                f"criterion={criterion!r} chooses too few clusters with noise_distance={delta:g}, the others' rows "
-                f"being noise; give criterion={others}."
-            )
-        if given is not None and len(numbers) > 1:
-            raise InputError(
-                f"init is an array, which has one number of clusters, and n_clusters_range={(low, high)} several; name "
-                "a way to start, such as 'k-means++'."
-            )
-        how = init if given is None else kind_of_start(given, n, d, c)
-        dtype = "float64" if full else computed_in(n * d, m, c, parameters["dtype"])
-        silhouettes = len(numbers) if criterion == "fuzzy_silhouette" else 0
-        if silhouettes and silhouettes_in_float64(parameters["metric"]):
-            dtype = "float64"
-        names = ("metric", "max_iter", "tol", "stop", "covariance_type", "shrinkage")
-        arguments = {name: parameters[name] for name in names}
-        arguments |= {"numbers": numbers, "criterion": criterion, "m": m}
-        arguments["noise"] = None if delta is None else delta**2
-        arguments["n_init"] = parameters["n_init"] if how in DRAWN else 1
-        keep = Memberships.are_small(n, c, dtype)
-        arguments |= {"init": how, "given": given, "keep_memberships": keep}
-        arguments["seed"] = self._seed(parameters["random_state"])
-        need = partial(
-            estimate,
-            models=arguments["n_init"],
-            c=c,
-            weighted=weights is not None,
-            from_memberships=how in ("memberships", "random-memberships"),
-            silhouettes=silhouettes,
-            metric=parameters["metric"],
-            compared=parameters["stop"] == "memberships",
-            full=full,
-            all_weights=how in ("random", "canopy"),
-        )
-        euclidean = parameters["metric"] == "euclidean"
-        moved = euclidean and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize
-        typical = None if weights is None or not moved else weights.heaviest(TYPICAL_ROWS)
-        work = _work_of(n, d, c)
-        by_row = {} if weights is None else {"weights": weights.array}
-        return RunSpec(
-            fuzzy_c_means,
-            arguments,
-            need,
-            dtype,
-            shift=euclidean,
-            typical=typical,
-            work=work,
-            row_arguments=by_row,
-            first_calls=first_calls(numbers[0], m),
-        )
+        return run_spec(parameters, inputs, seed=self._seed(parameters["random_state"]))
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: FuzzyCMeansOutput = outcome.value
@@ -433,136 +323,3 @@ default="auto"
             warnings=[*unsettled, *others],
             **frame,
         )
-
-
-def refuse_covariances(parameters: dict[str, Any], criterion: str, c: int, d: int, rows: str, available: int) -> None:
-    """Refuse what covariances of clusters do not go with."""
-    if parameters["metric"] != "euclidean":
-        raise InputError(
-            f"covariance_type='full' makes distances of its own from the features, and metric="
-            f"{parameters['metric']!r} is another; give metric='euclidean', or covariance_type='spherical'."
-        )
-    if criterion == "fuzzy_silhouette" or (criterion == "xie_beni" and parameters["n_clusters_range"]):
-        what = "distances of rows" if criterion == "fuzzy_silhouette" else "distances of centres"
-        raise InputError(
-            f"criterion={criterion!r} compares Euclidean {what}, which clusters of covariance_type='full' do not have "
-            "the shape for; give criterion='modified_partition_coefficient' or 'fuzzy_hypervolume'."
-        )
-    if not parameters["shrinkage"] and available < c * (d + 1):
-        raise InputError(
-            f"{rows} should be >= n_clusters * (n_features + 1) = {c * (d + 1)} with covariance_type='full', so that "
-            "each cluster has a covariance; ask for fewer clusters, take fewer features, such as principal components, "
-            "or give shrinkage=0.1."
-        )
-
-
-def automatic_m(n: int, d: int, covariance_type: str = "spherical") -> float:
-    """Fuzzifier of Schwämmle and Jensen (2010), their equation 5, at which random rows have no clusters; at most 2.
-
-    Theirs lies above 2 for up to four or five features, and the clusters are no better for it there. A cluster with a
-    covariance has more numbers to adapt than features, and they count as such.
-    """
-    if covariance_type == "full":
-        d = d * (d + 3) // 2
-    theirs = 1 + (1418 / n + 22.05) / d**2 + (12.33 / n + 0.243) * d ** (-0.0406 * math.log(n) - 0.1134)
-    return min(theirs, MAX_AUTOMATIC_M)
-
-
-def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
-    """The type to compute in."""
-    enough = numbers > FEW_NUMBERS and m >= MIN_M_IN_FLOAT32 and m * math.log2(c) <= MAX_BITS
-    return dtype if enough else "float64"
-
-
-def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> tuple[list[str], list[str]]:
-    """Warnings that centres have not settled, and of clusters that are none."""
-    fit, c, n = value.fit, len(value.fit.centers), int(value.sizes.sum())
-    unsettled, others, nearest = [], [], fit.prototypes.separations()
-    numbers = [each.n_clusters for each in value.candidates]
-    if len(numbers) > 1 and c in (numbers[0], numbers[-1]) and c > 2:
-        criterion = criterion_of(model.criterion, model.noise_distance, model.covariance_type)
-        most = math.isqrt(n)
-        advice = (
-            "one beyond may be better; widen the range"
-            if c <= most
-            else f"indices may improve up to a cluster for each row; end the range near sqrt(n_samples)={most}"
-        )
-        others.append(
-            f"criterion={criterion!r} chooses n_clusters={c}, at the end of n_clusters_range="
-            f"{(numbers[0], numbers[-1])}: {advice}."
-        )
-    of_number = f" of the fit with n_clusters={c}" if len(numbers) > 1 else ""
-    if fit.stop_reason == "max_iter":
-        changed = {
-            "centers": "centres still moved by {:.2g} of the data's spread",
-            "objective": "the objective still changed by {:.2g} of itself",
-            "memberships": "memberships still changed by up to {:.2g}",
-        }[model.stop]
-        unsettled.append(
-            f"{changed.format(fit.change)} in iteration max_iter={fit.n_iter}{of_number}, more than "
-            f"tol={model.tol:g}: raise max_iter or tol."
-        )
-    if moving := [k for k in value.moving if k != c]:
-        unsettled.append(
-            f"fits with n_clusters={', '.join(map(str, moving))} of n_clusters_range had not settled after max_iter="
-            f"{model.max_iter} iterations, so their indices may be better than scan_ says: raise max_iter or tol."
-        )
-    automatic = automatic_m(n, model.n_features_in_, model.covariance_type)
-    half = 1 + float(f"{(value.m - 1) / 2:.1g}")
-    lower = "lower m " + (f"(m='auto' takes {automatic:.3g})" if automatic < value.m else f"(m={half:g}, say)")
-    outside, sizes = int(value.sizes[0]), value.sizes[1:]
-    empty, few = int((sizes == 0).sum()), max(math.ceil(MIN_SHARE * n / c) - 1, min(n // (SINGLE_OF * c), 2))
-    tiny = int(((sizes > 0) & (sizes <= few)).sum())
-    within = fit.within if value.noise is None else min(fit.within, value.noise)  # of clusters, without the noise
-    if fit.prototypes.factors is not None:
-        within = 1.0  # the unit of separations then
-    together = int((nearest <= COINCIDE**2 * within).sum())
-    if empty and fit.within <= (ON_A_CENTER * value.scale) ** 2:
-        which = "different rows" if inputs.weights is None else "different rows with a positive sample_weight"
-        others.append(f"n_clusters={c} is more than the number of {which}, {c - empty}: ask for fewer clusters.")
-        return unsettled, others
-    if together:
-        apart = math.sqrt(nearest.min() / within) if within else 0.0
-        others.append(
-            f"{together} of {c} centres coincide with another one (the nearest two lie {apart:.1g} times the rows' "
-            f"distance from their centres apart): the data do not hold n_clusters={c} at m={value.m:.3g}; {lower}, ask "
-            "for fewer clusters, or try another init."
-        )
-    if value.singular:
-        others.append(
-            f"the covariances of {value.singular} of {c} clusters are nearly singular, since their rows are few or lie "
-            f"in fewer than {model.n_features_in_} dimensions: their shape is a bound's, not the data's; raise "
-            f"shrinkage={model.shrinkage:g}, for example to {max(0.01, 2 * model.shrinkage):g}, or, where their rows "
-            "are few, ask for fewer clusters."
-        )
-    d = model.n_features_in_
-    lacking = int(((sizes > 0) & (sizes <= d)).sum())
-    if fit.prototypes.factors is not None and lacking and not value.singular:
-        others.append(
-            f"{lacking} of {c} clusters are the nearest of at most n_features={d} rows, too few for a covariance of "
-            "their own: in some directions their shape is that of all rows, or of rows with small memberships. Take "
-            "fewer features, such as principal components, or ask for fewer clusters."
-        )
-    if outside > n / 2:
-        others.append(
-            f"{outside} of {n} rows are noise: they lie farther than noise_distance={model.noise_distance:g} from all "
-            "centres; raise noise_distance."
-        )
-    if c > n / 2:
-        others.append(
-            f"n_clusters={c} is more than half of the {n} rows: most clusters are a row or two, and say nothing of the "
-            f"others; ask for fewer clusters, {math.isqrt(n)} for example."
-        )
-    if (empty or tiny) and outside <= n / 2:
-        what = [f"{empty} of {c} clusters are the nearest of no row"] * bool(empty)
-        what += [f"{tiny} of {c} clusters have at most {few} of the {n} rows"] * bool(tiny)
-        remedy = "or ask for fewer clusters"
-        if tiny and not together and value.noise is None:
-            remedy = "ask for fewer clusters, or give noise_distance where these rows are outliers"
-        others.append(f"{', '.join(what)}: {lower}, {remedy}.")
-    if fit.idle:
-        others.append(
-            f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "
-            "for fewer clusters or try another init."
-        )
-    return unsettled, others

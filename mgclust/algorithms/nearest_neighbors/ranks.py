@@ -46,7 +46,7 @@ def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Near
         distances = np.empty((share[1] - share[0], n_neighbors), context.dtype)
         indices = np.empty(distances.shape, np.int64)
         row_bytes = n_neighbors * (distances.itemsize + indices.itemsize)
-        pieces = context.pieces(row_bytes, None if queries is None else share)
+        pieces = context.cut_rows(row_bytes, None if queries is None else share)
         for done, (start, stop) in enumerate(pieces):
             at = slice(start - share[0], stop - share[0])
             x = rows.read(start, stop) if queries is None else queries[at]

@@ -156,7 +156,7 @@ def score_distances(context: Context, labeling: np.ndarray, largest_diagonal: fl
 def _refuse_no_distances(context: Context, largest_diagonal: float) -> None:
     xp, n = context.kernels.xp, context.dataset_shape[0]
     found = np.full(2, n, np.int64)  # the first row of each kind
-    for start, stop in context.pieces(16 * n):
+    for start, stop in context.cut_rows(16 * n):
         if stop > start:
             s = context.rows.read(start, stop)
             rows = xp.arange(stop - start)
@@ -208,7 +208,7 @@ class _Scorer:
         context, xp = self.context, self.context.kernels.xp
         n = context.dataset_shape[0]
         clusters, widest = self.edges[-1], max(map(len, self.sizes))
-        pieces = context.pieces(8 * clusters + 32 * widest + 8 * n)
+        pieces = context.cut_rows(8 * clusters + 32 * widest + 8 * n)
         parts = (read(a, b) for a, b in pieces if b > a)
         finite = (xp.where(s > -xp.inf, abs(s), 0) for s in parts)
         largest = xp.stack([xp.zeros((), context.dtype), *(part.max() for part in finite)]).max().reshape(1)
@@ -232,7 +232,7 @@ class _Scorer:
         scale = _fixed_point(n * longest)
         clusters = self.edges[-1]
         about = self._centres(measure.norm, root)
-        pieces = context.pieces(8 * clusters + 32 * max(map(len, self.sizes)))
+        pieces = context.cut_rows(8 * clusters + 32 * max(map(len, self.sizes)))
         done, total = 0, len(pieces) * context.comm.stream_length()
         for start, stop in pieces:
             x = context.rows.read(start, stop)
@@ -264,7 +264,7 @@ class _Scorer:
         # What rounding leaves of a distance 0.
         floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
         most = min(MEANS_BYTES[context.kernels.device], context.free // 4)
-        pieces = context.pieces(16 * d)
+        pieces = context.cut_rows(16 * d)
         for done, (start, stop) in enumerate(pieces):
             x = context.rows.read(start, stop).astype("float64")
             for labeling, (first, last) in enumerate(pairwise(self.edges)):
@@ -322,7 +322,7 @@ class _Scorer:
 
     def _labeled_pieces(self, row_bytes: int, look: int, looks: int) -> Iterator[tuple[Array, slice, int, Array]]:
         """Pieces of own rows, where they are among these, and each labeling's number and labels."""
-        pieces, first = self.context.pieces(row_bytes), self.context.rows.start
+        pieces, first = self.context.cut_rows(row_bytes), self.context.rows.start
         for done, (start, stop) in enumerate(pieces):
             x = self.context.rows.read(start, stop)
             for labeling in range(len(self.labels)) if stop > start else ():

@@ -14,7 +14,7 @@ from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes,
 
 __all__ = ["ArrayGraph", "DaskGraph", "DeviceGraph", "open_edges"]
 
-_PIECE = 2**22  # edges looked at at a time: temporaries stay small
+_CHUNK = 2**22  # edges looked at at a time: temporaries stay small
 
 
 class ArrayGraph(Graph):
@@ -160,8 +160,8 @@ def _count_nodes(pairs: Any, name: str) -> int:
     if not len(pairs):
         raise InputError(f"{name} is an empty graph: no edges, and n_nodes is not given; give n_nodes.")
     largest = -1
-    for start in range(0, len(pairs), _PIECE):
-        part = pairs[start : start + _PIECE]
+    for start in range(0, len(pairs), _CHUNK):
+        part = pairs[start : start + _CHUNK]
         largest = max(largest, check_ids(part, MAX_NODES, row_number(name, start)))
     return largest + 1
 

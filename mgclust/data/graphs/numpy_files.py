@@ -20,7 +20,7 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]
 
-_PIECE = 2**22  # edges looked at at a time where the file does not say how many nodes there are
+_CHUNK = 2**22  # edges looked at at a time where the file does not say how many nodes there are
 
 
 class FileGraph(InFile, Graph):
@@ -96,8 +96,8 @@ class NumpyGraph(FileGraph):
 
     def _count_nodes(self) -> int:
         largest = -1
-        for start in range(0, self._edges.shape[0], _PIECE):
-            pairs = self._edges.read(start, min(start + _PIECE, self._edges.shape[0]))[:, :2]
+        for start in range(0, self._edges.shape[0], _CHUNK):
+            pairs = self._edges.read(start, min(start + _CHUNK, self._edges.shape[0]))[:, :2]
             largest = max(largest, check_ids(pairs, MAX_NODES, row_number(self._edges.location.name, start)))
         if largest < 0:
             raise InputError(f"{self._edges.location.name} is an empty graph: it has no edges; give n_nodes.")

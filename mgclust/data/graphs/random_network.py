@@ -14,8 +14,8 @@ from mgclust.base.hashing import FIRST, SECOND
 __all__ = ["NetworkShape", "network_shape", "random_network_edges"]
 
 _ROUNDS = 6  # of the permutation of pairs; four mix every bit into every other, two more are for small networks
-_PIECE = 2**16  # edges that NumPy makes at a time: they stay in the cache
-_PIECE_ON_DEVICE = 2**24
+_CHUNK = 2**16  # edges that NumPy makes at a time: they stay in the cache
+_CHUNK_ON_DEVICE = 2**24
 
 
 def random_network_edges(
@@ -59,7 +59,7 @@ def random_network_edges(
                 "clusters or another p_in."
             )
     edges = xp.empty((stop - start, 2), np.int32)
-    step = _PIECE if xp is np else _PIECE_ON_DEVICE
+    step = _CHUNK if xp is np else _CHUNK_ON_DEVICE
     for low, high, pairs, nodes_of, own_keys in (
         (0, within, shape.pairs_within, _nodes_within, keys[:_ROUNDS]),
         (within, shape.edges, shape.pairs_between, _nodes_between, keys[_ROUNDS:]),

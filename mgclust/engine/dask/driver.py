@@ -1,7 +1,7 @@
 """The caller's side of a run on Dask workers.
 
-Dask places tasks, sends parameters and rows, and reports dead workers; the ranks talk to each other without it. The
-caller's thread sleeps on one queue, into which Dask's threads put what happens.
+Dask places tasks, sends parameters and rows, and reports dead workers; the ranks talk to each other without it.
+`mgclust.engine.dask.run_monitor` has the queue on which the caller's thread sleeps.
 
 A run is one task a rank. The ranks of several are connected before the client's first run on these workers, and stay so
 (`mgclust.engine.dask.sessions`). Where it turns out that a connection has gone meanwhile, before any rank has begun,
@@ -16,9 +16,8 @@ import secrets
 import threading
 import time
 import uuid
-import weakref
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,15 +29,15 @@ from distributed.protocol.pickle import dumps
 
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import is_dask
-from mgclust.base.errors import ClusterUnavailableError, CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
+from mgclust.base.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.context import Emit
-from mgclust.engine.dask import clients, collections, scheduler, sessions, tasks
 from mgclust.engine.dask import cluster as clusters
+from mgclust.engine.dask import collections, scheduler, sessions, tasks
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
-from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
+from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
 from mgclust.engine.rows import share_of
@@ -46,16 +45,8 @@ from mgclust.engine.wire import PeerLost, SessionLost, too_late, waited_for
 
 __all__ = ["Driver"]
 
-WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
-# Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
-SILENCE_LIMIT_SECONDS = 60.0
 STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
-OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
-
-# One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
-_QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
-_QUEUES_LOCK = threading.Lock()
 
 
 class Driver:
@@ -80,8 +71,8 @@ class Driver:
         How many workers the cluster had when it began.
     adaptive : bool
         Whether the cluster starts and retires workers by itself.
-    begun : bool
-        Whether a rank is known to have begun.
+    monitor : RunMonitor
+        What the run's workers report, and whether they are there.
     """
 
     def __init__(
@@ -93,25 +84,19 @@ class Driver:
         self.size, self.there, self.adaptive = least, 0, False
         self._first = first
         self._identities: dict[str, str] = {}  # of the run's workers by address
-        self._workers: list[str] = []  # their addresses in rank order
-        self._holders: set[str] = set()  # of workers from which ranks still get rows
         self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
-        self._on_progress = on_progress
         self._run = first.run
+        self.monitor = RunMonitor(cluster.client, first.run, on_progress)
         # Of the tasks, which the dashboard shows by it.
         self._method = first.spec.function.__name__.strip("_").replace("_", "-")
-        self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._clean = True
-        self._silence: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
-        self._next_look = time.monotonic() + WATCH_POLL_SECONDS
         self._connecting = 0.0  # seconds
-        self.begun = False
 
     def __enter__(self) -> Driver:
         try:
             self._wait_for_workers()
-            self._subscribe()
+            self.monitor.subscribe()
             sessions.in_use(self._client)
         except BaseException:
             self._give_back()
@@ -121,7 +106,7 @@ class Driver:
     def __exit__(self, *_: object) -> None:
         if not self._clean:
             self._abandon()
-        _QUEUES.get(self._client, {}).pop(self._run, None)
+        self.monitor.unsubscribe()
         sessions.used(self._client, sessions.ADAPTIVE_IDLE_SECONDS if self.adaptive else sessions.IDLE_SECONDS)
         self._give_back()
 
@@ -131,22 +116,26 @@ class Driver:
         """Load and run on all ranks; rank 0's value, arrays of all, seconds by stage, and all reports."""
         self._clean = False
         began = time.perf_counter()
-        self._progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
+        self.monitor.progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
         self._session = sessions.find(self._client, self._identities) if self.size > 1 else None
         kept = self._session.workers if self._session else self._identities
-        self._workers = list(kept)
+        self.monitor.workers = list(kept)
         # Workers that compute chunks of a Dask array may be silent for as long as Dask lets them.
         computing = any(rows is not None and rows.dask_array is not None for rows in (dataset, beside))
-        placed_rows = self._watched(place, self._client, dataset, self._first.partition, kept, silence=not computing)
-        self._workers, sources, self._holders = placed_rows
-        if self._workers != list(kept):
+        placed_rows = self.monitor.watched(
+            place, self._client, dataset, self._first.partition, kept, silence=not computing
+        )
+        self.monitor.workers, sources, self.monitor.holders = placed_rows
+        if self.monitor.workers != list(kept):
             self._session = None
         others: list[Rows] = []
         if beside is not None:
             shares = [share_of(beside.shape[0], rank, self.size) for rank in range(self.size)]
-            others = self._watched(place_beside, self._client, beside, self._workers, shares, silence=not computing)
-        whole = self._watched(self._whole_arguments, silence=False)
-        by_row = self._watched(self._row_arguments, silence=False)
+            others = self.monitor.watched(
+                place_beside, self._client, beside, self.monitor.workers, shares, silence=not computing
+            )
+        whole = self.monitor.watched(self._whole_arguments, silence=False)
+        by_row = self.monitor.watched(self._row_arguments, silence=False)
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
@@ -156,7 +145,7 @@ class Driver:
                 done = self._compute(sources, others, whole, by_row)
             except SessionLost:
                 self._abandon()
-                self._subscribe()
+                self.monitor.subscribe()
                 self._connect()
                 done = self._compute(sources, others, whole, by_row)
         self._clean = True  # each rank has freed its own, and their connections are whole
@@ -182,7 +171,9 @@ class Driver:
         shares = [partition.rows_of(rank) for rank in range(self.size)]
         columns = {name: open_dataset(array[:, None]) for name, array in spec.row_arguments.items()}
         self._first = replace(self._first, spec=replace(spec, row_arguments={}))
-        return {name: place_beside(self._client, column, self._workers, shares) for name, column in columns.items()}
+        return {
+            name: place_beside(self._client, column, self.monitor.workers, shares) for name, column in columns.items()
+        }
 
     def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
         """Arrays that the ranks have delivered, with a row for each of these."""
@@ -190,12 +181,12 @@ class Driver:
             return gathered(done)
         parts = [each.delivered for each in done]
         try:
-            arrays: dict[str, Any] = self._watched(
-                collections.left_on_workers, self._client, self._run, self._workers, parts, rows
+            arrays: dict[str, Any] = self.monitor.watched(
+                collections.left_on_workers, self._client, self._run, self.monitor.workers, parts, rows
             )
             return arrays
         except collections.PartLost as error:
-            raise self._lost(self._workers.index(str(error))) from None
+            raise self.monitor.lost(self.monitor.workers.index(str(error))) from None
         except (KeyError, OSError) as error:  # the scheduler does not know a worker any more, or has gone itself
             raise RunFailed(f"arrays of the result could not be left on the workers: {error!r}. Run again.") from None
 
@@ -204,41 +195,22 @@ class Driver:
         if self.size == 1:
             return
         began = time.perf_counter()
-        name, ranks = secrets.token_hex(16), {address: rank for rank, address in enumerate(self._workers)}
+        name, ranks = secrets.token_hex(16), {address: rank for rank, address in enumerate(self.monitor.workers)}
         session = sessions.Kept(name, {address: self._identities[address] for address in ranks})
         self._session = session
         end = {"function": dumps(tasks.end_session), "args": dumps((name,)), "kwargs": dumps({})}
         given = {"client": self._client.id, "workers": session.workers, "end": end}
         scheduler.ask(self._client, "keep", session=name, **given)
-        ports = self._call(tasks.expect, name, self._workers[0])
-        meeting = (get_address_host(self._workers[0]), ports[0])
+        ports = self._call(tasks.expect, name, self.monitor.workers[0])
+        meeting = (get_address_host(self.monitor.workers[0]), ports[0])
         key, timeout = secrets.token_bytes(32), self._first.spec.timeout
         self._call(tasks.open_session, name, ranks, meeting, key, timeout)
         sessions.keep(self._client, session)
         self._connecting = time.perf_counter() - began
 
-    def _watched(self, function: Callable[..., Any], *arguments: Any, silence: bool = True) -> Any:
-        """Value of a function that waits for Dask; looks at the scheduler and at the workers of all ranks meanwhile."""
-        events = self._events
-
-        def call() -> None:
-            try:
-                events.put(("value", function(*arguments)))
-            except BaseException as error:
-                events.put(("error", error))
-
-        threading.Thread(target=call, daemon=True).start()
-        while True:
-            event = self._next(range(self.size), silence)
-            if isinstance(event, tuple):
-                kind, value = event
-                if kind == "error":
-                    raise self._in_words(value)
-                return value
-
     def _call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Values of a function that runs beside the tasks of each rank's worker, in rank order."""
-        events = self._events
+        events = self.monitor.events
 
         def call(rank: int, address: str) -> None:
             try:
@@ -247,15 +219,15 @@ class Driver:
                 value = error
             events.put((rank, value))
 
-        for rank, address in enumerate(self._workers):
+        for rank, address in enumerate(self.monitor.workers):
             threading.Thread(target=call, args=(rank, address), daemon=True).start()
         values: dict[int, Any] = {}
         while len(values) < self.size:
-            event = self._next([rank for rank in range(self.size) if rank not in values])
+            event = self.monitor.next([rank for rank in range(self.size) if rank not in values])
             if isinstance(event, tuple):
                 rank, value = event
                 if isinstance(value, OSError):
-                    raise self._lost(rank)
+                    raise self.monitor.lost(rank)
                 if isinstance(value, tasks.Failure):
                     value = value.error
                 if isinstance(value, BaseException):
@@ -272,12 +244,12 @@ class Driver:
     ) -> list[Done]:
         """One pinned task a rank; what they did in rank order, or the exception that tells most."""
         futures: dict[int, Future] = {}
-        events, session = self._events, self._session.name if self._session else ""
+        events, session = self.monitor.events, self._session.name if self._session else ""
         # Other runs share the hosts: ranks take their share of a host even if other workers on it are not theirs.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
             with self._span():
-                for rank, address in enumerate(self._workers):
+                for rank, address in enumerate(self.monitor.workers):
                     assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
                     (source, arrays), (source_beside, arrays_beside) = (
                         sources[rank],
@@ -327,30 +299,14 @@ class Driver:
             session, self._session = self._session, None
             sessions.drop(self._client, session)
 
-    def _next(self, waiting: Collection[int], silence: bool = True) -> Any:
-        """The next event; None now and then. Looks at the workers of ranks that are waited for."""
-        try:
-            event = self._events.get(timeout=WATCH_POLL_SECONDS)
-        except queue.Empty:
-            event = None
-        if isinstance(event, dict):
-            self.begun = True
-            if event.get("stage") != "load" or event.get("fraction"):
-                self._holders = set()
-            self._progress(event)
-        if time.monotonic() >= self._next_look:
-            self._look(waiting, silence)
-            self._next_look = time.monotonic() + WATCH_POLL_SECONDS
-        return event
-
     def _collect(self, pending: dict[int, Future]) -> list[Any]:
         values: dict[int, Any] = {}
         while pending:
-            event = self._next(pending)
+            event = self.monitor.next(pending)
             if isinstance(event, int) and event in pending:
                 values[event] = self._value(event, pending.pop(event))
                 if not isinstance(getattr(values[event], "error", None), (SessionLost, WorkerLost)):
-                    self.begun = True
+                    self.monitor.begun = True
                 if isinstance(values[event], tasks.Failure):
                     raise self._reason(values, pending)
         return [values[rank] for rank in sorted(values)]
@@ -361,77 +317,12 @@ class Driver:
             try:
                 return future.result(timeout=self._first.spec.timeout)
             except OSError as gone:
-                return tasks.Failure(self._in_words(gone))
+                return tasks.Failure(self.monitor.in_words(gone))
         if future.status == "error":
             error = future.exception(timeout=self._first.spec.timeout)
             if type(error).__name__ != "KilledWorker":
-                return tasks.Failure.of(error, rank, self._workers[rank])
-        return tasks.Failure(self._lost(rank))
-
-    def _look(self, pending: Collection[int], silence: bool = True) -> None:
-        """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long."""
-        try:
-            alive = scheduler.workers_of(self._client)
-        except ClusterUnavailableError as error:
-            if not scheduler.is_open(self._client):
-                raise self._closed() from None
-            raise RunFailed(f"the connection to the scheduler was lost during the run: {error}") from None
-        if self._client.status != "running":
-            raise self._no_scheduler()
-        for rank in pending:
-            if self._workers[rank] not in alive:
-                raise self._lost(rank)
-        if self.size > 1 and (gone := sorted(self._holders - alive.keys())):
-            # Dask would compute its chunks again, perhaps on a worker that waits for the rank that is to have them.
-            raise WorkerLost(f"worker {gone[0]}, from which ranks get rows, was lost. Run again.")
-        heard = {rank: alive[self._workers[rank]]["last_seen"] for rank in pending}
-        for rank, seconds in self._silence.of(heard).items():
-            if silence and seconds > SILENCE_LIMIT_SECONDS:
-                raise WorkerLost(
-                    f"worker {self._workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
-                    "is stopped or hangs, or its machine is away. End it, and run again."
-                )
-
-    def _no_scheduler(self) -> RunFailed:
-        remedy = "run again once it runs" if self._is_ours() else "connect a new client to one that runs"
-        return RunFailed(f"the connection to the scheduler was lost during the run; {remedy}.")
-
-    def _is_ours(self) -> bool:
-        """Return whether no user can have closed the client: Dask does, where it finds its scheduler no more."""
-        return isinstance(self._client, clients.Client)
-
-    def _closed(self) -> RunFailed:
-        if self._is_ours():
-            return self._no_scheduler()
-        return RunFailed(
-            "the client was closed during the run, which ended it: by whom it belongs to, or by Dask since its "
-            "scheduler has gone; close a client when all its runs have ended."
-        )
-
-    def _in_words(self, error: BaseException) -> BaseException:
-        """Error of the run for one of Dask: a connection has gone."""
-        if not isinstance(error, OSError):
-            return error
-        if not scheduler.is_open(self._client):
-            return self._closed()
-        if self._client.status != "running":
-            return self._no_scheduler()
-        try:
-            self._look(range(self.size), silence=False)
-        except (WorkerLost, RunFailed) as found:
-            return found
-        return RunFailed(f"Dask lost a connection during the run: {error}. Run again.")
-
-    def _lost(self, rank: int) -> WorkerLost | RunFailed:
-        if not scheduler.is_open(self._client):
-            return self._closed()
-        if self._client.status != "running":  # Dask forgets tasks with its connection
-            return self._no_scheduler()
-        when = "during the run" if self.begun else "before a rank had begun"
-        return WorkerLost(
-            f"worker {self._workers[rank]} of rank {rank} was lost {when}: its process died or left "
-            "the cluster (its log says why; often it ran out of memory). Run again."
-        )
+                return tasks.Failure.of(error, rank, self.monitor.workers[rank])
+        return tasks.Failure(self.monitor.lost(rank))
 
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:
         """Find why the run failed: the first failure is often only the echo of another rank's."""
@@ -446,15 +337,15 @@ class Driver:
             if lost or clear or not pending or time.monotonic() > end:
                 if not lost and not clear:
                     try:
-                        self._look(range(self.size))  # the scheduler ends the session of a worker that has left
+                        self.monitor.look(range(self.size))  # the scheduler ends the session of a worker that has left
                     except (WorkerLost, RunFailed) as error:
                         return error
                 before = [error for error in failures if isinstance(error, SessionLost)]
                 late = [] if before else self._late(values)
                 return (lost or clear or late or causes or before or failures)[0]
             try:
-                self._look(pending)
-                event = self._events.get(timeout=0.1)
+                self.monitor.look(pending)
+                event = self.monitor.events.get(timeout=0.1)
             except (WorkerLost, RunFailed) as error:
                 return error
             except queue.Empty:
@@ -483,7 +374,7 @@ class Driver:
         errors = {rank: value.error for rank, value in values.items() if isinstance(value, tasks.Failure)}
         before = [rank for rank, error in errors.items() if isinstance(error, SessionLost)]
         begun = any(isinstance(error, PeerLost) and not isinstance(error, SessionLost) for error in errors.values())
-        return [self._lost(rank) for rank in before if begun]
+        return [self.monitor.lost(rank) for rank in before if begun]
 
     def _stop(self, futures: dict[int, Future], error: BaseException) -> None:
         """End the run on all ranks, and wait until they have ended; not where nobody passes that on to them."""
@@ -496,7 +387,7 @@ class Driver:
         end = time.monotonic() + STOP_GRACE_SECONDS
         while time.monotonic() < end:
             alive = self._alive()
-            if all(future.done() or self._workers[rank] not in alive for rank, future in futures.items()):
+            if all(future.done() or self.monitor.workers[rank] not in alive for rank, future in futures.items()):
                 break
             time.sleep(0.05)
         # Ranks whose worker came back are not run again, and those that are deep in a kernel are forgotten.
@@ -507,7 +398,7 @@ class Driver:
             workers = scheduler.workers_of(self._client, NOTIFY_LIMIT_SECONDS)
         except Exception:
             return []
-        return [address for address in self._workers if address in workers]
+        return [address for address in self.monitor.workers if address in workers]
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on every worker of the run, but wait only so long: one of them may hang."""
@@ -526,25 +417,6 @@ class Driver:
         thread.start()
         thread.join(NOTIFY_LIMIT_SECONDS)
 
-    def _progress(self, event: dict[str, Any]) -> None:
-        if self._on_progress is not None:
-            self._on_progress({name: value for name, value in event.items() if name not in OF_THE_WAY})
-
-    def _subscribe(self) -> None:
-        self._events = queue.SimpleQueue()  # without what comes late of an earlier attempt
-        with _QUEUES_LOCK:
-            if self._client not in _QUEUES:
-                queues: dict[str, queue.SimpleQueue] = {}
-
-                def dispatch(event: tuple[float, dict[str, Any]]) -> None:
-                    events = queues.get(event[1].get("run", ""))
-                    if events is not None:
-                        events.put(event[1])
-
-                _QUEUES[self._client] = queues
-                self._client.subscribe_topic(tasks.TOPIC, dispatch)
-            _QUEUES[self._client][self._run] = self._events
-
     def _wait_for_workers(self) -> None:
         enough = time.monotonic()
         while True:
@@ -562,7 +434,7 @@ class Driver:
                 enough = time.monotonic()
             elif time.monotonic() - enough > (limit := clusters.wait_limit(answer)):
                 raise clusters.too_few(self._client, self.there, self._least, limit)
-            self._progress(WAITING)
+            self.monitor.progress(WAITING)
 
     def _give_back(self) -> None:
         scheduler.tell(self._client, "give_back", run=self._run)

@@ -1,8 +1,8 @@
-"""Leases of workers, and of which sessions they are, kept on the scheduler: runs of all clients have disjoint workers.
+"""Leases of workers, kept on the scheduler: runs of all clients have disjoint workers.
 
-A plugin of the scheduler, which the first client sends it by value: it needs no mgclust there. So of mgclust only the
-page is imported here, which is sent with it, and clients ask by operations that take and return plain values.
-`mgclust.engine.dask.scheduler` is their side.
+A plugin of the scheduler, which the first client sends it by value: it needs no mgclust there. So only the modules that
+are sent with it are imported here, `runs_page` and `session_registry`, and clients ask by operations that take and
+return plain values. `mgclust.engine.dask.scheduler` is their side, and lists the modules that are sent.
 
 First come, first served. A run that asks for a number of workers waits until so many are free, and those behind it
 wait, too. One without a number takes what is free of as many as there were: at once where that is all, else after
@@ -12,7 +12,7 @@ What runs wait for is demand for an adaptive cluster, and leased workers are not
 What ranks say of their progress passes the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
 
 A lease ends with its run, or once its client's connection is closed, or its client has been silent for
-`CLIENT_SILENCE_SECONDS`. Sessions end with their client, and with each of their workers.
+`CLIENT_SILENCE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from distributed import SchedulerPlugin
 from distributed.comm.addressing import get_address_host
 
 from mgclust.engine.dask.runs_page import add_page
+from mgclust.engine.dask.session_registry import SessionRegistry
 
 __all__ = ["Leases"]
 
@@ -38,7 +39,6 @@ LOOK_SECONDS = 0.2  # seconds between two looks at workers and clients
 LONGEST_STEP_SECONDS = 2.0  # seconds between two looks that count: the process may have been stopped, or the machine
 WAIT_LIMIT_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
 ADAPTIVE_SECONDS = 60.0  # seconds after which a cluster that does not ask how many workers are wanted is not adaptive
-RETRY_SECONDS = 1.0  # seconds between two tries to reach a worker
 REMEMBERED_RUNS = 10_000  # that are over; a question of theirs may come late
 SHOWN_RUNS = 20  # that are over
 TOPIC = "mgclust-progress"  # of the events of ranks, as in `mgclust.engine.dask.tasks`
@@ -61,15 +61,6 @@ class _Lease:
     event: dict[str, Any] = field(default_factory=dict)  # the last one of its progress
 
 
-@dataclass
-class _Session:
-    """Connections between workers, which end with their client."""
-
-    client: str
-    workers: dict[str, str]  # identities by address
-    end: dict[str, Any]  # the call that ends it on a worker, as its operation ``run`` takes it
-
-
 class Leases(SchedulerPlugin):  # type: ignore[misc]
     """Leases and sessions of one scheduler.
 
@@ -90,17 +81,16 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._over: deque[str] = deque(maxlen=REMEMBERED_RUNS)
         self._numbers = count(1)
         self._ended: deque[dict[str, Any]] = deque(maxlen=SHOWN_RUNS)
-        self._sessions: dict[str, _Session] = {}
         self._heard: dict[str, tuple[float, float]] = {}  # when a client was heard of, and for how long not since
         self._clock = self._looked = 0.0  # seconds during which this process ran, as far as looks tell
         self._adaptive: float | None = None  # when the cluster last asked how many workers are wanted
         self._grown = 0  # number of workers beyond which an adaptive cluster did not grow
         self._joined = 0.0  # when the last worker came
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, scheduler: Any) -> None:
         """Be there; called by Dask. No coroutine: another client's plugin could come while it is awaited."""
         self._scheduler = scheduler
+        self._sessions = SessionRegistry(scheduler)
         self._changed = asyncio.Event()
         self._target = scheduler.adaptive_target
         scheduler.adaptive_target = self.adaptive_target  # for what asks in this process, as Dask Gateway does
@@ -118,8 +108,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
 
     async def close(self) -> None:
         """End with the scheduler."""
-        for task in self._tasks:
-            task.cancel()
+        self._sessions.close()
 
     async def ask(self, run: str, client: str, least: int, most: int, method: str) -> dict[str, Any]:
         """Queue a run, unless it is queued; wait until its turn has come, or it has been a while.
@@ -158,17 +147,12 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
 
     async def keep(self, session: str, client: str, workers: dict[str, str], end: dict[str, Any]) -> bool:
         """Note a session that is about to open; those that had one of its workers are over."""
-        for name, other in list(self._sessions.items()):
-            if other.workers.keys() & workers.keys():
-                self._end(name)
-        self._sessions[session] = _Session(client, dict(workers), end)
-        if client not in self._scheduler.clients:
-            self._end(session)
+        self._sessions.keep(session, client, workers, end)
         return True
 
     async def end(self, session: str) -> bool:
         """End a session on all of its workers."""
-        self._end(session)
+        self._sessions.end(session)
         return True
 
     def adaptive_target(self, target_duration: Any = None) -> int:
@@ -280,16 +264,12 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
         """A worker has gone, and each session with it."""
-        for name, session in list(self._sessions.items()):
-            if worker in session.workers:
-                self._end(name)
+        self._sessions.end_of_worker(worker)
         self._changed.set()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """A client has gone, and with it what it had."""
-        for name, session in list(self._sessions.items()):
-            if session.client == client:
-                self._end(name)
+        self._sessions.end_of_client(client)
         self._drop(client)
 
     def _drop(self, client: str) -> None:
@@ -325,7 +305,8 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             if not size:
                 break
             sharing -= lease.least < lease.most
-            lease.workers, lease.changed = self._choose(lease.client, free, size, there), self._monotonic()
+            workers = self._sessions.connected(lease.client, free, size, there) or _near_each_other(free, size)
+            lease.workers, lease.changed = workers, self._monotonic()
             free.difference_update(lease.workers)
 
     def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:
@@ -342,14 +323,6 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         share = max(lease.least, -(-free // max(1, sharing)))
         return min(wanted, share) if lease.least <= free else 0
 
-    def _choose(self, client: str, free: set[str], size: int, there: dict[str, str]) -> list[str]:
-        """Workers that the client has connected, else near each other."""
-        for session in reversed(self._sessions.values()):
-            known = session.client == client and len(session.workers) == size and session.workers.keys() <= free
-            if known and all(there[address] == identity for address, identity in session.workers.items()):
-                return sorted(session.workers)
-        return _near_each_other(free, size)
-
     def _drop_silent(self, now: float) -> None:
         """Drop what clients have that have not been heard of for long, while this process ran."""
         for client in {lease.client for lease in self._leases.values()}:
@@ -363,27 +336,6 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             self._heard[client] = heard, since
             if now - since > CLIENT_SILENCE_SECONDS:
                 self._drop(client)
-
-    def _end(self, name: str) -> None:
-        session = self._sessions.pop(name, None)
-        for address, identity in session.workers.items() if session else ():
-            task = asyncio.ensure_future(self._tell(address, identity, session.end))  # type: ignore[union-attr]
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _tell(self, address: str, identity: str, end: dict[str, Any]) -> None:
-        """Call a function on a worker, however long that takes to answer."""
-        while self._there_is(address, identity):
-            try:
-                await self._scheduler.rpc(address).run(**end, wait=True)
-            except OSError:  # it is away, or has just ended
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
-
-    def _there_is(self, address: str, identity: str) -> bool:
-        worker = self._scheduler.workers.get(address)
-        return worker is not None and worker.server_id == identity
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:

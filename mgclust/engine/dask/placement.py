@@ -28,7 +28,7 @@ from mgclust.data.arrays import plain_rows
 from mgclust.engine.dask import sessions
 from mgclust.engine.partition import Partition
 
-__all__ = ["Pieces", "chunks_of", "place", "place_beside"]
+__all__ = ["ChunkedRows", "chunks_of", "place", "place_beside"]
 
 IN_CLIENT = ("array", "cuda array")
 # Bytes of rows that travel with the task itself. Dask keeps the last thousand messages of each connection, tasks
@@ -39,7 +39,7 @@ LARGEST_KEPT = 1 << 30  # bytes of rows that stay on a worker for the next run o
 Rows = tuple[Any, list[Any] | None]  # a dataset; or what makes a source of arrays, and their futures
 
 
-class Pieces:
+class ChunkedRows:
     """Consecutive rows in several arrays, read like the dataset that they come from.
 
     Parameters
@@ -124,7 +124,7 @@ def place(
 
     def send(rank: int, worker: tuple[str, str]) -> Rows:
         start, rows = partition.rows_of(rank)[0], _on_host(dataset, *partition.rows_of(rank))
-        return _pieces(dataset, start, [len(rows)]), [
+        return _chunked_rows(dataset, start, [len(rows)]), [
             rows if rows.nbytes <= LARGEST_IN_A_TASK else _sent(client, rows, *worker)
         ]
 
@@ -154,7 +154,7 @@ def place_beside(client: Client, dataset: Dataset, workers: list[str], shares: S
         wanted = [np.flatnonzero(_shared(edges, *share) > 0) for share in shares]
         firsts = [int(edges[some[0]]) if len(some) else start for some, (start, _) in zip(wanted, shares, strict=True)]
         return [
-            (_pieces(dataset, first, np.diff(edges)[some]), [chunks[i] for i in some])
+            (_chunked_rows(dataset, first, np.diff(edges)[some]), [chunks[i] for i in some])
             for first, some in zip(firsts, wanted, strict=True)
         ]
     if dataset.kind not in IN_CLIENT:
@@ -164,7 +164,7 @@ def place_beside(client: Client, dataset: Dataset, workers: list[str], shares: S
         rows: Any = _on_host(dataset, start, stop)
         if rows.nbytes > LARGEST_IN_A_TASK:
             rows = client.scatter(rows, workers=[address], hash=False)
-        sources.append((_pieces(dataset, start, [stop - start]), [rows]))
+        sources.append((_chunked_rows(dataset, start, [stop - start]), [rows]))
     return sources
 
 
@@ -230,8 +230,8 @@ def _hash(rows: np.ndarray) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _pieces(dataset: Dataset, start: int, lengths: Any) -> Callable[[list[Any]], Pieces]:
-    return partial(Pieces, dataset.shape, start, [int(rows) for rows in lengths])
+def _chunked_rows(dataset: Dataset, start: int, lengths: Any) -> Callable[[list[Any]], ChunkedRows]:
+    return partial(ChunkedRows, dataset.shape, start, [int(rows) for rows in lengths])
 
 
 def _place_chunks(
@@ -255,5 +255,5 @@ def _place_chunks(
     for rank in range(partition.size):
         first = int(edges[wanted[rank][0]]) if wanted[rank] else partition.rows_of(rank)[0]
         lengths = np.diff(edges)[wanted[rank]]
-        sources.append((_pieces(dataset, first, lengths), [chunks[i] for i in wanted[rank]]))
+        sources.append((_chunked_rows(dataset, first, lengths), [chunks[i] for i in wanted[rank]]))
     return workers, sources, set().union(*holders.values())

@@ -16,7 +16,7 @@ import cloudpickle
 from distributed import Client
 
 from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
-from mgclust.engine.dask import clients, leases, runs_page
+from mgclust.engine.dask import clients, leases, runs_page, session_registry
 
 __all__ = ["ANSWER_SECONDS", "ask", "gone", "is_open", "tell", "workers_of"]
 
@@ -147,12 +147,13 @@ def _address(client: Client) -> str:
 @functools.cache
 def _plugin() -> bytes:
     """`Leases`, to be loaded where there is no mgclust."""
+    sent = (leases, runs_page, session_registry)
     with _LOCK:
-        for module in (leases, runs_page):
+        for module in sent:
             cloudpickle.register_pickle_by_value(module)
         try:
             plugin: bytes = cloudpickle.dumps(leases.Leases())
         finally:
-            for module in (leases, runs_page):
+            for module in sent:
                 cloudpickle.unregister_pickle_by_value(module)
     return plugin

@@ -1,7 +1,7 @@
 """Sessions and rows that a client keeps on workers between its runs, for `IDLE_SECONDS`.
 
-`mgclust.engine.dask.leases` ends sessions whose client or worker has gone, `mgclust.engine.dask.tasks` has the workers'
-side of them, `mgclust.engine.dask.placement` sends rows.
+`mgclust.engine.dask.session_registry` ends sessions whose client or worker has gone, `mgclust.engine.dask.tasks` has
+the workers' side of them, `mgclust.engine.dask.placement` sends rows.
 """
 
 from __future__ import annotations

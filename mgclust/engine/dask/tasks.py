@@ -4,7 +4,7 @@ A session belongs to one client, which keeps it between its runs. It opens in tw
 which rank 0 begins to listen, and `open_session`. It ends
 
 - with its client, however that ends, or with another of its workers: the scheduler, which knows when these leave,
-  calls `end_session` (`mgclust.engine.dask.leases`);
+  calls `end_session` (`mgclust.engine.dask.session_registry`);
 - with a run that does not end in order: each rank closes its connections, and the others notice;
 - when another session is to have the worker, which has one at a time; and when the worker ends.
 

@@ -2,15 +2,15 @@
 
 `messages` has the equations and what a rank keeps of all pairs; `listed`, how it keeps lists instead, with functions of
 their own. On the CPU `cpu` calls `cpu_similarities` and `cpu_messages`; `cpu_listed` passes messages on lists, which
-`cpu_lists` makes. On a GPU `gpu` starts ``few_features.cu``, ``similarity.cu`` (``similarity_hopper.cu`` where it
-can) and ``messages.cu``.
+`cpu_lists` makes. `cpu_hot_columns` has what lists and columns share. On a GPU `gpu` starts ``few_features.cu``,
+``similarity.cu`` (``similarity_hopper.cu`` where it can) and ``messages.cu``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
+from mgclust.kernels.affinity_propagation.messages import Iteration, Messages, Vectors
 
 if TYPE_CHECKING:
     from mgclust.kernels.affinity_propagation import cpu, gpu
@@ -23,17 +23,17 @@ Array = Any
 class AffinityPropagationKernels(Protocol):
     """Functions that both devices have, with these meanings."""
 
-    def jitter(self, s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
-        """Add the noise that breaks ties to all own similarities.
+    def jitter(self, s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
+        """Add the noise that breaks ties to similarities of rows.
 
         Parameters
         ----------
         s : array of shape (m, padded(n))
             Similarities, float32 or float64, in place. Infinite values stay as they are, and finite ones finite.
+        numbers : int64 array of shape (m,)
+            Of the rows.
         n : int
             How many columns are no padding.
-        first_row : int
-            Global number of the first row.
         seed : int
             Below 2**64.
         draw : int
@@ -51,22 +51,12 @@ class AffinityPropagationKernels(Protocol):
             In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0; progress. With
             undecided rows in `totals`, nothing but ``progress[0]``, which becomes 1.
         damping, scale : float
-            As `pass_rows` had them as `next_damping` and `scale`.
+            `next_damping` and `scale` of the iteration.
         slot : int
             Where exemplars and counts are written.
         """
 
-    def pass_rows(
-        self,
-        messages: Messages,
-        *,
-        sigma: float,
-        next_sigma: float,
-        damping: float,
-        next_damping: float,
-        scale: float,
-        negligible: float,
-    ) -> None:
+    def pass_rows(self, messages: Messages, numbers: Iteration) -> None:
         """Finish A of the last iteration and begin the next: m1, j, m2, u, E, R(k,k) and own part of the sums.
 
         Parameters
@@ -74,14 +64,7 @@ class AffinityPropagationKernels(Protocol):
         messages : Messages
             In place: a, u, recent_argmax, hot_e, hot_a, hot_most and sums. Every row has a free hot place. Filled
             places come before the free ones, as this function leaves them.
-        sigma, damping : float
-            Of the last iteration; before the first, 0 and 1: A stays 0.
-        next_sigma, next_damping : float
-            Of the iteration that begins.
-        scale : float
-            Of the fixed-point sums.
-        negligible : float
-            An E of at most this share of the larger of the magnitudes of its row's u and its S counts as zero.
+        numbers : Iteration
         """
 
     def similarities(

@@ -28,7 +28,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mgclust.kernels.affinity_propagation.messages import Vectors
+from mgclust.kernels.affinity_propagation.messages import Iteration, Vectors
 
 if TYPE_CHECKING:
     from mgclust.kernels.affinity_propagation import cpu_columns, gpu_columns
@@ -102,18 +102,7 @@ class ColumnPassing(Protocol):
         """Bring a(k) up to date."""
 
     def pass_column_rows(
-        self,
-        messages: ColumnMessages,
-        rows: Array,
-        *,
-        again: bool,
-        outside: float,
-        sigma: float,
-        next_sigma: float,
-        damping: float,
-        next_damping: float,
-        scale: float,
-        negligible: float,
+        self, messages: ColumnMessages, rows: Array, numbers: Iteration, *, again: bool, outside: float
     ) -> None:
         """Do for rows what ``pass_rows`` does for all, but the sums without E; for undecided ones, only A.
 
@@ -123,12 +112,11 @@ class ColumnPassing(Protocol):
             In place: besides what ``pass_rows`` changes, slack, undecided and the last of `sums`.
         rows : int64 array of shape (rows,)
             By their positions among own ones.
+        numbers : Iteration
         again : bool
             These rows were undecided: their A is up to date.
         outside : float
             The largest a(k) of columns that are not kept.
-        sigma, next_sigma, damping, next_damping, scale, negligible : float
-            As of ``pass_rows``.
         """
 
     def place_listed(self, begin: Array, own: Array, column: Array, values: Array, where: Array, out: Array) -> None:

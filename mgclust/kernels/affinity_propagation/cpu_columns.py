@@ -7,9 +7,20 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages
+from mgclust.kernels.affinity_propagation.cpu_hot_columns import (
+    Diagonals,
+    Hot,
+    Numbers,
+    damp_hot,
+    diagonals_of,
+    enter,
+    finish_hot,
+    hot_of,
+    renew_diagonal,
+)
 from mgclust.kernels.affinity_propagation.cpu_listed import finish_availability
-from mgclust.kernels.affinity_propagation.cpu_messages import enter
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
+from mgclust.kernels.affinity_propagation.messages import Iteration
+from mgclust.kernels.toolkit.cpu_compiler import compiled
 from mgclust.kernels.toolkit.simd import WIDTH, load, splat
 from mgclust.kernels.toolkit.simd_steps import add_fixed, fixed, fma, lanes_above, positive_part
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
@@ -52,34 +63,21 @@ def finish_columns(messages: ColumnMessages, *, damping: float) -> None:
     finish_availability(messages.c, messages.a_column, real(damping), real(1.0 - damping))
 
 
-def pass_column_rows(
-    messages: ColumnMessages,
-    rows: Array,
-    *,
-    again: bool,
-    outside: float,
-    sigma: float,
-    next_sigma: float,
-    damping: float,
-    next_damping: float,
-    scale: float,
-    negligible: float,
-) -> None:
+def pass_column_rows(messages: ColumnMessages, rows: Array, numbers: Iteration, *, again: bool, outside: float) -> None:
     m, n, real = messages, messages.n, messages.s.dtype.type
     if again:
-        damping = 1.0  # A stays
+        numbers = numbers._replace(damping=1.0)  # A stays
     size = rows_of_a_task(64 + 8 * len(m.columns))
     tasks = -(-len(rows) // size)
     threads = max(1, min(thread_count(), tasks))
     sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
-    bits = m.sums.view(np.float64)[n : 2 * n]
+    x, hot, diagonals = Numbers.of(numbers, real), hot_of(m), diagonals_of(m)
+    s, a = m.s.reshape(-1), m.a.reshape(-1)
 
     def task(index: int, thread: int) -> None:
         filled = sweep_columns(
-            rows[index * size : (index + 1) * size], m.first_row, m.columns, m.s, m.a, m.a_column, m.nearest,
-            real(outside), m.c, m.u, m.recent_argmax, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.a_diagonal,
-            m.r_diagonal, m.preference, real(sigma), real(next_sigma), real(damping), real(1.0 - damping),
-            float(next_damping), float(scale), real(negligible), sums[thread], bits, m.slack, m.undecided,
+            rows[index * size : (index + 1) * size], m.first_row, m.columns, s, a, m.a_column, m.nearest,
+            real(outside), m.c, m.u, hot, diagonals, x, sums[thread], m.slack, m.undecided,
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
@@ -116,41 +114,6 @@ def sum_positive(s: Any, width: int, start: int, stop: int, u: Any, sigma: Any, 
                 add_fixed(sums, k, positive_part(r), scale)
 
 
-@inlined
-def _renew(
-    i: int, a: Any, a_column: Any, u: Any, recent_argmax: Any, hot_place: Any, hot_s: Any, hot_e: Any, hot_a: Any,
-    damping: Any, j: int, j_place: int, similarity: Any, step: Any, negligible: Any,
-) -> int:  # fmt: skip
-    """E <- damping E, and step added at column j (-1: nowhere); how many places are filled then."""
-    real = hot_e.dtype.type
-    kept, found, h = 0, j < 0, 0
-    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
-        k, e, place = recent_argmax[i, h], damping * hot_e[i, h], hot_place[i, h]
-        if k == j:
-            e += step
-            found = True
-        elif abs(e) <= negligible * max(abs(u), abs(hot_s[i, h])):
-            # Without E the column is as any other: it goes where it belongs, or stays with E = 0, which is the same.
-            if place >= 0:
-                a[i, place] = hot_a[i, h]
-                h += 1
-                continue
-            e = real(0)
-        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
-        hot_e[i, kept], hot_a[i, kept] = e, hot_a[i, h]
-        kept += 1
-        h += 1
-    filled = h
-    if not found:
-        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = j, j_place, similarity
-        hot_e[i, kept], hot_a[i, kept] = step, a[i, j_place]
-        a[i, j_place] = real(-np.inf)
-        kept += 1
-    for h in range(kept, filled):
-        recent_argmax[i, h] = -1
-    return kept
-
-
 @compiled
 def sweep_columns(
     rows: Any,
@@ -163,47 +126,28 @@ def sweep_columns(
     outside: Any,
     c: Any,
     u: Any,
-    recent_argmax: Any,
-    hot_place: Any,
-    hot_s: Any,
-    hot_e: Any,
-    hot_a: Any,
-    a_diagonal: Any,
-    r_diagonal: Any,
-    preference: Any,
-    sigma: Any,
-    next_sigma: Any,
-    damping: Any,
-    rest: Any,
-    next_damping: float,
-    scale: float,
-    negligible: Any,
+    hot: Hot,
+    diagonals: Diagonals,
+    x: Numbers,
     sums: Any,
-    bits: Any,
     slack: Any,
     undecided: Any,
 ) -> int:
-    """`pass_column_rows` for some rows; R(k,k) goes to `bits`. Returns the most hot places that a row fills."""
+    """`pass_column_rows` for some rows. Returns the most hot places that a row fills."""
     real = s.dtype.type
     zero = real(0)
     most = 0
     for t in range(len(rows)):
         i = rows[t]
-        g, old_u = first_row + i, real(u[i])
-        m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
+        g, at, old_u = first_row + i, i * len(columns), real(u[i])
+        m1, j, m2 = real(diagonals.a[g] + diagonals.preference[g]), g, real(-np.inf)
+        m1, j, m2 = finish_hot(i, hot, c, old_u, x, m1, j, m2)
         place = -1
-        h = 0
-        while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
-            k = recent_argmax[i, h]
-            r = fma(sigma, hot_s[i, h], -old_u) - hot_e[i, h]
-            hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
-            m1, j, m2 = enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
-            h += 1
         for p in range(len(columns)):
             k = columns[p]
-            r = max(zero, fma(sigma, s[i, p], -old_u))
-            a[i, p] = fma(damping, a[i, p], rest * min(zero, c[k] - r))
-            m1, j, m2 = enter(m1, j, m2, a[i, p] + s[i, p], k)
+            r = max(zero, fma(x.sigma, s[at + p], -old_u))
+            a[at + p] = fma(x.damping, a[at + p], x.rest * min(zero, c[k] - r))
+            m1, j, m2 = enter(m1, j, m2, a[at + p] + s[at + p], k)
             if j == k:
                 place = p
         slack[i] = m2 - nearest[i]
@@ -211,21 +155,17 @@ def sweep_columns(
         if not outside + nearest[i] < m2:
             undecided[i] = 1
             continue
-        next_u = next_damping * u[i] + (1.0 - next_damping) * m1
-        new_u = real(next_u)
-        u[i] = next_u
-        step = real(1.0 - next_damping) * (m2 - m1)
-        similarity = s[i, place] if place >= 0 else zero
-        filled = _renew(
-            i, a, a_column, new_u, recent_argmax, hot_place, hot_s, hot_e, hot_a, real(next_damping),
-            j if j != g else -1, place, similarity, step, negligible,
-        )  # fmt: skip
+        u[i] = x.next_damping * u[i] + (1.0 - x.next_damping) * m1
+        new_u = real(u[i])
+        step = real(1.0 - x.next_damping) * (m2 - m1)
+        similarity = s[at + place] if place >= 0 else zero
+        own = j if j != g else -1
+        filled = damp_hot(i, at, hot, a, a_column, False, new_u, x, own, place, similarity, step)
         most = max(most, filled)
-        others = m1 if j != g else m2
-        bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
+        renew_diagonal(diagonals, g, x, m1 if j != g else m2)
         for h in range(filled):  # what E adds to what R has without it
-            r = fma(next_sigma, hot_s[i, h], -new_u)
-            sums[recent_argmax[i, h]] += fixed(max(zero, r - hot_e[i, h]), scale) - fixed(max(zero, r), scale)
+            r = fma(x.next_sigma, hot.s[i, h], -new_u)
+            sums[hot.column[i, h]] += fixed(max(zero, r - hot.e[i, h]), x.scale) - fixed(max(zero, r), x.scale)
     return most
 
 

@@ -6,10 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.kernels.affinity_propagation.cpu_hot_columns import (
+    Diagonals,
+    Hot,
+    Numbers,
+    damp_hot,
+    diagonals_of,
+    enter,
+    finish_hot,
+    hot_of,
+    place_of,
+    renew_diagonal,
+)
 from mgclust.kernels.affinity_propagation.cpu_lists import (
     count_similar,
     gather_own,
@@ -20,15 +32,15 @@ from mgclust.kernels.affinity_propagation.cpu_lists import (
     place_own,
     redraw_lists,
 )
-from mgclust.kernels.affinity_propagation.cpu_messages import enter, pass_columns
+from mgclust.kernels.affinity_propagation.cpu_messages import pass_columns
 from mgclust.kernels.affinity_propagation.cpu_similarities import (
     jitter_lists,
     jitter_pairs,
-    jitter_rows,
     similarities_of_columns,
     similarities_of_rows,
 )
 from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step
+from mgclust.kernels.affinity_propagation.messages import Iteration
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import (
     WIDTH,
@@ -61,7 +73,6 @@ __all__ = [
     "gather_own",
     "jitter_lists",
     "jitter_pairs",
-    "jitter_rows",
     "list_similar",
     "move_lists",
     "move_own",
@@ -83,16 +94,43 @@ PER_ROW = 64  # elements that are passed in the time that a row takes beside
 MIN_WORK = 1 << 17  # elements for each thread: less is not worth waking it
 
 
+class Lists(NamedTuple):
+    """The arrays of lists, and what is noted of each row: see `ListedMessages`."""
+
+    begin: Array
+    length: Array
+    own: Array
+    floor: Array
+    column: Array
+    s: Array
+    a: Array
+    a_column: Array
+    wanted: Array
+    slack: Array
+    read: Array
+    undecided: Array
+
+
+class Active(NamedTuple):
+    """Active columns, and their order by falling a(k)."""
+
+    column: Array
+    s: Array
+    order: Array
+    values: Array  # a(k), in that order
+    outside: Any  # the largest a(k) of the other columns
+
+
 def pass_listed_iterations(
     messages: ListedMessages, steps: Sequence[Step], *, passed: bool, meet: Callable[[], None]
 ) -> None:
     rows = np.arange(len(messages.begin))
     for slot, numbers in steps:
         if not passed:
-            pass_listed_rows(messages, rows, again=False, **numbers)
+            pass_listed_rows(messages, rows, numbers, again=False)
         passed = False
         meet()
-        pass_columns(messages, damping=numbers["next_damping"], scale=numbers["scale"], slot=slot)
+        pass_columns(messages, damping=numbers.next_damping, scale=numbers.scale, slot=slot)
         if is_halted(messages):
             break
 
@@ -102,25 +140,15 @@ def is_halted(messages: ListedMessages) -> bool:
     return bool(messages.progress[0])
 
 
-def pass_listed_rows(
-    messages: ListedMessages,
-    rows: Array,
-    *,
-    again: bool,
-    sigma: float,
-    next_sigma: float,
-    damping: float,
-    next_damping: float,
-    scale: float,
-    negligible: float,
-) -> None:
+def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
     real, m, n = messages.s.dtype.type, len(rows), messages.n
     if messages.progress[0] and not again:
         return
     if again:
-        damping = 1.0  # A stays
-    else:
-        finish_availability(messages.c, messages.a_column, real(damping), real(1.0 - damping))
+        numbers = numbers._replace(damping=1.0)  # A stays
+    x = Numbers.of(numbers, real)
+    if not again:
+        finish_availability(messages.c, messages.a_column, x.damping, x.rest)
     values = messages.a_column[messages.active]
     order = np.argsort(-values)
     outside = real(-np.inf)
@@ -134,17 +162,14 @@ def pass_listed_rows(
     tasks = -(-m // size)
     threads = max(1, min(threads, tasks))
     sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
-    bits = messages.sums.view(np.float64)[n : 2 * n]
+    lists = Lists(*(getattr(messages, name) for name in Lists._fields))
+    active = Active(messages.active, messages.active_s, order, values[order], outside)
+    hot, diagonals = hot_of(messages), diagonals_of(messages)
 
     def task(index: int, thread: int) -> None:
         filled = sweep_lists(
-            rows[index * size : (index + 1) * size], messages.first_row, messages.begin, messages.length,
-            messages.own, messages.floor, messages.column, messages.s, messages.a, messages.a_column,
-            messages.active, messages.active_s, order, values[order], outside, messages.c, messages.u,
-            messages.recent_argmax, messages.hot_place, messages.hot_s, messages.hot_e, messages.hot_a,
-            messages.a_diagonal, messages.r_diagonal, messages.preference, real(sigma), real(next_sigma),
-            real(damping), real(1.0 - damping), float(next_damping), float(scale), real(negligible), sums[thread],
-            bits, messages.wanted, messages.slack, messages.read, messages.undecided,
+            rows[index * size : (index + 1) * size], messages.first_row, lists, active, messages.c, messages.u, hot,
+            diagonals, x, sums[thread],
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
@@ -163,29 +188,21 @@ def finish_availability(c: Any, a_column: Any, damping: Any, rest: Any) -> None:
 
 
 @inlined
-def _finish(
-    i: int, at: int, own: int, c: Any, u: Any, column: Any, s: Any, a: Any, recent_argmax: Any, hot_s: Any, hot_e: Any,
-    hot_a: Any, sigma: Any, damping: Any, rest: Any, m1: Any, j: int, m2: Any,
-) -> Any:  # fmt: skip
+def _finish(i: int, at: int, own: int, c: Any, u: Any, lists: Any, hot: Any, x: Any, m1: Any, j: int, m2: Any) -> Any:
     """A of a row's hot places and of its own elements; the two largest of A + S among them, and S at j."""
+    column, s, a = lists.column, lists.s, lists.a
     zero, similarity = s.dtype.type(0), s.dtype.type(-np.inf)
-    h = 0
-    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
-        k = recent_argmax[i, h]
-        r = fma(sigma, hot_s[i, h], -u) - hot_e[i, h]
-        hot_a[i, h] = fma(damping, hot_a[i, h], rest * min(zero, c[k] - max(zero, r)))
-        m1, j, m2 = enter(m1, j, m2, hot_a[i, h] + hot_s[i, h], k)
-        h += 1
+    m1, j, m2 = finish_hot(i, hot, c, u, x, m1, j, m2)
     if own - at <= FEW:
         for q in range(at, own):
             k = column[q]
-            r = max(zero, fma(sigma, s[q], -u))
-            a[q] = fma(damping, a[q], rest * min(zero, c[k] - r))
+            r = max(zero, fma(x.sigma, s[q], -u))
+            a[q] = fma(x.damping, a[q], x.rest * min(zero, c[k] - r))
             m1, j, m2 = enter(m1, j, m2, a[q] + s[q], k)
             if j == k:
                 similarity = s[q]
         return m1, j, m2, similarity
-    sigmas, minus_u, dampings, rests = splat(sigma), splat(-u), splat(damping), splat(rest)
+    sigmas, minus_u, dampings, rests = splat(x.sigma), splat(-u), splat(x.damping), splat(x.rest)
     for q in range(at, own, WIDTH):
         near_s = load(s, q)
         r = positive_part(fma(sigmas, near_s, minus_u))
@@ -204,30 +221,20 @@ def _finish(
 
 
 @inlined
-def _hot_of(i: int, k: int, recent_argmax: Any) -> int:
-    """The hot place of a column in a row, or -1."""
-    h = 0
-    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
-        if recent_argmax[i, h] == k:
-            return h
-        h += 1
-    return -1
-
-
-@inlined
 def _look(
-    i: int, at: int, own: int, stop: int, floor: Any, column: Any, s: Any, a_column: Any, active: Any, active_s: Any,
-    order: Any, values: Any, outside: Any, recent_argmax: Any, m1: Any, j: int, m2: Any, similarity: Any, read: Any,
-    slack: Any,
+    i: int, at: int, own: int, stop: int, lists: Any, active: Any, recent_argmax: Any, m1: Any, j: int, m2: Any,
+    similarity: Any,
 ) -> Any:  # fmt: skip
     """The two largest of A + S with all other elements, and whether the list or the active columns decide them.
 
     Active columns come first where the list was read far, or they decided before; else where the list does not decide.
     """
+    column, s, a_column, floor = lists.column, lists.s, lists.a_column, lists.floor[i]
+    order, values = active.order, active.values
     lowest = s.dtype.type(-np.inf)
     top = s[own] if own < stop else floor  # no other element is more similar
     before, reached = (m1, j, m2, similarity), m2
-    by_active = len(order) > 0 and (read[i] < 0 or read[i] > FAR)
+    by_active = len(order) > 0 and (lists.read[i] < 0 or lists.read[i] > FAR)
     by_list = not by_active
     while True:
         if by_list:
@@ -241,7 +248,7 @@ def _look(
                     lane = first_lane(near)
                     near &= near - 1
                     k = column[q + lane]
-                    if q + lane < stop and _hot_of(i, k, recent_argmax) < 0:
+                    if q + lane < stop and place_of(i, k, recent_argmax) < 0:
                         m1, j, m2 = enter(m1, j, m2, element(value, lane), k)
                         if j == k:
                             similarity = s[q + lane]
@@ -249,89 +256,51 @@ def _look(
                 q += WIDTH
                 if max(q, own) >= stop:
                     break
-            read[i] = max(q - own, 0)
+            lists.read[i] = max(q - own, 0)
             decided = floor <= m2
         else:
             last, last_column = (s[own - 1], column[own - 1]) if own > at else (lowest, -1)
             for p in range(len(order)):
                 if values[p] + top < m2:
                     break
-                k, own_s = active[order[p]], active_s[i, order[p]]
+                k, own_s = active.column[order[p]], active.s[i, order[p]]
                 value = values[p] + own_s
                 behind = own == at or own_s < last or (own_s == last and k > last_column)
-                if value >= m2 and behind and _hot_of(i, k, recent_argmax) < 0:
+                if value >= m2 and behind and place_of(i, k, recent_argmax) < 0:
                     m1, j, m2 = enter(m1, j, m2, value, k)
                     if j == k:
                         similarity = own_s
-            read[i] = -1
-            decided = outside + top < m2
+            lists.read[i] = -1
+            decided = active.outside + top < m2
         reached = max(reached, m2)  # the second largest is not below
         if decided or by_list == by_active or len(order) == 0:
-            slack[i] = reached - top
+            lists.slack[i] = reached - top
             return m1, j, m2, similarity, reached, decided
         m1, j, m2, similarity = before  # what was found so far would be found again
         by_list = not by_list
 
 
 @inlined
-def _renew(
-    i: int, at: int, own: int, a: Any, a_column: Any, u: Any, recent_argmax: Any, hot_place: Any, hot_s: Any, hot_e:
-    Any, hot_a: Any, damping: Any, j: int, similarity: Any, step: Any, negligible: Any, column: Any, s: Any,
-) -> int:  # fmt: skip
-    """E <- damping E, and step added at column j (-1: nowhere); how many places are filled then."""
-    real = hot_e.dtype.type
-    kept = 0
-    found = j < 0
-    h = 0
-    while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
-        k, e, place = recent_argmax[i, h], damping * hot_e[i, h], hot_place[i, h]
-        if k == j:
-            e += step
-            found = True
-        elif abs(e) <= negligible * max(abs(u), abs(hot_s[i, h])):
-            # Without E the column is as any other: it goes where it belongs, or, with an A that differs from a(k) and
-            # no place for that, stays with E = 0, which is the same.
-            if place >= 0:
-                a[at + place] = hot_a[i, h]
-                h += 1
-                continue
-            if hot_a[i, h] == a_column[k]:
-                h += 1
-                continue
-            e = real(0)
-        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = k, place, hot_s[i, h]
-        hot_e[i, kept], hot_a[i, kept] = e, hot_a[i, h]
-        kept += 1
-        h += 1
-    filled = h
-    if not found:
-        place, availability = -1, a_column[j]
-        for q in range(at, own):
-            if column[q] == j:
-                place, availability = q - at, a[q]
-                a[q] = real(-np.inf)
-        recent_argmax[i, kept], hot_place[i, kept], hot_s[i, kept] = j, place, similarity
-        hot_e[i, kept], hot_a[i, kept] = step, availability
-        kept += 1
-    for h in range(kept, filled):
-        recent_argmax[i, h] = -1
-    return kept
+def _own_place(at: int, own: int, j: int, column: Any) -> int:
+    """The place of a column among a row's own elements, or -1."""
+    for q in range(at, own):
+        if column[q] == j:
+            return q - at
+    return -1
 
 
 @inlined
-def _add(
-    i: int, at: int, own: int, stop: int, u: Any, column: Any, s: Any, a: Any, a_column: Any, recent_argmax: Any,
-    hot_place: Any, hot_s: Any, hot_e: Any, next_sigma: Any, scale: float, sums: Any,
-) -> int:  # fmt: skip
+def _add(i: int, at: int, own: int, stop: int, u: Any, lists: Any, hot: Any, x: Any, sums: Any) -> int:
     """Add R > 0 to the sums; how many elements are own ones from now on."""
+    column, s, a, a_column, recent_argmax = lists.column, lists.s, lists.a, lists.a_column, hot.column
     zero, lowest = s.dtype.type(0), s.dtype.type(-np.inf)
     h = 0
     while h < recent_argmax.shape[1] and recent_argmax[i, h] >= 0:
-        r = fma(next_sigma, hot_s[i, h], -u) - hot_e[i, h]
+        r = fma(x.next_sigma, hot.s[i, h], -u) - hot.e[i, h]
         if r > zero:
-            sums[recent_argmax[i, h]] += fixed(r, scale)
+            sums[recent_argmax[i, h]] += fixed(r, x.scale)
         h += 1
-    sigmas, minus_u = splat(next_sigma), splat(-u)
+    sigmas, minus_u = splat(x.next_sigma), splat(-u)
     q, end = at, False
     while not end and q < own:
         r = fma(sigmas, load(s, q), minus_u)
@@ -340,29 +309,29 @@ def _add(
             break  # beyond the own elements
         end = lanes_of(positive) < WIDTH
         if positive:
-            scatter_fixed(sums, column, q, zero_unless(positive & lanes_above(load(a, q), lowest), r), scale)
+            scatter_fixed(sums, column, q, zero_unless(positive & lanes_above(load(a, q), lowest), r), x.scale)
         q += lanes_of(positive)
     while not end and q < stop:
-        r = fma(next_sigma, s[q], -u)
+        r = fma(x.next_sigma, s[q], -u)
         if not r > zero:
             break
         k = column[q]
         if q >= own:
             a[q] = a_column[k]
-            h = _hot_of(i, k, recent_argmax)
+            h = place_of(i, k, recent_argmax)
             if h >= 0:
-                a[q], hot_place[i, h] = lowest, q - at
+                a[q], hot.place[i, h] = lowest, q - at
         if a[q] > lowest:
-            sums[k] += fixed(r, scale)
+            sums[k] += fixed(r, x.scale)
         q += 1
     own = max(own, q)
     while own > q:
         k = column[own - 1]
         if a[own - 1] == lowest:
-            h = _hot_of(i, k, recent_argmax)
+            h = place_of(i, k, recent_argmax)
             if h < 0:
                 break
-            hot_place[i, h] = -1
+            hot.place[i, h] = -1
         elif a[own - 1] != a_column[k]:
             break
         own -= 1
@@ -372,46 +341,11 @@ def _add(
 
 @compiled
 def sweep_lists(
-    rows: Any,
-    first_row: int,
-    begin: Any,
-    length: Any,
-    own: Any,
-    floor: Any,
-    column: Any,
-    s: Any,
-    a: Any,
-    a_column: Any,
-    active: Any,
-    active_s: Any,
-    order: Any,
-    values: Any,
-    outside: Any,
-    c: Any,
-    u: Any,
-    recent_argmax: Any,
-    hot_place: Any,
-    hot_s: Any,
-    hot_e: Any,
-    hot_a: Any,
-    a_diagonal: Any,
-    r_diagonal: Any,
-    preference: Any,
-    sigma: Any,
-    next_sigma: Any,
-    damping: Any,
-    rest: Any,
-    next_damping: float,
-    scale: float,
-    negligible: Any,
+    rows: Any, first_row: int, lists: Lists, active: Active, c: Any, u: Any, hot: Hot, diagonals: Diagonals, x: Numbers,
     sums: Any,
-    bits: Any,
-    wanted: Any,
-    slack: Any,
-    read: Any,
-    undecided: Any,
-) -> int:
-    """`pass_listed_rows` for some rows; R(k,k) goes to `bits`. Returns the most hot places that a row fills."""
+) -> int:  # fmt: skip
+    """`pass_listed_rows` for some rows. Returns the most hot places that a row fills."""
+    begin, column, s, a = lists.begin, lists.column, lists.s, lists.a
     real = s.dtype.type
     zero = real(0)
     most = 0
@@ -423,32 +357,25 @@ def sweep_lists(
                 prefetch(column, q)
                 prefetch(s, q)
                 prefetch(a, q)
-        g, at, end, stop = first_row + i, begin[i], begin[i] + own[i], begin[i] + length[i]
-        m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
-        m1, j, m2, similarity = _finish(
-            i, at, end, c, real(u[i]), column, s, a, recent_argmax, hot_s, hot_e, hot_a, sigma, damping, rest, m1, j, m2
-        )
+        g, at, end, stop = first_row + i, begin[i], begin[i] + lists.own[i], begin[i] + lists.length[i]
+        m1, j, m2 = real(diagonals.a[g] + diagonals.preference[g]), g, real(-np.inf)
+        m1, j, m2, similarity = _finish(i, at, end, c, real(u[i]), lists, hot, x, m1, j, m2)
         m1, j, m2, similarity, reached, decided = _look(
-            i, at, end, stop, floor[i], column, s, a_column, active, active_s, order, values, outside, recent_argmax,
-            m1, j, m2, similarity, read, slack,
-        )  # fmt: skip
-        next_u = next_damping * u[i] + (1.0 - next_damping) * m1
-        undecided[i] = 0
-        if not decided or fma(next_sigma, floor[i], -real(next_u)) > zero:
-            undecided[i] = 2 if decided else 1
-            wanted[i] = real(next_u) / next_sigma if decided else min(reached, real(next_u) / next_sigma)
+            i, at, end, stop, lists, active, hot.column, m1, j, m2, similarity
+        )
+        next_u = x.next_damping * u[i] + (1.0 - x.next_damping) * m1
+        lists.undecided[i] = 0
+        if not decided or fma(x.next_sigma, lists.floor[i], -real(next_u)) > zero:
+            lists.undecided[i] = 2 if decided else 1
+            reach = real(next_u) / x.next_sigma
+            lists.wanted[i] = reach if decided else min(reached, reach)
             continue
         u[i] = next_u
-        step = real(1.0 - next_damping) * (m2 - m1)
-        filled = _renew(
-            i, at, end, a, a_column, real(next_u), recent_argmax, hot_place, hot_s, hot_e, hot_a, real(next_damping),
-            j if j != g else -1, similarity, step, negligible, column, s,
-        )  # fmt: skip
+        step = real(1.0 - x.next_damping) * (m2 - m1)
+        own = j if j != g else -1
+        place = _own_place(at, end, own, column) if own >= 0 and place_of(i, own, hot.column) < 0 else -1
+        filled = damp_hot(i, at, hot, a, lists.a_column, True, real(next_u), x, own, place, similarity, step)
         most = max(most, filled)
-        others = m1 if j != g else m2
-        bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
-        own[i] = _add(
-            i, at, end, stop, real(next_u), column, s, a, a_column, recent_argmax, hot_place, hot_s, hot_e, next_sigma,
-            scale, sums,
-        )  # fmt: skip
+        renew_diagonal(diagonals, g, x, m1 if j != g else m2)
+        lists.own[i] = _add(i, at, end, stop, real(next_u), lists, hot, x, sums)
     return most

@@ -18,7 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
+from mgclust.kernels.affinity_propagation.cpu_hot_columns import (
+    Diagonals,
+    Numbers,
+    diagonals_of,
+    enter,
+    renew_diagonal,
+)
+from mgclust.kernels.affinity_propagation.messages import Iteration, Messages, Vectors
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import WIDTH, add, element, first_lane, lanes_of, load, multiply, splat, store
 from mgclust.kernels.toolkit.simd_steps import (
@@ -35,30 +42,21 @@ from mgclust.kernels.toolkit.simd_steps import (
 )
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_count
 
-__all__ = ["enter", "pass_columns", "pass_rows"]
+__all__ = ["pass_columns", "pass_rows"]
 
 Array = Any
 MIN_WORK = 1 << 20  # elements for each thread: less is not worth waking it
 FEW = 4  # lanes with R > 0 up to which they are added one by one
 
 
-def pass_rows(
-    messages: Messages,
-    *,
-    sigma: float,
-    next_sigma: float,
-    damping: float,
-    next_damping: float,
-    scale: float,
-    negligible: float,
-) -> None:
+def pass_rows(messages: Messages, numbers: Iteration) -> None:
     s = messages.s
     real, (m, width) = s.dtype.type, s.shape
     threads = max(1, min(thread_count(), m * width // MIN_WORK))
     rows = max(1, min(rows_of_a_task(width), -(-m // (4 * threads)))) if threads > 1 else max(m, 1)
     sums = np.zeros((threads, width), np.int64)
     n = messages.n
-    bits = messages.sums.view(np.float64)[n : 2 * n]
+    x, diagonals = Numbers.of(numbers, real), diagonals_of(messages)
     most = np.zeros(threads, np.int64)
     listed = np.empty((threads, width // WIDTH), np.int32)
     a, flat = messages.a.reshape(-1), s.reshape(-1)
@@ -66,9 +64,7 @@ def pass_rows(
     def task(index: int, thread: int) -> None:
         filled = sweep_rows(
             index * rows, min((index + 1) * rows, m), messages.first_row, width, a, flat, messages.c, messages.u,
-            messages.recent_argmax, messages.hot_e, messages.hot_a, messages.a_diagonal, messages.r_diagonal,
-            messages.preference, real(sigma), real(next_sigma), real(damping), real(1.0 - damping),
-            float(next_damping), float(scale), real(negligible), sums[thread], bits, listed[thread],
+            messages.recent_argmax, messages.hot_e, messages.hot_a, diagonals, x, sums[thread], listed[thread],
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
@@ -91,25 +87,27 @@ def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) 
 
 
 @inlined
-def enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
-    """The two largest after one more value; of equal ones the lowest column is j."""
-    if value > m1 or (value == m1 and column < j):
-        return value, column, m1
-    return m1, j, max(m2, value)
-
-
-@inlined
 def _finish_hot(
-    i: int, base: int, s: Any, c: Any, u: Any, recent_argmax: Any, hot_e: Any, hot_a: Any, sigma: Any, damping: Any,
-    rest: Any, m1: Any, j: int, m2: Any,
-) -> Any:  # fmt: skip
+    i: int,
+    base: int,
+    s: Any,
+    c: Any,
+    u: Any,
+    recent_argmax: Any,
+    hot_e: Any,
+    hot_a: Any,
+    x: Any,
+    m1: Any,
+    j: int,
+    m2: Any,
+) -> Any:
     """A of a row's hot places, and the two largest of A + S with them; the number of filled places last."""
     zero = s.dtype.type(0)
     filled = 0
     while filled < recent_argmax.shape[1] and recent_argmax[i, filled] >= 0:
         k = recent_argmax[i, filled]
-        r = fma(sigma, s[base + k], -u) - hot_e[i, filled]
-        hot_a[i, filled] = fma(damping, hot_a[i, filled], rest * min(zero, c[k] - max(zero, r)))
+        r = fma(x.sigma, s[base + k], -u) - hot_e[i, filled]
+        hot_a[i, filled] = fma(x.damping, hot_a[i, filled], x.rest * min(zero, c[k] - max(zero, r)))
         m1, j, m2 = enter(m1, j, m2, hot_a[i, filled] + s[base + k], k)
         filled += 1
     return m1, j, m2, filled
@@ -117,14 +115,13 @@ def _finish_hot(
 
 @inlined
 def _sweep(
-    base: int, width: int, a: Any, s: Any, c: Any, old_u: Any, u: float, sigma: Any, next_sigma: Any, damping: Any,
-    rest: Any, next_damping: float, m1: Any, j: int, m2: Any, listed: Any,
-) -> Any:  # fmt: skip
+    base: int, width: int, a: Any, s: Any, c: Any, old_u: Any, u: float, x: Any, m1: Any, j: int, m2: Any, listed: Any
+) -> Any:
     """The sweep of a row: A, m1, j, m2, and the list of vectors in which R > 0 may be."""
     real = s.dtype.type
-    sigmas, minus_u, dampings, rests = splat(sigma), splat(-old_u), splat(damping), splat(rest)
-    next_sigmas = splat(next_sigma)
-    seconds, minus_low = splat(m2), splat(-real(next_damping * u + (1.0 - next_damping) * m1))
+    sigmas, minus_u, dampings, rests = splat(x.sigma), splat(-old_u), splat(x.damping), splat(x.rest)
+    next_sigmas = splat(x.next_sigma)
+    seconds, minus_low = splat(m2), splat(-real(x.next_damping * u + (1.0 - x.next_damping) * m1))
     count = 0
     for p in range(width // WIDTH):
         at = base + p * WIDTH
@@ -140,7 +137,7 @@ def _sweep(
                 lane = first_lane(near)
                 near &= near - 1
                 m1, j, m2 = enter(m1, j, m2, element(value, lane), p * WIDTH + lane)
-            seconds, minus_low = splat(m2), splat(-real(next_damping * u + (1.0 - next_damping) * m1))
+            seconds, minus_low = splat(m2), splat(-real(x.next_damping * u + (1.0 - x.next_damping) * m1))
             if lanes_above(fma(next_sigmas, similarity, minus_low), real(0)):
                 listed[count] = p
                 count += 1
@@ -149,19 +146,19 @@ def _sweep(
 
 @inlined
 def _renew_hot(
-    i: int, base: int, filled: int, a: Any, s: Any, u: Any, recent_argmax: Any, hot_e: Any, hot_a: Any, damping: Any,
-    own: int, step: Any, negligible: Any,
+    i: int, base: int, filled: int, a: Any, s: Any, u: Any, recent_argmax: Any, hot_e: Any, hot_a: Any, x: Any, own:
+    int, step: Any,
 ) -> int:  # fmt: skip
     """E <- damping E, and step added at column `own` (-1: nowhere); returns how many places are filled then."""
     real = hot_e.dtype.type
     kept = 0
     found = False
     for q in range(filled):
-        k, e = recent_argmax[i, q], damping * hot_e[i, q]
+        k, e = recent_argmax[i, q], real(x.next_damping) * hot_e[i, q]
         if k == own:
             e += step
             found = True
-        elif abs(e) <= negligible * max(abs(u), abs(s[base + k])):
+        elif abs(e) <= x.negligible * max(abs(u), abs(s[base + k])):
             a[base + k] = hot_a[i, q]
             continue
         recent_argmax[i, kept], hot_e[i, kept], hot_a[i, kept] = k, e, hot_a[i, q]
@@ -177,28 +174,28 @@ def _renew_hot(
 
 @inlined
 def _add_positive(
-    i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, next_sigma: Any, scale: float, recent_argmax:
-    Any, hot_e: Any, listed: Any, sums: Any,
+    i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, x: Any, recent_argmax: Any, hot_e: Any,
+    listed: Any, sums: Any,
 ) -> None:  # fmt: skip
     """Add the R > 0 of a row to the sums: hot places, and the listed vectors but for columns kept elsewhere."""
     real = s.dtype.type
     zero, lowest = real(0), real(-np.inf)
-    next_sigmas, minus_u = splat(next_sigma), splat(-u)
+    next_sigmas, minus_u = splat(x.next_sigma), splat(-u)
     for q in range(filled):
-        r = fma(next_sigma, s[base + recent_argmax[i, q]], -u) - hot_e[i, q]
+        r = fma(x.next_sigma, s[base + recent_argmax[i, q]], -u) - hot_e[i, q]
         if r > zero:
-            sums[recent_argmax[i, q]] += fixed(r, scale)
+            sums[recent_argmax[i, q]] += fixed(r, x.scale)
     for t in range(count):
         at = base + listed[t] * WIDTH
         r = fma(next_sigmas, load(s, at), minus_u)
         positive = lanes_above(r, zero) & lanes_above(load(a, at), lowest)
         if lanes_of(positive) > FEW:
-            add_fixed(sums, listed[t] * WIDTH, zero_unless(positive, r), scale)
+            add_fixed(sums, listed[t] * WIDTH, zero_unless(positive, r), x.scale)
             continue
         while positive:
             lane = first_lane(positive)
             positive &= positive - 1
-            sums[listed[t] * WIDTH + lane] += fixed(element(r, lane), scale)
+            sums[listed[t] * WIDTH + lane] += fixed(element(r, lane), x.scale)
 
 
 @compiled
@@ -214,41 +211,25 @@ def sweep_rows(
     recent_argmax: Any,
     hot_e: Any,
     hot_a: Any,
-    a_diagonal: Any,
-    r_diagonal: Any,
-    preference: Any,
-    sigma: Any,
-    next_sigma: Any,
-    damping: Any,
-    rest: Any,
-    next_damping: float,
-    scale: float,
-    negligible: Any,
+    diagonals: Diagonals,
+    x: Numbers,
     sums: Any,
-    bits: Any,
     listed: Any,
 ) -> int:
-    """`pass_rows` for rows start..stop-1; R(k,k) goes to `bits`. Returns the most places that a row fills."""
+    """`pass_rows` for rows start..stop-1. Returns the most places that a row fills."""
     real = s.dtype.type
     most = 0
     for i in range(start, stop):
         g, base, old_u = first_row + i, i * width, real(u[i])
-        m1, j, m2 = real(a_diagonal[g] + preference[g]), g, real(-np.inf)
-        m1, j, m2, filled = _finish_hot(
-            i, base, s, c, old_u, recent_argmax, hot_e, hot_a, sigma, damping, rest, m1, j, m2
-        )
-        m1, j, m2, count = _sweep(
-            base, width, a, s, c, old_u, u[i], sigma, next_sigma, damping, rest, next_damping, m1, j, m2, listed
-        )
-        u[i] = next_damping * u[i] + (1.0 - next_damping) * m1
-        own, step = (j, real(1.0 - next_damping) * (m2 - m1)) if j != g else (-1, real(0))
-        filled = _renew_hot(
-            i, base, filled, a, s, real(u[i]), recent_argmax, hot_e, hot_a, real(next_damping), own, step, negligible
-        )
+        m1, j, m2 = real(diagonals.a[g] + diagonals.preference[g]), g, real(-np.inf)
+        m1, j, m2, filled = _finish_hot(i, base, s, c, old_u, recent_argmax, hot_e, hot_a, x, m1, j, m2)
+        m1, j, m2, count = _sweep(base, width, a, s, c, old_u, u[i], x, m1, j, m2, listed)
+        u[i] = x.next_damping * u[i] + (1.0 - x.next_damping) * m1
+        own, step = (j, real(1.0 - x.next_damping) * (m2 - m1)) if j != g else (-1, real(0))
+        filled = _renew_hot(i, base, filled, a, s, real(u[i]), recent_argmax, hot_e, hot_a, x, own, step)
         most = max(most, filled)
-        others = m1 if j != g else m2
-        bits[g] = next_damping * r_diagonal[g] + (1.0 - next_damping) * (preference[g] - np.float64(others))
-        _add_positive(i, base, filled, count, a, s, real(u[i]), next_sigma, scale, recent_argmax, hot_e, listed, sums)
+        renew_diagonal(diagonals, g, x, m1 if j != g else m2)
+        _add_positive(i, base, filled, count, a, s, real(u[i]), x, recent_argmax, hot_e, listed, sums)
     return most
 
 

@@ -19,7 +19,7 @@ from mgclust.kernels.toolkit.simd_random import random_bytes
 from mgclust.kernels.toolkit.simd_steps import finite_or, fma
 from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks
 
-__all__ = ["jitter", "jitter_lists", "jitter_pairs", "jitter_rows", "similarities_of_columns", "similarities_of_rows"]
+__all__ = ["jitter", "jitter_lists", "jitter_pairs", "similarities", "similarities_of_columns", "similarities_of_rows"]
 
 Array = Any
 
@@ -30,11 +30,7 @@ def noise_of(dtype: np.dtype, tiny: float) -> tuple[Any, Any]:
     return dtype.type(float(limits.eps) / 256), dtype.type(tiny * float(limits.smallest_normal) / 256)
 
 
-def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
-    jitter_rows(s, np.arange(first_row, first_row + len(s)), n=n, seed=seed, draw=draw, tiny=tiny)
-
-
-def jitter_rows(s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
+def jitter(s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
     eps, offset = noise_of(s.dtype, tiny)
     flat, rows, width = s.reshape(-1), rows_of_a_task(n), s.shape[1]
 
@@ -76,9 +72,19 @@ def similarities_of_columns(
     out[numbers[:, None] == columns[None]] = -np.inf
 
 
-def similarities_of_rows(
-    x: Array, numbers: Array, y: Array, *, norm: str, factor: float, y_start: int, seed: int, out: Array
+def similarities(
+    x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
 ) -> None:
+    _write(x, np.arange(first_row, first_row + len(x)), y, norm, factor, y_start, seed, out)
+
+
+def similarities_of_rows(
+    x: Array, numbers: Array, y: Array, *, norm: str, factor: float, seed: int, out: Array
+) -> None:
+    _write(x, numbers, y, norm, factor, 0, seed, out)
+
+
+def _write(x: Array, numbers: Array, y: Array, norm: str, factor: float, y_start: int, seed: int, out: Array) -> None:
     if y_start % 16:
         raise ValueError(f"y_start={y_start} is not a multiple of 16")
     flat, d, negated = x.reshape(-1), x.shape[1], x.dtype.type(-factor)

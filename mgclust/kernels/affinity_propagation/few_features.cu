@@ -34,13 +34,12 @@ similarities_low(const real* __restrict__ x, int m, const real* __restrict__ y, 
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-jitter(real* s, int m, int n, int64 stride, const int64* numbers, int first_row, uint64 seed, unsigned int draw,
-       real tiny) {
+jitter(real* s, int m, int n, int64 stride, const int64* numbers, uint64 seed, unsigned int draw, real tiny) {
     const int k = (blockIdx.x * THREADS + threadIdx.x) * 4;
     if (k >= n) return;
     const Noise noise{seed, draw, tiny};
     for (int i = blockIdx.y; i < m; i += gridDim.y) {
-        const unsigned int word = word_of(noise.words(number_of_row(numbers, first_row, i), k & ~15), k / 4 & 3);
+        const unsigned int word = word_of(noise.words((int)numbers[i], k & ~15), k / 4 & 3);
 #pragma unroll
         for (int q = 0; q < 4; ++q)
             if (k + q < n) s[i * stride + k + q] = noise.add(s[i * stride + k + q], word >> (8 * q));

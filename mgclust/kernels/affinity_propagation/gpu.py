@@ -9,7 +9,7 @@ import numpy as np
 
 from mgclust.kernels.affinity_propagation.gpu_listed import module_of
 from mgclust.kernels.affinity_propagation.gpu_similarities import jitter, similarities
-from mgclust.kernels.affinity_propagation.messages import Messages, Vectors
+from mgclust.kernels.affinity_propagation.messages import Iteration, Messages, Vectors
 from mgclust.kernels.pairs.gpu_launch import LOW_DIMENSIONS
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, compiled_for_hopper, is_hopper
 
@@ -19,16 +19,7 @@ Array = Any
 THREADS = 256  # of a block in messages.cu
 
 
-def pass_rows(
-    messages: Messages,
-    *,
-    sigma: float,
-    next_sigma: float,
-    damping: float,
-    next_damping: float,
-    scale: float,
-    negligible: float,
-) -> None:
+def pass_rows(messages: Messages, numbers: Iteration) -> None:
     m, stride = messages.s.shape
     if not m:
         return
@@ -38,7 +29,6 @@ def pass_rows(
         messages.s, messages.a, messages.u, messages.recent_argmax, messages.hot_e, messages.hot_a, messages.hot_most,
         messages.c, messages.r_diagonal, messages.a_diagonal, messages.preference, messages.sums,
     )  # fmt: skip
-    numbers = (sigma, next_sigma, damping, next_damping, scale, negligible)
     kernel((m,), (THREADS,), (*map(np.int32, sizes), *arrays, *map(np.float64, numbers)))
 
 

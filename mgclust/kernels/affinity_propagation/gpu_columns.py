@@ -10,6 +10,7 @@ import numpy as np
 from mgclust.kernels.affinity_propagation.columns import ColumnMessages
 from mgclust.kernels.affinity_propagation.gpu_listed import module_of
 from mgclust.kernels.affinity_propagation.gpu_similarities import SIDE, split_rows, start_split, tie_tiny
+from mgclust.kernels.affinity_propagation.messages import Iteration
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
 __all__ = [
@@ -72,31 +73,18 @@ def finish_columns(messages: ColumnMessages, *, damping: float) -> None:
     kernel((-(-m.n // THREADS),), (THREADS,), arguments)
 
 
-def pass_column_rows(
-    messages: ColumnMessages,
-    rows: Array,
-    *,
-    again: bool,
-    outside: float,
-    sigma: float,
-    next_sigma: float,
-    damping: float,
-    next_damping: float,
-    scale: float,
-    negligible: float,
-) -> None:
+def pass_column_rows(messages: ColumnMessages, rows: Array, numbers: Iteration, *, again: bool, outside: float) -> None:
     if not len(rows):
         return
     m = messages
     if again:
-        damping = 1.0  # A stays
+        numbers = numbers._replace(damping=1.0)  # A stays
     sizes = (np.int32(len(rows)), np.int32(m.n), np.int32(m.first_row), np.int32(m.recent_argmax.shape[1]))
     kept = (m.columns, np.int32(len(m.columns)), m.s, m.a, m.nearest, np.float64(outside))
     hot = (m.recent_argmax, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
     vectors = (m.c, m.r_diagonal, m.a_diagonal, m.preference, m.sums, m.slack, m.undecided)
-    numbers = map(np.float64, (sigma, next_sigma, damping, next_damping, scale, negligible))
     kernel = _columns(m.s).get_function("pass_column_rows")
-    kernel((-(-len(rows) // ROWS),), (THREADS,), (rows, *sizes, *kept, m.u, *hot, *vectors, *numbers))
+    kernel((-(-len(rows) // ROWS),), (THREADS,), (rows, *sizes, *kept, m.u, *hot, *vectors, *map(np.float64, numbers)))
 
 
 def place_listed(begin: Array, own: Array, column: Array, values: Array, where: Array, out: Array) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 from mgclust.kernels.affinity_propagation.gpu_similarities import (
     jitter_lists,
     jitter_pairs,
-    jitter_rows,
     similarities_of_columns,
     similarities_of_rows,
 )
 from mgclust.kernels.affinity_propagation.listed import ListedMessages, Step
+from mgclust.kernels.affinity_propagation.messages import Iteration
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "gather_own",
     "jitter_lists",
     "jitter_pairs",
-    "jitter_rows",
     "list_similar",
     "module_of",
     "move_lists",
@@ -65,38 +64,29 @@ def pass_listed_iterations(
     if passed:
         m.outside[...] = 0
     else:
-        _begin(m, active_a, steps[0][1]["damping"], again=False)
+        _begin(m, active_a, steps[0][1].damping, again=False)
     for at, (slot, numbers) in enumerate(steps):
         if row_blocks[0] and (at or not passed):
-            pass_rows(row_blocks, (ROW_THREADS,), (*rows_before, np.int32(turn), *rows_after, *_numbers(**numbers)))
+            pass_rows(
+                row_blocks, (ROW_THREADS,), (*rows_before, np.int32(turn), *rows_after, *map(np.float64, numbers))
+            )
         meet()
         turn = 1 - turn
         following = (np.int32(slot), np.int32(turn), np.bool_(at + 1 < len(steps)))
-        last = (np.float64(numbers["next_damping"]), np.float64(numbers["scale"]))
+        last = (np.float64(numbers.next_damping), np.float64(numbers.scale))
         pass_columns(blocks, threads, (*columns, *following, *last))
 
 
-def pass_listed_rows(
-    messages: ListedMessages,
-    rows: Array,
-    *,
-    again: bool,
-    sigma: float,
-    next_sigma: float,
-    damping: float,
-    next_damping: float,
-    scale: float,
-    negligible: float,
-) -> None:
+def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
     if again:
-        damping = 1.0  # A stays
+        numbers = numbers._replace(damping=1.0)  # A stays
     active_a = _of_active(messages)
-    _begin(messages, active_a, damping, again=again)
+    _begin(messages, active_a, numbers.damping, again=again)
     if len(rows):
         before, after = _arguments_of_rows(messages, rows, active_a, again=again)
-        numbers = _numbers(sigma, next_sigma, damping, next_damping, scale, negligible)
         kernel = _listed(messages).get_function("pass_listed_rows")
-        kernel((_row_blocks(messages, len(rows)),), (ROW_THREADS,), (*before, np.int32(0), *after, *numbers))
+        arguments = (*before, np.int32(0), *after, *map(np.float64, numbers))
+        kernel((_row_blocks(messages, len(rows)),), (ROW_THREADS,), arguments)
 
 
 def _of_active(messages: ListedMessages) -> Array:
@@ -124,13 +114,6 @@ def _arguments_of_rows(
     hot = (m.u, m.recent_argmax, m.hot_place, m.hot_s, m.hot_e, m.hot_a, m.hot_most)
     vectors = (m.c, m.r_diagonal, m.a_diagonal, m.preference, m.sums, m.progress, np.bool_(again))
     return (rows, *sizes, *lists, *active), (*hot, *vectors, m.wanted, m.slack, m.read, m.undecided)
-
-
-def _numbers(
-    sigma: float, next_sigma: float, damping: float, next_damping: float, scale: float, negligible: float
-) -> tuple[np.float64, ...]:
-    """The last arguments of pass_listed_rows."""
-    return tuple(map(np.float64, (sigma, next_sigma, damping, next_damping, scale, negligible)))
 
 
 def _row_blocks(messages: ListedMessages, rows: int) -> int:

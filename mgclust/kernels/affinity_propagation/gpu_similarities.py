@@ -15,7 +15,6 @@ __all__ = [
     "jitter",
     "jitter_lists",
     "jitter_pairs",
-    "jitter_rows",
     "similarities",
     "similarities_of_columns",
     "similarities_of_rows",
@@ -47,7 +46,7 @@ def similarities(
     elif is_low(x, norm):
         _low_similarities(x, y, norm, real(factor), NO_NUMBERS, *place)
     else:
-        launch("similarities", x, y, norm, run_length(x, y, SIDE), real(factor), *place)
+        launch("similarities", x, y, norm, run_length(x, y, SIDE), real(factor), NO_NUMBERS, *place)
 
 
 def _low_similarities(x: Array, y: Array, norm: str, *arguments: Any) -> None:
@@ -112,17 +111,12 @@ def start_split(name: str, grid: tuple[int, ...], arguments: tuple[Any, ...]) ->
     kernel(grid, (THREADS,), arguments, shared_mem=SPLIT_SHARED)
 
 
-def jitter(s: Array, *, n: int, first_row: int, seed: int, draw: int, tiny: float) -> None:
-    jitter_rows(s, NO_NUMBERS, n=n, first_row=first_row, seed=seed, draw=draw, tiny=tiny)
-
-
-def jitter_rows(s: Array, numbers: Array, *, n: int, first_row: int = 0, seed: int, draw: int, tiny: float) -> None:
-    """Do `jitter` for rows with these numbers, or those from `first_row` on."""
+def jitter(s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
     if not s.shape[0]:
         return
     kernel = compiled("affinity_propagation/few_features.cu", s.dtype.name).get_function("jitter")
     columns = -(-n // (4 * THREADS))
-    sizes = (s, np.int32(s.shape[0]), np.int32(n), np.int64(s.shape[1]), numbers, np.int32(first_row))
+    sizes = (s, np.int32(s.shape[0]), np.int32(n), np.int64(s.shape[1]), numbers)
     kernel(
         (columns, _rows_of_grid(s.shape[0], columns)),
         (THREADS,),
@@ -146,19 +140,19 @@ def jitter_lists(s: Array, bounds: Array, numbers: Array, columns: Array, *, see
 
 
 def similarities_of_rows(
-    x: Array, numbers: Array, y: Array, *, norm: str, factor: float, y_start: int, seed: int, out: Array
+    x: Array, numbers: Array, y: Array, *, norm: str, factor: float, seed: int, out: Array
 ) -> None:
     if not len(x) or not len(y):
         return
     real = x.dtype.type
-    place = (np.uint64(seed), tie_tiny(x, 100), np.int64(out.shape[1]), out[:, y_start:])
+    place = (np.uint64(seed), tie_tiny(x, 100), np.int64(out.shape[1]), out)
+    numbered = (real(factor), numbers, np.int32(0), np.int32(0), *place)
     if norm == "l2-dot" and x.dtype == np.float32:
-        _chosen(x, numbers, y, cp.arange(y_start, y_start + len(y)), real(factor), *place)
+        _chosen(x, numbers, y, NO_NUMBERS, real(factor), *place)
     elif is_low(x, norm):
-        _low_similarities(x, y, norm, real(factor), numbers, np.int32(0), np.int32(y_start), *place[:3], out)
+        _low_similarities(x, y, norm, *numbered)
     else:
-        numbered = (real(factor), numbers, np.int32(y_start), *place[:3], out)
-        launch("similarities_of_rows", x, y, norm, run_length(x, y, SIDE), *numbered)
+        launch("similarities", x, y, norm, run_length(x, y, SIDE), *numbered)
 
 
 def similarities_of_columns(
@@ -177,7 +171,7 @@ def similarities_of_columns(
 
 
 def _chosen(x: Array, rows: Array, y: Array, columns: Array, *arguments: Any) -> None:
-    """Products on tensor cores for rows and columns whose numbers ascend."""
+    """Products on tensor cores for rows and columns whose numbers ascend; NO_NUMBERS: all columns."""
     sides = (*split_rows(x), *split_rows(y))
     grid = (-(-len(y) // SIDE), -(-len(x) // SIDE))
     start_split("similarities_chosen", grid, (*sides, np.int32(sides[0].shape[1]), rows, columns, *arguments))

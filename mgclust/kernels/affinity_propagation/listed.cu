@@ -11,6 +11,8 @@
 // same bits. A row is a chain of dependent steps (its list, c of its columns, their maximum, and what follows), so what
 // counts is how many rows are under way. A row has a hot column and some ten own elements at most times, too few for
 // the 32 lanes of a warp: these pass several rows, and go through their steps together.
+//
+// One file because it is one pass: each step needs what the steps before have found of the row.
 #include "pairs/pairs.cuh"
 #include "affinity_propagation/messages.cuh"
 #include "affinity_propagation/recent_argmax.cuh"

@@ -41,11 +41,11 @@ any scale (all similarities of a row nearly equal) lists grow to whole rows: the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mgclust.kernels.affinity_propagation.messages import Vectors
+from mgclust.kernels.affinity_propagation.messages import Iteration, Vectors
 
 if TYPE_CHECKING:
     from mgclust.kernels.affinity_propagation import cpu_listed, gpu_listed
@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["ListedMessages", "ListedPassing", "Step", "load_lists"]
 
 Array = Any
-# Of an iteration: the slot of its exemplars, and its numbers as ``pass_rows`` takes them.
-Step = tuple[int, Mapping[str, float]]
+Step = tuple[int, Iteration]  # the slot of an iteration's exemplars, and its numbers
 
 
 @dataclass
@@ -132,9 +131,6 @@ class ListedPassing(Protocol):
     def jitter_pairs(self, s: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
         """Add to s, of shape (m, k), what `jitter` adds to these rows and columns; columns: int array of shape (k,)."""
 
-    def jitter_rows(self, s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
-        """Add to s, of shape (m, padded(n)), what `jitter` adds to these rows."""
-
     def list_similar(self, s: Array, low: Array, begin: Array, *, column: Array, out: Array) -> None:
         """Write each row's similarities >= low from its `begin` on, the largest first, of equals the lowest column.
 
@@ -185,19 +181,7 @@ class ListedPassing(Protocol):
             what is left does nothing.
         """
 
-    def pass_listed_rows(
-        self,
-        messages: ListedMessages,
-        rows: Array,
-        *,
-        again: bool,
-        sigma: float,
-        next_sigma: float,
-        damping: float,
-        next_damping: float,
-        scale: float,
-        negligible: float,
-    ) -> None:
+    def pass_listed_rows(self, messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
         """Do for rows what ``pass_rows`` does for all; for undecided ones, only what concerns A.
 
         Parameters
@@ -205,10 +189,9 @@ class ListedPassing(Protocol):
         messages : ListedMessages
             In place: besides what ``pass_rows`` changes, own, a_column, undecided, wanted, slack, read and the last of
             `sums`. Nothing, unless `again`, while ``progress[0]`` is 1.
+        numbers : Iteration
         again : bool
             These rows were undecided: their A is up to date.
-        sigma, next_sigma, damping, next_damping, scale, negligible : float
-            As of ``pass_rows``.
         """
 
     def place_own(self, messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
@@ -223,9 +206,9 @@ class ListedPassing(Protocol):
         """Write what ``similarities`` writes to out of shape (m, k), for rows x and y of these numbers, ascending."""
 
     def similarities_of_rows(
-        self, x: Array, numbers: Array, y: Array, *, norm: str, factor: float, y_start: int, seed: int, out: Array
+        self, x: Array, numbers: Array, y: Array, *, norm: str, factor: float, seed: int, out: Array
     ) -> None:
-        """Write what ``similarities`` writes, for rows x with these numbers, ascending."""
+        """Write what ``similarities`` writes, for rows x with these numbers, ascending, and all rows y."""
 
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ Iterations are queued, so each of these does nothing once an iteration cannot be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["PADDING", "RECENT_ARGMAXES", "Messages", "Vectors", "padded"]
+__all__ = ["PADDING", "RECENT_ARGMAXES", "Iteration", "Messages", "Vectors", "padded"]
 
 Array = Any
 PADDING = 32
@@ -49,6 +49,17 @@ RECENT_ARGMAXES = 32  # places of a row at first; a multiple of this whenever mo
 def padded(columns: int) -> int:
     """Columns of an n x n matrix as it is stored: a multiple of 32, so that rows are aligned for vector loads."""
     return -(-columns // PADDING) * PADDING
+
+
+class Iteration(NamedTuple):
+    """Numbers with which a pass over the rows ends one iteration and begins the next."""
+
+    sigma: float  # of the iteration that ends: 0 before the first
+    next_sigma: float  # of the iteration that begins
+    damping: float  # of the iteration that ends: 1 before the first, since A stays
+    next_damping: float  # of the iteration that begins
+    scale: float  # of the fixed-point sums
+    negligible: float  # E counts as zero up to this share of max(|u|, |S|) of its row and place
 
 
 @dataclass

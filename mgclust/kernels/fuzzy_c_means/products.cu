@@ -17,6 +17,8 @@
 // weight, or 2^-38 of the largest. Sums of a tile are added in float32.
 //
 // Rows have 128 features here; those of fewer are filled up with zeros.
+//
+// One file because `totals` and `sums` compute the same products, and `scores` adds up what they leave.
 #include "pairs/pairs.cuh"
 #include "pairs/split_products.cuh"
 #include "fuzzy_c_means/approximations.cuh"

@@ -5,6 +5,8 @@
 //
 // Rows of up to LONG_ROW entries are taken by warps, 32 nodes at a time, longer ones by blocks. All sums are of
 // integers, and every maximum has a stated tie rule, so that nothing depends on the order in which threads arrive.
+//
+// One file because all kernels go by the same rows, with the same constants: a kernel is compiled by itself.
 #include "toolkit/hashing.cuh"
 
 typedef long long i64;
@@ -146,6 +148,13 @@ __device__ void by_blocks(const Rows& rows, const int* list, int listed, Wanted 
 struct Any {
     __device__ bool operator()(int) const { return true; }
 };
+
+// Calls work(group, row, lo, hi) for the rows that are wanted: listed ones, the long rows, by blocks, others by warps.
+template <class Wanted, class Work>
+__device__ void by_rows(const Rows& rows, const int* list, int listed, Wanted wanted, Work work) {
+    by_blocks<Block>(rows, list, listed, wanted, work);
+    by_warps(rows, LONG_ROW, wanted, work);
+}
 
 #define ROWS int first, int count, const i64 *starts, const int *columns, const Weight *weights
 #define LISTED const int *list, int listed
@@ -309,61 +318,31 @@ extern "C" __global__ void apply_moves(i64 n, const int* proposal, const i64* st
     }
 }
 
-template <class Group>
-__device__ void activate_row(Group group, const Rows& rows, const int* labels, unsigned char* active, int row, i64 lo,
-                         i64 hi) {
-    int label = labels[rows.first + row];
-    for (i64 entry = lo + group.lane; entry < hi; entry += Group::SIZE) {
-        int other = rows.columns[entry];
-        if (labels[other] != label) active[other] = 1;
-    }
-}
-
 struct Moved {
     const int* proposal;
     int first;
     __device__ bool operator()(int row) const { return proposal[first + row] >= 0; }
 };
 
-extern "C" __global__ void activate_neighbors_short(ROWS, const int* proposal, const int* labels, unsigned char* active) {
+extern "C" __global__ void __launch_bounds__(512, 2)
+    activate_neighbors(ROWS, LISTED, const int* proposal, const int* labels, unsigned char* active) {
     Rows rows = OWN;
-    by_warps(rows, LONG_ROW, Moved{proposal, first}, [&](Warp group, int row, i64 lo, i64 hi) {
-        activate_row(group, rows, labels, active, row, lo, hi);
+    by_rows(rows, list, listed, Moved{proposal, first}, [&](auto group, int row, i64 lo, i64 hi) {
+        int label = labels[rows.first + row];
+        for (i64 entry = lo + group.lane; entry < hi; entry += group.SIZE) {
+            int other = rows.columns[entry];
+            if (labels[other] != label) active[other] = 1;
+        }
     });
 }
 
-extern "C" __global__ void __launch_bounds__(512)
-    activate_neighbors_long(ROWS, LISTED, const int* proposal, const int* labels, unsigned char* active) {
-    Rows rows = OWN;
-    by_blocks<Block>(rows, list, listed, Moved{proposal, first}, [&](Block group, int row, i64 lo, i64 hi) {
-        activate_row(group, rows, labels, active, row, lo, hi);
-    });
-}
-
-template <class Group>
-__device__ i64 cross_row(Group group, const Rows& rows, const int* labels, int row, i64 lo, i64 hi) {
-    i64 sum = 0;
-    int label = labels[rows.first + row];
-    for (i64 entry = lo + group.lane; entry < hi; entry += Group::SIZE)
-        if (labels[rows.columns[entry]] != label) sum += weight_of(rows, entry);
-    return sum;
-}
-
-extern "C" __global__ void cross_short(ROWS, const int* labels, i64* out) {
+extern "C" __global__ void __launch_bounds__(512, 3) cross(ROWS, LISTED, const int* labels, i64* out) {
     Rows rows = OWN;
     i64 sum = 0;
-    by_warps(rows, LONG_ROW, Any(), [&](Warp group, int row, i64 lo, i64 hi) {
-        sum += cross_row(group, rows, labels, row, lo, hi);
-    });
-    sum = Warp{0}.sum(sum);
-    if (!(threadIdx.x & 31) && sum) add(out, sum);
-}
-
-extern "C" __global__ void __launch_bounds__(512) cross_long(ROWS, LISTED, const int* labels, i64* out) {
-    Rows rows = OWN;
-    i64 sum = 0;
-    by_blocks<Block>(rows, list, listed, Any(), [&](Block group, int row, i64 lo, i64 hi) {
-        sum += cross_row(group, rows, labels, row, lo, hi);
+    by_rows(rows, list, listed, Any(), [&](auto group, int row, i64 lo, i64 hi) {
+        int label = labels[rows.first + row];
+        for (i64 entry = lo + group.lane; entry < hi; entry += group.SIZE)
+            if (labels[rows.columns[entry]] != label) sum += weight_of(rows, entry);
     });
     sum = Warp{0}.sum(sum);
     if (!(threadIdx.x & 31) && sum) add(out, sum);
@@ -414,18 +393,10 @@ __device__ void choose(Group group, const Rows& rows, const i64* strength, const
     const i64 *strength, const int *within, i64 two_m, double resolution, bool any_sign, double noise,     \
         u64 salt, int *out
 
-extern "C" __global__ void partners_short(ROWS, CHOICE) {
+extern "C" __global__ void __launch_bounds__(512, 2) partners(ROWS, LISTED, CHOICE) {
     Rows rows = OWN;
     Gain gain{two_m, resolution};
-    by_warps(rows, LONG_ROW, Any(), [&](Warp group, int row, i64 lo, i64 hi) {
-        choose(group, rows, strength, within, gain, any_sign, noise, salt, out, row, lo, hi);
-    });
-}
-
-extern "C" __global__ void __launch_bounds__(512) partners_long(ROWS, LISTED, CHOICE) {
-    Rows rows = OWN;
-    Gain gain{two_m, resolution};
-    by_blocks<Block>(rows, list, listed, Any(), [&](Block group, int row, i64 lo, i64 hi) {
+    by_rows(rows, list, listed, Any(), [&](auto group, int row, i64 lo, i64 hi) {
         choose(group, rows, strength, within, gain, any_sign, noise, salt, out, row, lo, hi);
     });
 }
@@ -491,29 +462,16 @@ extern "C" __global__ void sum_by_id(i64 n, const i64* values, const int* ids, i
 
 constexpr i64 DROPPED = 0x7fffffffffffffffLL;
 
-template <class Group>
-__device__ void key_row(Group group, const Rows& rows, const int* ids, i64 groups, int bits, i64* keys, int row,
-                        i64 lo, i64 hi) {
-    i64 id = ids[rows.first + row];
-    for (i64 entry = lo + group.lane; entry < hi; entry += Group::SIZE) {
-        i64 other = ids[rows.columns[entry]];
-        i64 packed = bits ? weight_of(rows, entry) : 0;
-        keys[entry] = id == other ? DROPPED : ((id * groups + other) << bits) | packed;
-    }
-}
-
-extern "C" __global__ void keys_short(ROWS, const int* ids, i64 groups, int bits, i64* keys) {
+extern "C" __global__ void __launch_bounds__(512, 2)
+    keys(ROWS, LISTED, const int* ids, i64 groups, int bits, i64* keys) {
     Rows rows = OWN;
-    by_warps(rows, LONG_ROW, Any(), [&](Warp group, int row, i64 lo, i64 hi) {
-        key_row(group, rows, ids, groups, bits, keys, row, lo, hi);
-    });
-}
-
-extern "C" __global__ void __launch_bounds__(512)
-    keys_long(ROWS, LISTED, const int* ids, i64 groups, int bits, i64* keys) {
-    Rows rows = OWN;
-    by_blocks<Block>(rows, list, listed, Any(), [&](Block group, int row, i64 lo, i64 hi) {
-        key_row(group, rows, ids, groups, bits, keys, row, lo, hi);
+    by_rows(rows, list, listed, Any(), [&](auto group, int row, i64 lo, i64 hi) {
+        i64 id = ids[rows.first + row];
+        for (i64 entry = lo + group.lane; entry < hi; entry += group.SIZE) {
+            i64 other = ids[rows.columns[entry]];
+            i64 packed = bits ? weight_of(rows, entry) : 0;
+            keys[entry] = id == other ? DROPPED : ((id * groups + other) << bits) | packed;
+        }
     });
 }
 
@@ -687,59 +645,33 @@ extern "C" __global__ void bin_rows(ROWS, int* medium, int* longer, i64* counts)
 
 // ---- connected parts, and the order of merges
 
-template <class Group>
-__device__ void spread_row(Group group, const Rows& rows, const int* labels, int* roots, int row, i64 lo, i64 hi) {
-    int node = rows.first + row, label = labels[node];
-    for (i64 entry = lo + group.lane; entry < hi; entry += Group::SIZE) {
-        int other = rows.columns[entry];
-        if (labels[other] != label) continue;
-        int mine = roots[node], its = roots[other];
-        int low = min(mine, its), high = max(mine, its);
-        if (low == high) continue;
-        atomicMin(&roots[high], low);  // a root may be stale; what it was lowered to by others stays lower
-        atomicMin(&roots[node], low);
-        atomicMin(&roots[other], low);
-    }
-}
-
-extern "C" __global__ void spread_short(ROWS, const int* labels, int* roots) {
+extern "C" __global__ void __launch_bounds__(512, 2) spread(ROWS, LISTED, const int* labels, int* roots) {
     Rows rows = OWN;
-    by_warps(rows, LONG_ROW, Any(), [&](Warp group, int row, i64 lo, i64 hi) {
-        spread_row(group, rows, labels, roots, row, lo, hi);
+    by_rows(rows, list, listed, Any(), [&](auto group, int row, i64 lo, i64 hi) {
+        int node = rows.first + row, label = labels[node];
+        for (i64 entry = lo + group.lane; entry < hi; entry += group.SIZE) {
+            int other = rows.columns[entry];
+            if (labels[other] != label) continue;
+            int mine = roots[node], its = roots[other];
+            int low = min(mine, its), high = max(mine, its);
+            if (low == high) continue;
+            atomicMin(&roots[high], low);  // a root may be stale; what it was lowered to by others stays lower
+            atomicMin(&roots[node], low);
+            atomicMin(&roots[other], low);
+        }
     });
 }
 
-extern "C" __global__ void __launch_bounds__(512) spread_long(ROWS, LISTED, const int* labels, int* roots) {
+extern "C" __global__ void __launch_bounds__(512, 3) before(ROWS, LISTED, const int* ids, const i64* order, i64* out) {
     Rows rows = OWN;
-    by_blocks<Block>(rows, list, listed, Any(), [&](Block group, int row, i64 lo, i64 hi) {
-        spread_row(group, rows, labels, roots, row, lo, hi);
-    });
-}
-
-template <class Group>
-__device__ void before_row(Group group, const Rows& rows, const int* ids, const i64* order, i64* out, int row, i64 lo,
-                           i64 hi) {
-    int node = rows.first + row, id = ids[node];
-    i64 sum = 0;
-    for (i64 entry = lo + group.lane; entry < hi; entry += Group::SIZE) {
-        int other = rows.columns[entry];
-        if (ids[other] == id && order[other] < order[node]) sum += weight_of(rows, entry);
-    }
-    sum = group.sum(sum);
-    if (!group.lane) out[row] = sum;
-}
-
-extern "C" __global__ void before_short(ROWS, const int* ids, const i64* order, i64* out) {
-    Rows rows = OWN;
-    by_warps(rows, LONG_ROW, Any(), [&](Warp group, int row, i64 lo, i64 hi) {
-        before_row(group, rows, ids, order, out, row, lo, hi);
-    });
-}
-
-extern "C" __global__ void __launch_bounds__(512)
-    before_long(ROWS, LISTED, const int* ids, const i64* order, i64* out) {
-    Rows rows = OWN;
-    by_blocks<Block>(rows, list, listed, Any(), [&](Block group, int row, i64 lo, i64 hi) {
-        before_row(group, rows, ids, order, out, row, lo, hi);
+    by_rows(rows, list, listed, Any(), [&](auto group, int row, i64 lo, i64 hi) {
+        int node = rows.first + row, id = ids[node];
+        i64 sum = 0;
+        for (i64 entry = lo + group.lane; entry < hi; entry += group.SIZE) {
+            int other = rows.columns[entry];
+            if (ids[other] == id && order[other] < order[node]) sum += weight_of(rows, entry);
+        }
+        sum = group.sum(sum);
+        if (!group.lane) out[row] = sum;
     });
 }

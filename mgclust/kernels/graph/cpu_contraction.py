@@ -34,7 +34,7 @@ from mgclust.kernels.toolkit.threads import run_tasks
 __all__ = ["contract", "sum_pairs", "to_rows"]
 
 Array = Any
-SHORT = 24  # entries that are sorted before they are added up, by insertion
+SHORT = 24  # columns that are sorted by insertion
 RADIX = 8  # bits of a digit, where there are more
 
 
@@ -199,43 +199,26 @@ def fold(
     at = starts[begin]
     for row in range(begin, end):
         first, k = starts[row], starts[row + 1] - starts[row]
-        if k > SHORT:
-            k = sum_columns(row, first, k, columns, weights, keys, table, found)
-        else:
-            k = list_columns(row, first, k, columns, weights, table, found)
+        k = sum_columns(row, first, k, columns, weights, keys, table, found)
         if k > SHORT:
             sort_digits(found, spare, ends, k, len(lengths))
         else:
             insert_all(found, k)
-        last, before = np.int64(EMPTY), at
         for i in range(k):
             slot = found[i] & 0xFFFFFFFF
-            if found[i] >> 32 == last:
-                sums[at - 1] += table[slot]
-            else:
-                last = found[i] >> 32
-                columns[at], sums[at] = last, table[slot]
-                at += 1
+            columns[at + i], sums[at + i] = found[i] >> 32, table[slot]
             keys[slot], table[slot] = EMPTY, 0
-        lengths[row] = at - before
+        at += k
+        lengths[row] = k
     return at - starts[begin]
 
 
 @inlined
-def list_columns(row: int, first: int, k: int, columns: Any, weights: Any, table: Any, found: Any) -> int:
-    """Copy a short row, but for its own number: column << 32 | where its weight is in the table; return how many."""
-    kept = 0
-    for i in range(k):
-        found[kept] = np.int64(columns[first + i]) << 32 | kept
-        table[kept] = weight_of(weights, first + i)
-        kept += columns[first + i] != row
-    table[kept] = 0  # where an entry of its own number came last
-    return kept
-
-
-@inlined
 def sum_columns(row: int, first: int, k: int, columns: Any, weights: Any, keys: Any, table: Any, found: Any) -> int:
-    """Add up the equal columns of a long row, but for its own number; found as in `list_columns`."""
+    """Add up the equal columns of a row, but for its own number; return how many.
+
+    found: column << 32 | where its weight is in the table.
+    """
     bits, kept = table_bits(k), 0
     for i in range(first, first + k):
         key = columns[i]

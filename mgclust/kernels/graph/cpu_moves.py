@@ -32,7 +32,6 @@ from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
 __all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves"]
 
 Array = Any
-FEW = 12  # neighbours whose labels are compared with each other
 
 
 def propose_moves(
@@ -135,10 +134,7 @@ def propose(
         a, d = labels[v], strength[v]
         for i in range(k):
             near[i] = labels[unsigned(columns[begin + i])]
-        if k <= FEW:
-            best, to, own = best_of_few(near, k, a, d, weights, begin, totals, two_m, factor)
-        else:
-            best, to, own = best_of_many(near, k, a, d, weights, begin, totals, two_m, factor, keys, sums, slots)
+        best, to, own = best_label(near, k, a, d, weights, begin, totals, two_m, factor, keys, sums, slots)
         stay = score(two_m, factor, own, d, totals[a] - d)
         if to < 0 or best <= stay:
             best, to = stay, -1
@@ -158,28 +154,7 @@ def better(g: Any, b: Any, best: Any, to: Any) -> bool:
 
 
 @inlined
-def best_of_few(
-    near: Any, k: int, a: int, d: Any, weights: Any, begin: int, totals: Any, two_m: Any, factor: Any
-) -> Any:
-    """Best score among a row's k labels but for a, its label, the weight to a; labels meet each other, each time."""
-    best, to, own = two_m * 0, np.int64(-1), np.int64(0)
-    for i in range(k):
-        b = near[i]
-        total = np.int64(0)
-        for j in range(k):
-            if near[j] == b:
-                total += weight_of(weights, begin + j)
-        if b == a:
-            own = total
-        else:
-            g = score(two_m, factor, total, d, totals[unsigned(b)])
-            if better(g, b, best, to):
-                best, to = g, np.int64(b)
-    return best, to, own
-
-
-@inlined
-def best_of_many(
+def best_label(
     near: Any,
     k: int,
     a: int,
@@ -193,7 +168,7 @@ def best_of_many(
     sums: Any,
     slots: Any,
 ) -> Any:
-    """Do what `best_of_few` does, by a table that is empty before and after."""
+    """Best score among a row's k labels but for a, its label, and the weight to a. The table stays empty."""
     bits = table_bits(k)
     for i in range(k):
         slot = slot_of(keys, bits, near[i])

@@ -14,7 +14,7 @@ __all__ = ["BLOCK", "THREADS", "bins", "by_rows", "functions", "kernel", "row_ar
 
 Array = Any
 THREADS = 256
-BLOCK = 512  # threads for a long row
+BLOCK = 512  # threads of a block that goes by rows
 SHORT_ROW, LONG_ROW = 64, 1024  # as in communities.cu
 
 
@@ -56,15 +56,13 @@ def functions(kind: np.dtype | None) -> Any:
 
 
 def by_rows(rows: Adjacency, name: str, *arguments: Any, gain: Gain | None = None) -> None:
-    """Rows by warps, and long ones by blocks."""
+    """Launch a kernel over all rows: long ones by blocks, others by warps."""
     if not rows.entries:
         return
-    own = row_arguments(rows)
-    kernel(rows, gain, f"{name}_short")(warp_grid(rows), (THREADS,), (*own, *arguments))
     longer = bins(rows).longer
-    if len(longer):
-        grid = (min(len(longer), 2 * multiprocessors()),)
-        kernel(rows, gain, f"{name}_long")(grid, (BLOCK,), (*own, longer, np.int32(len(longer)), *arguments))
+    blocks = max(min(len(longer), 2 * multiprocessors()), min(-(-rows.rows // BLOCK), 8 * multiprocessors()))
+    listed = (longer, np.int32(len(longer)))
+    kernel(rows, gain, name)((blocks,), (BLOCK,), (*row_arguments(rows), *listed, *arguments))
 
 
 def row_arguments(rows: Adjacency) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.kernels.graph.adjacency import Adjacency
-from mgclust.kernels.graph.gpu_adjacency import BLOCK, THREADS, bins, functions, row_arguments, warp_grid, whole
+from mgclust.kernels.graph.gpu_adjacency import THREADS, bins, by_rows, functions, whole
 from mgclust.kernels.toolkit.gpu_compiler import multiprocessors, or_null
 
 __all__ = ["contract", "keys_of_groups", "keys_of_pairs", "sum_keys", "sum_pairs", "to_rows", "weight_bits"]
@@ -81,15 +81,7 @@ def keys_of_groups(rows: Adjacency, ids: Array, count: int, largest: int) -> tup
     kind = None if rows.weights is None else rows.weights.dtype
     keys = cp.empty(rows.entries, cp.int64)
     bits = 0 if kind is None else weight_bits(count, largest)
-    if rows.entries:
-        own = row_arguments(rows)
-        arguments = (ids, np.int64(count), np.int32(bits), keys)
-        functions(kind).get_function("keys_short")(warp_grid(rows), (THREADS,), (*own, *arguments))
-        longer = bins(rows).longer
-        if len(longer):
-            grid = (min(len(longer), 4 * multiprocessors()),)
-            listed = (longer, np.int32(len(longer)))
-            functions(kind).get_function("keys_long")(grid, (BLOCK,), (*own, *listed, *arguments))
+    by_rows(rows, "keys", ids, np.int64(count), np.int32(bits), keys)
     return keys, bits
 
 

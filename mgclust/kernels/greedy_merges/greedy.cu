@@ -15,6 +15,8 @@
 //
 // One block: what it waits for is latency, four barriers and a dozen loads a merge, so nothing passes between blocks,
 // and every warp works out for itself which pair is next.
+//
+// One file because all kernels work on one structure of rows, links and keys.
 typedef long long int64;
 typedef unsigned long long uint64;
 typedef unsigned int uint;

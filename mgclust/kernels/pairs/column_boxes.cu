@@ -1,11 +1,11 @@
-// Searches among columns in boxes (column_boxes.py): one warp a row, one lane a box of a panel, or a column of one.
+// Searches among columns in boxes (column_boxes.py): one warp a row, or a panel of rows; one lane a box, or a column.
 //
 // A panel is 32 wide, so that a warp tests a row against 32 boxes or 32 columns with one coalesced read a feature. What
-// is open at each level is a 32-bit mask. Rows come in an order in which neighbours are near each other: the warps of a
-// block read the same panels, from the nearest cache. Bounds are chains of the same roundings as the distances, so the
+// is open at each level is a 32-bit mask, the path down a short stack of them. Rows come in an order in which
+// neighbours are near each other: the warps of a block read the same panels, from the nearest cache. Bounds are chains of the same roundings as the distances, so the
 // answers have the bits of the all-pairs kernels.
 //
-// Compiled with -DREAL, -DNORM and -DDIM.
+// Compiled with -DREAL, -DNORM and -DDIM. One file because all searches descend by the same two templates.
 #include "pairs/pairs.cuh"
 
 #define WIDTH 32
@@ -13,6 +13,7 @@
 #define FULL 0xffffffffu
 #define WARPS 4
 #define NO_COLUMN (1ll << 62)
+#define NONE 0x7fffffff  // above every number of a column in one call
 
 struct Boxes {
     const real *panels, *low, *high;
@@ -33,47 +34,71 @@ __device__ __forceinline__ void read_row(const real* __restrict__ x, int row, re
     for (int f = 0; f < DIM; ++f) own[f] = x[(int64)row * DIM + f];
 }
 
-// Lower bound of the reduced distances between a row and this lane's box of a panel; infinity where there is no box.
-__device__ __forceinline__ real to_box(const real (&own)[DIM], const Boxes& boxes, int panel) {
+// Place of this lane's end of a feature's interval, in `low` and `high`, and of its column in `panels`.
+__device__ __forceinline__ int64 place_of(int panel, int f) { return ((int64)panel * DIM + f) * WIDTH + lane_id(); }
+
+// Lower bound of the reduced distances between the box from a to b and this lane's box of a panel; infinity where there
+// is no box.
+__device__ __forceinline__ real nearest_of(const real (&a)[DIM], const real (&b)[DIM], const Boxes& boxes, int panel) {
     real s = 0;
 #pragma unroll
     for (int f = 0; f < DIM; ++f) {
-        const int64 at = ((int64)panel * DIM + f) * WIDTH + lane_id();
-        const real below = boxes.low[at] - own[f], above = own[f] - boxes.high[at];
+        const int64 at = place_of(panel, f);
+        const real below = boxes.low[at] - b[f], above = a[f] - boxes.high[at];
         const real gap = below > above ? below : above;
         s = accumulate(gap > 0 ? gap : (real)0, (real)0, s);
     }
     return s;
 }
 
+__device__ __forceinline__ real to_box(const real (&own)[DIM], const Boxes& boxes, int panel) {
+    return nearest_of(own, own, boxes, panel);
+}
+
+// Upper bound, likewise.
+__device__ __forceinline__ real farthest_of(const real (&a)[DIM], const real (&b)[DIM], const Boxes& boxes, int panel) {
+    real s = 0;
+#pragma unroll
+    for (int f = 0; f < DIM; ++f) {
+        const int64 at = place_of(panel, f);
+        s = accumulate(fmax(boxes.high[at] - a[f], b[f] - boxes.low[at]), (real)0, s);
+    }
+    return s;
+}
+
+// Columns below this lane's box of a panel, of so many; every box is full but the last one of all.
+__device__ __forceinline__ int64 columns_of(int64 panel, int level, int64 columns) {
+    const int64 size = (int64)WIDTH << (5 * level);
+    const int64 left = columns - (panel * WIDTH + lane_id()) * size;
+    return left < 0 ? 0 : left < size ? left : size;
+}
+
 // Reduced distance of a row to this lane's column of a panel; infinity where there is no column.
 __device__ __forceinline__ real to_column(const real (&own)[DIM], const Boxes& boxes, int panel) {
     real s = 0;
 #pragma unroll
-    for (int f = 0; f < DIM; ++f)
-        s = accumulate(own[f], boxes.panels[((int64)panel * DIM + f) * WIDTH + lane_id()], s);
+    for (int f = 0; f < DIM; ++f) s = accumulate(own[f], boxes.panels[place_of(panel, f)], s);
     return s;
 }
 
-// Calls visit(panel, s) for every panel of columns whose bound is below the limit, s being this lane's reduced distance,
-// until it returns true. Returns how many panels, of boxes and of columns, were looked at.
-template <class Visit>
-__device__ __forceinline__ int search(const real (&own)[DIM], const Boxes& boxes, real limit, Visit visit) {
+// Goes down from the top. Calls open(level, at) for panel `at` of the boxes of a level: whether this lane's is opened;
+// and visit(panel) for panels of columns, until it returns true. Returns how many panels it called them for.
+template <class Open, class Visit>
+__device__ __forceinline__ int descend(const Boxes& boxes, Open open, Visit visit) {
     unsigned int pending[LEVELS];
     int panel[LEVELS];
     int level = boxes.levels - 1, at = 0, seen = 0;
     while (true) {
-        unsigned int open = __ballot_sync(FULL, to_box(own, boxes, boxes.starts[level] + at) < limit);
+        unsigned int opened = __ballot_sync(FULL, open(level, at));
         ++seen;
         if (level == 0) {
-            for (; open; open &= open - 1) {
-                const int leaf = at * WIDTH + __ffs(open) - 1;
+            for (; opened; opened &= opened - 1) {
                 ++seen;
-                if (visit(leaf, to_column(own, boxes, leaf))) return seen;
+                if (visit(at * WIDTH + __ffs(opened) - 1)) return seen;
             }
             level = 1;
         } else {
-            pending[level] = open;
+            pending[level] = opened;
             panel[level] = at;
         }
         while (level < boxes.levels && !pending[level]) ++level;
@@ -84,37 +109,71 @@ __device__ __forceinline__ int search(const real (&own)[DIM], const Boxes& boxes
     }
 }
 
+// Calls visit(panel, s) for every panel of columns whose bound is below the limit, s being this lane's reduced distance.
+template <class Visit>
+__device__ __forceinline__ void search(const real (&own)[DIM], const Boxes& boxes, real limit, Visit visit) {
+    descend(
+        boxes, [&](int level, int at) { return to_box(own, boxes, boxes.starts[level] + at) < limit; },
+        [&](int panel) {
+            visit(panel, to_column(own, boxes, panel));
+            return false;
+        });
+}
+
+__device__ __forceinline__ int64 warp_sum(int64 v) {
+    for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(FULL, v, step);
+    return v;
+}
+
+// Boxes that lie within the threshold are not opened; `visited` counts their panels as looked at.
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
 box_count(const real* __restrict__ x, const int64* __restrict__ order, int m, const real* __restrict__ panels,
           const real* __restrict__ low, const real* __restrict__ high, const int* __restrict__ starts, int levels,
-          real threshold, int64* out, uint64* visited) {
+          int columns, real threshold, int64* out, uint64* visited) {
     const int row = warp_row(order, m);
     if (row < 0) return;
+    const Boxes boxes{panels, low, high, starts, levels};
     real own[DIM];
     read_row(x, row, own);
-    int within = 0;
-    const int seen = search(own, Boxes{panels, low, high, starts, levels}, threshold, [&](int, real s) {
-        within += __popc(__ballot_sync(FULL, s < threshold));
+    int64 inside = 0, within = 0;  // of this lane
+    const auto open = [&](int level, int at) {
+        const int panel = starts[level] + at;
+        const bool near = to_box(own, boxes, panel) < threshold;
+        if (!near || farthest_of(own, own, boxes, panel) >= threshold) return near;
+        inside += columns_of(at, level, columns);
+        return false;
+    };
+    const int seen = descend(boxes, open, [&](int panel) {
+        within += to_column(own, boxes, panel) < threshold;
         return false;
     });
-    if (lane_id() == 0) {
-        out[row] += within;
-        if (visited) atomicAdd(visited, (uint64)seen);
-    }
+    within = warp_sum(within + inside);
+    if (lane_id() == 0) out[row] += within;
+    if (!visited) return;
+    inside = warp_sum(inside);
+    if (lane_id() == 0) atomicAdd(visited, (uint64)(seen + inside / WIDTH));
 }
 
-// labels: by position.
+// labels: by position; least, minus_most: the least label, and the least of their negatives, below each box.
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
 box_border(const real* __restrict__ x, const int64* __restrict__ order, int m, const real* __restrict__ panels,
            const real* __restrict__ low, const real* __restrict__ high, const int* __restrict__ starts, int levels,
-           real threshold, const int* __restrict__ own_labels, const int* __restrict__ labels, unsigned char* out) {
+           real threshold, const int* __restrict__ own_labels, const int* __restrict__ labels,
+           const int* __restrict__ least, const int* __restrict__ minus_most, unsigned char* out) {
     const int row = warp_row(order, m);
     if (row < 0) return;
+    const Boxes boxes{panels, low, high, starts, levels};
     real own[DIM];
     read_row(x, row, own);
     const int label = own_labels[row];
-    search(own, Boxes{panels, low, high, starts, levels}, threshold, [&](int panel, real s) {
-        const bool found = __any_sync(FULL, s < threshold && labels[(int64)panel * WIDTH + lane_id()] != label);
+    const auto open = [&](int level, int at) {
+        const int panel = starts[level] + at;
+        const int64 box = (int64)panel * WIDTH + lane_id();
+        return (least[box] != label || minus_most[box] != -label) && to_box(own, boxes, panel) < threshold;
+    };
+    descend(boxes, open, [&](int panel) {
+        const bool other = labels[(int64)panel * WIDTH + lane_id()] != label;
+        const bool found = __any_sync(FULL, other && to_column(own, boxes, panel) < threshold);
         if (found && lane_id() == 0) out[row] = 1;
         return found;
     });
@@ -131,7 +190,6 @@ box_mark(const real* __restrict__ x, const int64* __restrict__ order, int m, con
     read_row(x, row, own);
     search(own, Boxes{panels, low, high, starts, levels}, threshold, [&](int panel, real s) {
         if (s < threshold) out[index[(int64)panel * WIDTH + lane_id()]] = 1;
-        return false;
     });
 }
 
@@ -182,24 +240,25 @@ box_write(const real* __restrict__ x, const int64* __restrict__ order, int m, co
         if (s < threshold)
             list[count + __popc(mask & ((1u << lane_id()) - 1))] = (int)index[(int64)panel * WIDTH + lane_id()];
         count += __popc(mask);
-        return false;
     });
     sort_list(list, count);
 }
 
-__device__ __forceinline__ real warp_least(real v) {
-    for (int step = 16; step; step >>= 1) {
-        const real other = __shfl_xor_sync(FULL, v, step);
-        v = other < v ? other : v;
-    }
+// Least value over the warp; bits of values that are not negative sort like the values.
+__device__ __forceinline__ float warp_least(float v) {
+    return __uint_as_float(__reduce_min_sync(FULL, __float_as_uint(v)));
+}
+__device__ __forceinline__ double warp_least(double v) {
+    for (int step = 16; step; step >>= 1) v = fmin(v, __shfl_xor_sync(FULL, v, step));
     return v;
 }
 
 // Calls visit(panel, s) for panels of columns, nearest boxes first, s being this lane's reduced distance, while there are
-// boxes of which open(bound, place) says that they are worth a look; `place` is that of the box among all. Returns how
-// many panels, of boxes and of columns, were looked at.
-template <class Open, class Visit>
-__device__ __forceinline__ int nearest_first(const real (&own)[DIM], const Boxes& boxes, Open open, Visit visit) {
+// boxes of which open(bound, place) says that they are worth a look; admit(place) is asked once, before. `place` is that
+// of the box among all. Returns how many panels, of boxes and of columns, were looked at.
+template <class Admit, class Open, class Visit>
+__device__ __forceinline__ int nearest_first(const real (&own)[DIM], const Boxes& boxes, Admit admit, Open open,
+                                             Visit visit) {
     const int lane = lane_id();
     real bounds[LEVELS];  // of this lane
     unsigned int pending[LEVELS];
@@ -209,13 +268,13 @@ __device__ __forceinline__ int nearest_first(const real (&own)[DIM], const Boxes
     bool enter = true;
     while (level < boxes.levels) {
         const int at = boxes.starts[level] + panel[level];
+        const int64 place = (int64)at * WIDTH + lane;
         if (enter) {
-            enter = false;
             ++seen;
             bounds[level] = to_box(own, boxes, at);
-            pending[level] = FULL;
         }
-        const bool is_open = (pending[level] >> lane & 1) && open(bounds[level], (int64)at * WIDTH + lane);
+        const bool is_open = (enter ? admit(place) : pending[level] >> lane & 1) && open(bounds[level], place);
+        enter = false;
         pending[level] = __ballot_sync(FULL, is_open);
         if (!pending[level]) { ++level; continue; }
         const real least = warp_least(is_open ? bounds[level] : infinity());
@@ -234,37 +293,78 @@ __device__ __forceinline__ int nearest_first(const real (&own)[DIM], const Boxes
     return seen;
 }
 
+// The nearest column of a row so far, and its number in this call.
+struct Nearest {
+    real s;
+    int found;
+
+    // Whether a box may hold a nearer column, or as near a one of a lower number.
+    __device__ __forceinline__ bool open(real bound, int64 place, const int64* least) const {
+        return bound < s || (bound == s && found != NONE && least[place] < found);
+    }
+
+    // Takes the columns of a panel, of which this lane has one.
+    __device__ __forceinline__ void compare(real own, int panel, const int64* index) {
+        if (!__any_sync(FULL, own < s || (own == s && found != NONE))) return;
+        const real least = warp_least(own);
+        const unsigned int number =
+            __reduce_min_sync(FULL, own == least ? (unsigned int)index[(int64)panel * WIDTH + lane_id()] : 0xffffffffu);
+        if (least < s || (int)number < found) *this = Nearest{least, (int)number};
+    }
+};
+
 // The lexicographic minimum of (s, number) of the columns, nearest boxes first, where it is less than the row's best so
-// far; that of an equal s has a lower number.
+// far; that of an equal s has a lower number. `least` has the lowest number below each box.
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
 box_nearest(const real* __restrict__ x, const int64* __restrict__ order, int m, const real* __restrict__ panels,
             const real* __restrict__ low, const real* __restrict__ high, const int* __restrict__ starts, int levels,
-            const int64* __restrict__ index, int64 y_start, real* best, int64* best_index, uint64* visited) {
+            const int64* __restrict__ index, const int64* __restrict__ least, int64 y_start, real* best,
+            int64* best_index, uint64* visited) {
     const int row = warp_row(order, m);
     if (row < 0) return;
-    const Boxes boxes{panels, low, high, starts, levels};
-    const int lane = lane_id();
-    real own[DIM], near = best[row];
+    Nearest nearest{best[row], NONE};
+    real own[DIM];
     read_row(x, row, own);
-    int found = -1;
-    // Of a box that is as near as the best, a column counts if it has a lower number than one of this call.
-    const auto open = [&](real bound, int64) { return bound < near || (bound == near && found >= 0); };
-    const int seen = nearest_first(own, boxes, open, [&](int child, real s) {
-        if (!__any_sync(FULL, s < near || (s == near && found >= 0))) return;
-        const real nearest = warp_least(s);
-        const unsigned int number = __reduce_min_sync(
-            FULL, s == nearest ? (unsigned int)index[(int64)child * WIDTH + lane] : 0xffffffffu);
-        if (nearest < near || (int)number < found) {
-            near = nearest;
-            found = (int)number;
-        }
-    });
-    if (lane) return;
-    if (found >= 0) {
-        best[row] = near;
-        best_index[row] = y_start + found;
+    const Boxes boxes{panels, low, high, starts, levels};
+    // Of what is as near as the best, a column counts if it has a lower number than one of this call.
+    const int seen = nearest_first(
+        own, boxes, [](int64) { return true; },
+        [&](real bound, int64 place) { return nearest.open(bound, place, least); },
+        [&](int panel, real s) { nearest.compare(s, panel, index); });
+    if (lane_id()) return;
+    if (nearest.found != NONE) {
+        best[row] = nearest.s;
+        best_index[row] = y_start + nearest.found;
     }
     if (visited) atomicAdd(visited, (uint64)seen);
+}
+
+// The same among columns of lower rank than the row's; rows are columns themselves, from the position `first` on. ranks:
+// by position; least_ranks: the least below each box.
+extern "C" __global__ void __launch_bounds__(WARPS * 32)
+box_nearest_higher(const real* __restrict__ x, const int64* __restrict__ order, int m, const real* __restrict__ panels,
+                   const real* __restrict__ low, const real* __restrict__ high, const int* __restrict__ starts,
+                   int levels, const int64* __restrict__ index, const int64* __restrict__ least,
+                   const int* __restrict__ ranks, const int* __restrict__ least_ranks, int first, real* best,
+                   int64* best_index) {
+    const int row = warp_row(order, m);
+    if (row < 0) return;
+    Nearest nearest{infinity(), NONE};
+    real own[DIM];
+    read_row(x, row, own);
+    const Boxes boxes{panels, low, high, starts, levels};
+    const int rank = ranks[first + row];
+    const auto compare = [&](int panel, real s) {
+        nearest.compare(ranks[(int64)panel * WIDTH + lane_id()] < rank ? s : infinity(), panel, index);
+    };
+    const int near_by = (first + row) / WIDTH;  // most rows find theirs there
+    compare(near_by, to_column(own, boxes, near_by));
+    nearest_first(
+        own, boxes, [&](int64 place) { return least_ranks[place] < rank; },
+        [&](real bound, int64 place) { return nearest.open(bound, place, least); }, compare);
+    if (lane_id()) return;
+    best[row] = nearest.s;
+    best_index[row] = nearest.found == NONE ? -1 : nearest.found;
 }
 
 // Sorts a power of two of (value, number) by one warp, in shared memory.
@@ -312,7 +412,8 @@ box_neighbors(const real* __restrict__ x, const int64* __restrict__ order, int m
     const auto open = [&](real bound, int64 place) {
         return bound < limit || (bound == limit && y_start + least[place] < last);
     };
-    const int seen = nearest_first(own, boxes, open, [&](int child, real s) {
+    const auto all = [](int64) { return true; };
+    const int seen = nearest_first(own, boxes, all, open, [&](int child, real s) {
         const int64 number = y_start + index[(int64)child * WIDTH + lane];
         const bool found = s < infinity() && number != left_out && (s < limit || (s == limit && number < last));
         const unsigned int mask = __ballot_sync(FULL, found);
@@ -335,6 +436,80 @@ box_neighbors(const real* __restrict__ x, const int64* __restrict__ order, int m
         near_index[(int64)row * k + i] = numbers[i] == NO_COLUMN ? -1 : numbers[i];
     }
     if (visited && lane == 0) atomicAdd(visited, (uint64)seen);
+}
+
+// Pairs i < j of the columns by the bits of s: a warp takes one of `parts` panels, from `part` on, with what comes after it.
+extern "C" __global__ void __launch_bounds__(WARPS * 32)
+box_histogram(const real* __restrict__ panels, const real* __restrict__ low, const real* __restrict__ high,
+              const int* __restrict__ starts, int levels, int columns, int part, int parts, sbits first, ubits width,
+              int shift, uint64* out) {
+    const int own_panel = part + (blockIdx.x * WARPS + (threadIdx.x >> 5)) * parts;
+    if (own_panel >= (columns + WIDTH - 1) / WIDTH) return;
+    const Boxes boxes{panels, low, high, starts, levels};
+    const int lane = lane_id();
+    const int64 rows = min(WIDTH, columns - own_panel * WIDTH);
+    real a[DIM], b[DIM], own[DIM];
+#pragma unroll
+    for (int f = 0; f < DIM; ++f) {
+        const int64 at = ((int64)(own_panel / WIDTH) * DIM + f) * WIDTH + own_panel % WIDTH;
+        a[f] = low[at];
+        b[f] = high[at];
+        own[f] = panels[place_of(own_panel, f)];  // infinity after the last column
+    }
+    uint64 below = 0;  // of this lane
+    const auto open = [&](int level, int at) {
+        const int panel = starts[level] + at;
+        const int64 held = columns_of(at, level, columns);
+        const int ancestor = (own_panel >> (5 * level)) - at * WIDTH;  // negative: all boxes come later
+        const sbits from = Bits<real>::of(nearest_of(a, b, boxes, panel)) - first;
+        const sbits to = Bits<real>::of(farthest_of(a, b, boxes, panel)) - first;
+        bool opened = held && lane > ancestor;
+        if (opened && to < 0) {
+            below += held * rows;
+            opened = false;
+        }
+        opened = opened && (from < 0 || (ubits)from < width);
+        if (opened && from >= 0 && from >> shift == to >> shift) {  // all its pairs fall into one bin
+            atomicAdd(out + 1 + (from >> shift), (uint64)(held * rows));
+            opened = false;
+        }
+        return opened || lane == ancestor;
+    };
+    descend(boxes, open, [&](int panel) {
+        real theirs[DIM];
+#pragma unroll
+        for (int f = 0; f < DIM; ++f) theirs[f] = panels[place_of(panel, f)];
+        const int valid = min(WIDTH, columns - panel * WIDTH);
+        unsigned int undecided = __ballot_sync(FULL, lane < rows);
+        if (panel != own_panel) {  // the bracket's ends pass between most rows and the whole panel
+            real gaps = 0, spans = 0;
+#pragma unroll
+            for (int f = 0; f < DIM; ++f) {
+                const int64 at = ((int64)(panel / WIDTH) * DIM + f) * WIDTH + panel % WIDTH;
+                const real c = low[at], e = high[at];
+                const real gap = fmax(fmax(c - own[f], own[f] - e), (real)0);
+                gaps = accumulate(gap, (real)0, gaps);
+                spans = accumulate(fmax(e - own[f], own[f] - c), (real)0, spans);
+            }
+            const sbits from = Bits<real>::of(gaps) - first;
+            const bool inside = lane < rows && Bits<real>::of(spans) - first < 0;
+            if (inside) below += valid;
+            undecided = __ballot_sync(FULL, lane < rows && !inside && (from < 0 || (ubits)from < width));
+        }
+        for (; undecided; undecided &= undecided - 1) {
+            const int row = __ffs(undecided) - 1;
+            real s = 0;
+#pragma unroll
+            for (int f = 0; f < DIM; ++f) s = accumulate(__shfl_sync(FULL, own[f], row), theirs[f], s);
+            const sbits u = Bits<real>::of(s) - first;
+            if (lane < valid && (panel != own_panel || lane > row)) {
+                below += u < 0;
+                if (u >= 0 && (ubits)u < width) atomicAdd(out + 1 + ((ubits)u >> shift), 1ull);
+            }
+        }
+        return false;
+    });
+    add_warp_total(below, out);
 }
 
 // codes[i]: the whole numbers (x - low) scale of row i, their bits interleaved. place: low and scale of each feature.

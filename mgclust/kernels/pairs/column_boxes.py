@@ -1,17 +1,22 @@
-"""Columns in boxes, for searches that skip what is far away; the same arrays on both devices.
+"""A spatial index: columns sorted so that near ones share a panel, with tight boxes above them.
 
-For few features and many columns. These are halved along the widest feature until panels of 32 near ones are left; 32
-consecutive panels make a node, 32 of these a node of the next level, up to one panel of nodes, and each knows its tight
-box, as in `low_dimension.box_tree` (which sorts along a curve, in up to three dimensions)::
+For few features and many columns; the same arrays on both devices. 32 columns make a panel, 32 consecutive panels a
+node, 32 nodes a node of the next level, up to one panel of nodes. No array holds pointers: the children of node i are
+the nodes 32 i .. 32 i + 31 of the level below::
 
     level 1   |        0        |        1        ...    <= 32 nodes
     level 0   |0|1|2| ... |31|32| ...                    one node a panel of columns
     position   0 ... 31, 32 ...                          columns; nothing beyond the last
 
-A row goes down the tree, 32 boxes at a time::
+Columns are sorted in one of two ways. `build_boxes` of each device halves them along the widest feature: it takes
+longer and gives smaller boxes. `build_along_curve` sorts them along a Morton curve (the bits of their coordinates,
+interleaved), for one to three features.
 
-    bound = the chain of s over the gaps between row and box, 0 inside      a lower bound for *computed* s: every
-    a panel whose bound is below the threshold: s of its 32 columns         rounding in the chain is monotone
+A search goes down from the top, 32 boxes at a time, for a row or for the box of a panel::
+
+    near = the chain of s over the gaps between both boxes, 0 inside        a lower bound for *computed* s, because
+    far  = the same chain over the largest differences; an upper bound      every rounding in the chain is monotone
+    near >= threshold: nothing in the box counts; far < threshold: all of it does; otherwise the box is opened
 
 So answers have the bits of comparing all pairs, whichever columns share a panel.
 """
@@ -23,20 +28,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = [
+    "CURVE_FEATURES",
     "MAX_FEATURES",
     "NO_COLUMN",
     "WIDTH",
     "Boxes",
     "build",
     "column_bytes",
+    "curve_bits",
     "halved_by_sorting",
-    "least_numbers",
+    "labels_below",
+    "ranks_below",
 ]
 
 Array = Any
 WIDTH = 32  # columns of a panel
 MAX_FEATURES = 8
+CURVE_FEATURES = 3  # of columns that are sorted along a curve
 NO_COLUMN = 2**62  # above every column's number
+NOTHING = 2**31 - 1  # above every rank and label
 STEPS = 2.0**30  # of a segment's widest feature: columns are sorted by these
 
 
@@ -48,7 +58,8 @@ class Boxes(NamedTuple):
     low: Array  # flat [panel of nodes][feature][32], level after level, panels of columns first
     high: Array
     starts: np.ndarray  # first panel of nodes of each level, and how many there are; on the host
-    order: Array  # (k,) int64: the column at each position
+    least: Array  # flat [panel of nodes][32] int64: the lowest number below each box; NO_COLUMN where there is none
+    columns: int
 
 
 def column_bytes(d: int, itemsize: int) -> int:
@@ -56,24 +67,29 @@ def column_bytes(d: int, itemsize: int) -> int:
     return 4 * d * itemsize + 96
 
 
-def build(y: Array, order: Array, xp: Any) -> Boxes:
+def curve_bits(d: int) -> int:
+    """Bits of each of d features in a place along the curve: together they, and the largest place, fit into int64."""
+    return min(31, 62 // d)
+
+
+def build(y: Array, numbers: Array, xp: Any) -> Boxes:
     """Put columns into boxes.
 
     Parameters
     ----------
     y : array of shape (k, d)
-        Columns, k >= 1.
-    order : int64 array of shape (k,)
-        Columns in an order in which every 32, 1024, ... are near each other.
+        Columns, k >= 1, in an order in which every 32, 1024, ... are near each other.
+    numbers : int64 array of shape (k,)
+        The number of each.
     xp : module
         numpy or cupy.
     """
     k, d = y.shape
     count = -(-k // WIDTH)
     index = xp.full(count * WIDTH, NO_COLUMN, dtype="int64")
-    index[:k] = order
+    index[:k] = numbers
     filled = xp.full((count * WIDTH, d), xp.inf, dtype=y.dtype)
-    filled[:k] = y[order]
+    filled[:k] = y
     low, high = _panel_boxes(filled, k, xp)
     panels = xp.ascontiguousarray(filled.reshape(count, WIDTH, d).transpose(0, 2, 1)).reshape(-1)
     del filled
@@ -86,7 +102,7 @@ def build(y: Array, order: Array, xp: Any) -> Boxes:
             break
         low, high = lows[-1].min(axis=2), highs[-1].max(axis=2)
     low, high = (xp.ascontiguousarray(xp.concatenate(levels)).reshape(-1) for levels in (lows, highs))
-    return Boxes(index, panels, low, high, np.array(starts), order)
+    return Boxes(index, panels, low, high, np.array(starts), least_below(index, len(starts) - 1, xp), k)
 
 
 def _panel_boxes(filled: Array, k: int, xp: Any) -> tuple[Array, Array]:
@@ -106,16 +122,30 @@ def _in_panels(values: Array, fill: float, xp: Any) -> Array:
     return filled.reshape(-1, WIDTH, values.shape[1]).transpose(0, 2, 1)
 
 
-def least_numbers(boxes: Boxes, xp: Any) -> Array:
-    """The lowest number of a column below each box, as `Boxes.low` has their ends: flat [panel of nodes][32]; int64."""
-    numbers, levels = boxes.index, []
-    for _ in boxes.starts[:-1]:
-        numbers = numbers.reshape(-1, WIDTH).min(axis=1)
-        filled = xp.full(-(-len(numbers) // WIDTH) * WIDTH, NO_COLUMN, dtype="int64")
-        filled[: len(numbers)] = numbers
-        numbers = filled
-        levels.append(numbers)
-    return xp.concatenate(levels)
+def least_below(arranged: Array, levels: int, xp: Any) -> Array:
+    """The least of integers by position below each box, as `Boxes.low` has their ends: flat [panel of nodes][32]."""
+    nothing = NOTHING if arranged.dtype == np.int32 else NO_COLUMN
+    least, found = arranged, []
+    for _ in range(levels):
+        least = least.reshape(-1, WIDTH).min(axis=1)
+        filled = xp.full(-(-len(least) // WIDTH) * WIDTH, nothing, dtype=least.dtype)
+        filled[: len(least)] = least
+        least = filled
+        found.append(least)
+    return xp.concatenate(found)
+
+
+def ranks_below(boxes: Boxes, ranks: Array, xp: Any) -> tuple[Array, Array]:
+    """int32 ranks, or labels, by position, and the least of them below each box."""
+    arranged = xp.full(len(boxes.index), NOTHING, dtype="int32")
+    arranged[: boxes.columns] = ranks[boxes.index[: boxes.columns]]
+    return arranged, least_below(arranged, len(boxes.starts) - 1, xp)
+
+
+def labels_below(boxes: Boxes, labels: Array, xp: Any) -> tuple[Array, Array, Array]:
+    """int32 labels by position, and the least of them, and of their negatives, below each box."""
+    narrow = labels.astype("int32", copy=False)
+    return *ranks_below(boxes, narrow, xp), ranks_below(boxes, -narrow, xp)[1]
 
 
 def halved_by_sorting(y: Array, xp: Any) -> Array:

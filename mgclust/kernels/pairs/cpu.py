@@ -109,8 +109,6 @@ def gaussian_sum(
     near: Array | None = None,
     near_index: Array | None = None,
 ) -> None:
-    if near is None or near_index is None:
-        near, near_index = np.empty((len(x), 0), x.dtype), np.empty((len(x), 0), np.int64)
     if norm == "l2-dot" and power == 1 and products.supports(x, norm) and (lengths := Lengths(x, y)).fit:
         if near is None or near_index is None:
             near, near_index = _no_neighbors(x)

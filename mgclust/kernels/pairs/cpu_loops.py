@@ -19,6 +19,7 @@ Then per pair: Gaussian 13 instructions, count and neighbors 1 compare, histogra
 happens rarely (a pair inside the bracket, a nearer point) is found as a set bit of the compare's mask.
 
 All functions release the GIL and take flat arrays; a row's result is the work of one call.
+One file because every loop is what follows for the four rows whose distances `pair_distances` has computed.
 
 What follows for each of the four rows is written out, here and where `pair_distances` is used elsewhere. As a step
 that one inlined function calls for each row it had the same bits, but 20,000 x 64 rows took 3% (border) to 5%
@@ -366,6 +367,29 @@ def tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any, shared:
     return lanes_of(below)
 
 
+@inlined
+def tally_rows(
+    x: Any, i: int, end: int, d: int, panels: Any, p: int, manhattan: bool, valid: int, first: int, low: int, high: int,
+    shift: int, out: Any, shared: bool,
+) -> int:  # fmt: skip
+    """Count the pairs of rows i..i+3 with a panel: lanes from `first` on for row i, from one later for the next."""
+    s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
+    m0, m1, m2, m3 = valid, valid, valid, valid
+    if first + 3 > 0:
+        m0 &= FULL << max(first, 0)
+        m1 &= FULL << max(first + 1, 0)
+        m2 &= FULL << max(first + 2, 0)
+        m3 &= FULL << max(first + 3, 0)
+    below = tally(s0, m0, low, high, shift, out, shared)
+    if i + 1 < end:
+        below += tally(s1, m1, low, high, shift, out, shared)
+    if i + 2 < end:
+        below += tally(s2, m2, low, high, shift, out, shared)
+    if i + 3 < end:
+        below += tally(s3, m3, low, high, shift, out, shared)
+    return below
+
+
 @compiled
 def histogram(
     x: Any,
@@ -395,20 +419,7 @@ def histogram(
                 first = i - skip + 1 - p * WIDTH  # lane of row i's first column
                 if first >= WIDTH:
                     break
-                s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
-                m0, m1, m2, m3 = valid, valid, valid, valid
-                if first + 3 > 0:
-                    m0 &= FULL << max(first, 0)
-                    m1 &= FULL << max(first + 1, 0)
-                    m2 &= FULL << max(first + 2, 0)
-                    m3 &= FULL << max(first + 3, 0)
-                below += tally(s0, m0, low, high, shift, out, shared)
-                if i + 1 < end:
-                    below += tally(s1, m1, low, high, shift, out, shared)
-                if i + 2 < end:
-                    below += tally(s2, m2, low, high, shift, out, shared)
-                if i + 3 < end:
-                    below += tally(s3, m3, low, high, shift, out, shared)
+                below += tally_rows(x, i, end, d, panels, p, manhattan, valid, first, low, high, shift, out, shared)
     return below
 
 

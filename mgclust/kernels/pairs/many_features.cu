@@ -12,6 +12,8 @@
 // decides, deciding the doubtful pairs again by direct differences cost more in here than it saved (nearest: 4.1e10
 // pairs/s, histogram 0.7e11 to 1.0e11), so these kernels take direct differences for all pairs. On tensor cores it
 // pays: split_products.cu.
+//
+// One file because each reduction is a few lines behind the same sweep over the tiles.
 #include "pairs/pairs.cuh"
 #include "toolkit/tie_noise.cuh"
 
@@ -371,10 +373,9 @@ distances(const real* x, int m, const real* y, int k, int d, const real* x_norms
     sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
 }
 
-template <bool NUMBERED>
 struct Similarity : Reduction {
     real factor;
-    const int64* numbers;   // of the rows, if they do not follow each other
+    const int64* numbers;   // of the rows; null: they follow each other from first_row on
     int first_row, y_start, rows, stop;
     Noise noise;
     int64 stride;
@@ -382,7 +383,7 @@ struct Similarity : Reduction {
     __device__ void load_columns(int, int last, int, real*) { stop = last; }
     __device__ __forceinline__ void row(int, int row, const real (&s)[MICRO], int t, int tx) {
         if (row >= rows) return;
-        const int number = NUMBERED ? (int)numbers[row] : first_row + row;
+        const int number = number_of_row(numbers, first_row, row);
 #pragma unroll
         for (int half = 0; half < MICRO; half += 4) {
             const int column = t + spread_of(tx, half);
@@ -400,27 +401,12 @@ struct Similarity : Reduction {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 similarities(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms,
-             int columns_per_block, real factor, int first_row, int y_start, uint64 seed, real tiny, int64 stride,
-             real* out) {
-    Similarity<false> op;
-    op.factor = factor;
-    op.first_row = first_row;
-    op.y_start = y_start;
-    op.rows = m;
-    op.noise = Noise{seed, 0, tiny};
-    op.stride = stride;
-    op.out = out;
-    sweep(x, m, y, k, d, x_norms, y_norms, columns_per_block, op);
-}
-
-// Of rows that do not follow each other.
-extern "C" __global__ void __launch_bounds__(THREADS)
-similarities_of_rows(const real* x, int m, const real* y, int k, int d, const real* x_norms, const real* y_norms,
-                     int columns_per_block, real factor, const int64* numbers, int y_start, uint64 seed, real tiny,
-                     int64 stride, real* out) {
-    Similarity<true> op;
+             int columns_per_block, real factor, const int64* numbers, int first_row, int y_start, uint64 seed, real tiny,
+             int64 stride, real* out) {
+    Similarity op;
     op.factor = factor;
     op.numbers = numbers;
+    op.first_row = first_row;
     op.y_start = y_start;
     op.rows = m;
     op.noise = Noise{seed, 0, tiny};

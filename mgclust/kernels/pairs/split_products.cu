@@ -12,6 +12,8 @@
 // Listed pairs are decided by direct differences (listed_pairs.cu), so the decisions, and their bits, are those of
 // many_features.cu.
 //
+// One file because all kernels pass over the same packed rows and share one bound of the error.
+//
 // The error of one product. Rows are scaled by a power of two; with x = h + r, h the high half,
 //     x.y - h_x.h_y = r_x.y + h_x.r_y,   so   |x.y - h_x.h_y| <= |r_x| |y| + (|x| + |r_x|) |r_y|
 // and adding up n/16 groups of exact products costs at most GAMMA |x| |y| each. `pack` finds |x| and |r| of every row,

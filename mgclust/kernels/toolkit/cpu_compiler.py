@@ -31,7 +31,7 @@ __all__ = ["allocating", "called", "compiled", "inlined", "on_compiling", "signe
 OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 # No reference counts. Numba has no option without an underscore for it; the docstring of
 # `numba.extending.register_jitable` names this one.
-UNCOUNTED = {"_nrt": False}
+UNCOUNTED = dict(_nrt=False)
 PART = {"no_cpython_wrapper": True}
 _warned = False
 

@@ -32,7 +32,8 @@ __all__ = [
     "or_null",
 ]
 
-STANDARD = "--std=c++17"
+# The second lets generic lambdas be device code: NVRTC takes no annotation of a lambda.
+STANDARD = ("--std=c++17", "--device-as-default-execution-space")
 WAIT_LIMIT = 60.0  # seconds for a process that compiles a kernel
 _begun: dict[Path, subprocess.Popen[bytes]] = {}  # processes, by the file that each writes
 _listeners: list[Callable[[], None]] = []
@@ -58,7 +59,7 @@ class Module:
         if name not in self._functions:
             code, target = self.program(name)
             # CuPy knows what a device can run that is newer than the compiler.
-            module = _loaded(code, target) if target else cp.RawModule(code=code, options=(STANDARD,))
+            module = _loaded(code, target) if target else cp.RawModule(code=code, options=STANDARD)
             self._functions[name] = module.get_function(name)
         return self._functions[name]
 
@@ -140,7 +141,7 @@ def _own_target() -> str:
 
 def _options_and_file(code: str, target: str) -> tuple[tuple[str, ...], Path]:
     """NVRTC's options for a program, and the file that keeps its machine code."""
-    options = (STANDARD, "-ftz=true", f"-arch={target}")
+    options = (*STANDARD, "-ftz=true", f"-arch={target}")
     key = hashlib.sha256(repr((code, options, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
     return options, folder / f"mgclust-{key}.cubin"

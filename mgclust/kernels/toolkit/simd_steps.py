@@ -6,6 +6,8 @@ source. NaN compares false everywhere: a lane of ``0 * inf`` is never the maximu
 `log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)): the result is e + f P(f), f = g - 1, so that it
 has full relative accuracy near 1, and is 0 at 1. P is the polynomial of least relative error: 3e-8 (float32), 1e-18
 (float64).
+
+One file because all of it is one list of operations.
 """
 
 from __future__ import annotations

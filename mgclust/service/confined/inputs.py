@@ -19,7 +19,7 @@ from mgclust.outside.rooted_files import RootedFile
 if TYPE_CHECKING:
     from mgclust.data import Dataset
 
-__all__ = ["descriptors", "files_of", "named_sources", "open_inputs", "restore_names", "traceback_of"]
+__all__ = ["descriptors", "named_sources", "open_inputs", "ordered_files", "restore_names", "traceback_of"]
 
 
 def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -29,7 +29,7 @@ def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
     return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
-def files_of(order: Mapping[str, Mapping[str, Any]]) -> dict[str, RootedFile]:
+def ordered_files(order: Mapping[str, Mapping[str, Any]]) -> dict[str, RootedFile]:
     """The files of an order; from now on errors quote content only if all of them may be quoted."""
     files = {name: RootedFile(**each) for name, each in order.items()}
     quote_nothing(not all(file.quotable for file in files.values()))

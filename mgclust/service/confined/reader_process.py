@@ -38,7 +38,7 @@ from mgclust.service.confined.caches import cache_folders
 from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, TOO_LARGE, Findings
 from mgclust.service.confined.confine import confine, exit_with_parent
 from mgclust.service.confined.fork_server import run_child
-from mgclust.service.confined.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
+from mgclust.service.confined.inputs import descriptors, open_inputs, ordered_files, restore_names, traceback_of
 
 __all__ = ["main"]
 
@@ -137,7 +137,7 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
         why = f"the job has {count} files, a process here may open {most}; ask the administrator to raise `ulimit -n`."
         return {"error": why, "kind": "limit"}
     try:
-        opened, result = files_of(order.get("files", {})), RootedFile(**order["result"])
+        opened, result = ordered_files(order.get("files", {})), RootedFile(**order["result"])
         readable: list[str | int] = [result.descriptor(), *descriptors(opened), *cache_folders(order["hidden"])]
         for folder in order["writable"]:
             tempfile.tempdir = os.environ["TMPDIR"] = folder

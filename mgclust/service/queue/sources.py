@@ -32,7 +32,7 @@ from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "TooLarge", "check_sources", "delete_upload", "files_of", "find_uploads", "latest_uploads", "receive",
+    "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "latest_uploads", "receive",
 ]  # fmt: skip
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # of an upload
@@ -253,7 +253,7 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
     return _beneath_root(source["path"], settings.folders)
 
 
-def files_of(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:
+def files_of_job(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:
     """Find the files of a job, with the names of `named_sources`.
 
     This is done whenever they are opened: the rights of the owner may have changed since the job was submitted.

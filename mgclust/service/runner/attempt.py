@@ -36,7 +36,7 @@ from mgclust.service.confined.caches import cache_folders, use_private_caches
 from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, first_warnings
 from mgclust.service.confined.confine import become_subreaper, confine
 from mgclust.service.confined.fork_server import run_child
-from mgclust.service.confined.inputs import descriptors, files_of, open_inputs, restore_names, traceback_of
+from mgclust.service.confined.inputs import descriptors, open_inputs, ordered_files, restore_names, traceback_of
 
 if TYPE_CHECKING:
     from mgclust.data import Dataset
@@ -202,7 +202,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
 
     if order.get("devices") is not None:  # before CUDA starts here, or in workers
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order["devices"])
-    files = files_of(order["files"])
+    files = ordered_files(order["files"])
     if "hidden" in order:
         writable = _writable(order)
         readable: list[str | int] = [*descriptors(files), *cache_folders(order["hidden"])]

@@ -31,7 +31,7 @@ from mgclust.service.confined.fork_server import ForkServer
 from mgclust.service.confined.results import read_findings
 from mgclust.service.queue.attempts import Attempts
 from mgclust.service.queue.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
-from mgclust.service.queue.sources import files_of
+from mgclust.service.queue.sources import files_of_job
 from mgclust.service.runner.attempt import TEMPORARY_FOLDER, fault_of, message_of
 from mgclust.service.runner.devices import Devices
 from mgclust.service.runner.runner_lock import runner_lock
@@ -198,7 +198,7 @@ class Runner:
         }
         try:
             self._settings.check_resources(job.request.get("resources") or {})
-            files = files_of(self._engine, self._settings, job)
+            files = files_of_job(self._engine, self._settings, job)
             order["files"] = {name: file.order() for name, file in files.items()}
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")

@@ -23,7 +23,7 @@ from mgclust.service.confined.reader_pool import LimitExceeded, Readers
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.jobs import Jobs, job_id
 from mgclust.service.queue.models import Job
-from mgclust.service.queue.sources import files_of
+from mgclust.service.queue.sources import files_of_job
 from mgclust.service.settings import Settings
 
 __all__ = [
@@ -206,7 +206,7 @@ def _read_by(engine: Engine, settings: Settings, job: Job) -> dict[str, Any]:
     """The files of a job; or the reason why they may not be read any more."""
     request = {"method": job.method, **job.request}
     try:
-        files = {name: file.order() for name, file in files_of(engine, settings, job).items()}
+        files = {name: file.order() for name, file in files_of_job(engine, settings, job).items()}
     except InputError as error:
         return {"request": request, "files": {}, "refused": str(error)}
     return {"request": request, "files": files, "refused": None}

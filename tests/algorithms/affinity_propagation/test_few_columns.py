@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
-from mgclust.algorithms.affinity_propagation import column_rows, listed_rows
-from mgclust.algorithms.affinity_propagation.column_rows import ColumnRows
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.rows import column_rows, listed_rows
+from mgclust.algorithms.affinity_propagation.rows.column_rows import ColumnRows
+from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
 from mgclust.base.errors import InsufficientMemoryError, RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine import partition
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_files import Writer
+from support.list_constants import set_constant
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
 
@@ -38,10 +40,10 @@ def rows(kind: str, n: int = 150) -> np.ndarray:
 @pytest.fixture
 def early(monkeypatch, device):
     """Few columns take the place of lists at the first look, with few of them at first and short parts of a course."""
-    for name in listed_rows.PACES:
-        monkeypatch.setitem(listed_rows.PACES, name, replace(listed_rows.PACES[name], most_own=-1.0))
-    monkeypatch.setattr(listed_rows, "SHORTEST_LIST", 4)
-    monkeypatch.setattr(listed_rows, "INTERVAL", 20)
+    for name in PACES:
+        monkeypatch.setitem(PACES, name, replace(PACES[name], most_own=-1.0))
+    set_constant(monkeypatch, "SHORTEST_LIST", 4)
+    set_constant(monkeypatch, "INTERVAL", 20)
     monkeypatch.setattr(column_rows, "FIRST_COLUMNS", 2)
     monkeypatch.setattr(column_rows, "SPAN", 7)
     monkeypatch.setitem(column_rows.BLOCK_BYTES, device, 1 << 15)  # rows of a few columns, some at a time
@@ -113,7 +115,7 @@ def test_other_similarities(early, affinity, device, monkeypatch):
 def test_where_lists_fill_the_memory(monkeypatch, device):
     """Where there is room for an eighth of all pairs; once nothing else would end, the answer is that of long lists."""
     rng = np.random.default_rng(0)
-    monkeypatch.setitem(listed_rows.PACES, device, replace(listed_rows.PACES[device], most_own=0.3))
+    monkeypatch.setitem(PACES, device, replace(PACES[device], most_own=0.3))
     X = 3 * rng.normal(size=(20, 8))[rng.integers(20, size=700)] + rng.normal(size=(700, 8))
     given = {"profile": "fast", "algorithm": "sparse", "device": device, "client": None}
     whole = AdaptiveAffinityPropagation(**given).fit(X)
@@ -131,11 +133,11 @@ def test_where_lists_fill_the_memory(monkeypatch, device):
 
 def test_where_own_elements_are_many(monkeypatch, device):
     """Not before they are worth it, wherever there is room for lists."""
-    monkeypatch.setitem(listed_rows.PACES, device, replace(listed_rows.PACES[device], most_share=0.04))
+    monkeypatch.setitem(PACES, device, replace(PACES[device], most_share=0.04))
     X, given = rows("blobs", 400), {"profile": "fast", "algorithm": "sparse", "device": device, "client": None}
     lists, columns = Trace(), Trace()
     lists.fit(monkeypatch, AdaptiveAffinityPropagation(**given), X)
-    monkeypatch.setattr(listed_rows, "FEWEST_OWN", 0)
+    set_constant(monkeypatch, "FEWEST_OWN", 0)
     columns.fit(monkeypatch, AdaptiveAffinityPropagation(**given), X)
     assert isinstance(lists.rows, listed_rows.ListedRows) and isinstance(columns.rows, ColumnRows)
     assert lists.seen == columns.seen
@@ -162,7 +164,7 @@ def test_nothing_is_saved_on_few_columns(early, monkeypatch, tmp_path):
     model = AdaptiveAffinityPropagation(profile="fast", algorithm="sparse", device="cpu", client=None)
     whole = model.fit_dataset(data)
     savable, original = [], MessagePassing.save
-    monkeypatch.setattr(listed_rows, "INTERVAL", 75)
+    set_constant(monkeypatch, "INTERVAL", 75)
 
     def save(self, *arguments):
         savable.append(self.rows.can_be_saved)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
-from mgclust.algorithms.affinity_propagation import estimator, listed_rows
+from mgclust.algorithms.affinity_propagation import estimator
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
 from mgclust.kernels.affinity_propagation import cpu, cpu_listed
 from support import cuda_on_cpu
+from support.list_constants import set_constant
 
 pytestmark = pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="there is no C++ compiler")
 
@@ -43,8 +45,8 @@ def trace(monkeypatch, modules):
         return model.fit(X), list(seen)
 
     monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
-    monkeypatch.setattr(listed_rows, "SHORTEST_LIST", 4)  # so that lists have to be made longer
-    monkeypatch.setattr(listed_rows, "INTERVAL", 3)
+    set_constant(monkeypatch, "SHORTEST_LIST", 4)  # so that lists have to be made longer
+    set_constant(monkeypatch, "INTERVAL", 3)
     monkeypatch.setattr(MessagePassing, "iterate", iterate)
     for name in ("pass_listed_iterations", "pass_listed_rows"):
         monkeypatch.setattr(cpu_listed, name, getattr(modules[1], name))
@@ -68,8 +70,8 @@ def rows(kind: str, n: int) -> np.ndarray:
 def active(request, monkeypatch):
     """With active columns, as few as may be, and without: kernels of their own."""
     if not request.param:
-        never = replace(listed_rows.PACES["cpu"], most_active=0, read_far=1 << 30)
-        monkeypatch.setitem(listed_rows.PACES, "cpu", never)
+        never = replace(PACES["cpu"], most_active=0, read_far=1 << 30)
+        monkeypatch.setitem(PACES, "cpu", never)
     return request.param
 
 

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
-from mgclust.algorithms.affinity_propagation import estimator, listed_rows, row_choice
+from mgclust.algorithms.affinity_propagation import estimator
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.affinity_propagation.rows import listed_rows, row_choice
+from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
 from mgclust.base.errors import InputError, InsufficientMemoryError, RunCancelled
 from mgclust.data import open_dataset
 from mgclust.engine import partition
@@ -21,6 +23,7 @@ from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_files import Writer
 from mgclust.engine.comm import SoloComm
 from mgclust.kernels.affinity_propagation import cpu_listed
+from support.list_constants import set_constant
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
 
@@ -58,8 +61,8 @@ def trace(monkeypatch):
         seen.clear()
         return model.fit(X), list(seen)
 
-    monkeypatch.setattr(listed_rows, "SHORTEST_LIST", 4)  # so that lists have to be made longer
-    monkeypatch.setattr(listed_rows, "INTERVAL", 3)
+    set_constant(monkeypatch, "SHORTEST_LIST", 4)  # so that lists have to be made longer
+    set_constant(monkeypatch, "INTERVAL", 3)
     monkeypatch.setattr(MessagePassing, "iterate", iterate)
     return fit
 
@@ -102,10 +105,10 @@ def test_a_scan(trace, kind, dtype, profile, device):
 def short_lists(monkeypatch, device):
     """Lists are cut to what has been in use, as often as it is looked at."""
     for name, value in (("LOOKS", 2), ("SPARE", 1.0), ("PAYS", 1.0), ("ROOM", 1.0), ("INTERVAL", 1)):
-        monkeypatch.setattr(listed_rows, name, value)
-    monkeypatch.setattr(listed_rows, "PADDING", 0)  # of what is kept; that of arrays stays
-    monkeypatch.setattr(listed_rows, "_padded", lambda lengths: (lengths + 31) // 32 * 32)
-    monkeypatch.setitem(listed_rows.PACES, device, replace(listed_rows.PACES[device], least_saved=0))
+        set_constant(monkeypatch, name, value)
+    set_constant(monkeypatch, "PADDING", 0)  # of what is kept; that of arrays stays
+    set_constant(monkeypatch, "_padded", lambda lengths: (lengths + 31) // 32 * 32)
+    monkeypatch.setitem(PACES, device, replace(PACES[device], least_saved=0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -178,8 +181,8 @@ def test_short_memory_makes_lists_of_undecided_rows_alone(monkeypatch):
             made.append(len(rows) / 700)
         original(self, rows, wanted)
 
-    pace = replace(listed_rows.PACES["cuda"], long_list=16, most_own=math.inf)
-    monkeypatch.setitem(listed_rows.PACES, "cpu", pace)
+    pace = replace(PACES["cuda"], long_list=16, most_own=math.inf)
+    monkeypatch.setitem(PACES, "cpu", pace)
     monkeypatch.setattr(listed_rows.ListedRows, "_make_lists", make)
     monkeypatch.setattr(listed_rows.ListedRows, "_largest_room", lambda self: 700**2 // 4)
     given = {"profile": "fast", "algorithm": "sparse", "device": "cpu", "client": None}
@@ -215,7 +218,7 @@ def test_a_matrix_that_is_not_symmetric(trace, device):
 def test_over_to_all_pairs(trace, monkeypatch, device):
     """In the middle of a run, where lists have become slow: nothing but the time changes."""
     monkeypatch.setitem(row_choice.FEW_ROWS, device, 0)
-    monkeypatch.setattr(listed_rows, "DENSE_PACE", 1000)
+    set_constant(monkeypatch, "DENSE_PACE", 1000)
     given = {"device": device, "client": None, "damping": 0.8, "max_iter": 150, "convergence_iter": 140}
     found = trace(AffinityPropagation(**given), rows("noise in the plane"))
     assert found[0].exactness_["algorithm"] == "sparse" and found[0].exactness_["pairs_kept"] == 260**2
@@ -296,9 +299,9 @@ def test_ranks_that_learn_late_of_undecided_rows(monkeypatch):
 
     monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
     monkeypatch.setattr(partition, "SMALLEST_BLOCK", 640)
-    monkeypatch.setattr(listed_rows, "SHORTEST_LIST", 4)
-    monkeypatch.setattr(listed_rows, "LIST_SHARE", 1e-9)
-    monkeypatch.setattr(listed_rows, "LIST_GROWTH", 1.0)
+    set_constant(monkeypatch, "SHORTEST_LIST", 4)
+    set_constant(monkeypatch, "LIST_SHARE", 1e-9)
+    set_constant(monkeypatch, "LIST_GROWTH", 1.0)
     rng = np.random.default_rng(1)
     X = np.concatenate([0.3 * rng.normal(size=(640, 3)), 10 + 3 * rng.normal(size=(640, 3))])
     options = {"algorithm": "sparse", "damping": 0.95, "max_iter": 256, "convergence_iter": 250, "preference": -400.0}

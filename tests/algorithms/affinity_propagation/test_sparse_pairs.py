@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, kneighbors_graph
 from mgclust.algorithms import base
 from mgclust.algorithms.affinity_propagation import estimator
-from mgclust.algorithms.affinity_propagation.sparse_pairs import fewest_exemplars
+from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import fewest_exemplars
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data.sparse import open_sparse
 from oracles.sparse_affinity_propagation import sparse_affinity_propagation

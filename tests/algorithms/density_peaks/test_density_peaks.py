@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.density_peaks import pair_quantile
+from mgclust.algorithms.density_peaks.cutoff_distance import pair_quantile
 from mgclust.base.errors import ClusteringWarning, InputError
 from mgclust.datasets import make_gaussian_clusters
 from mgclust.kernels import load

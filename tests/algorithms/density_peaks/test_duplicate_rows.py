@@ -7,7 +7,7 @@ import pytest
 
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
-from mgclust.algorithms.density_peaks import duplicate_rows, near_linear
+from mgclust.algorithms.density_peaks.passes import duplicate_rows, near_linear
 from mgclust.engine.memory import Residency
 from oracles.density_peaks import density
 from support import duplicate_cases

@@ -12,9 +12,9 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import ClusteringWarning, DensityPeaks, load_result
-from mgclust.algorithms.density_peaks import fraction_choice
-from mgclust.algorithms.density_peaks.fraction_choice import FRACTIONS, choice_rows
-from mgclust.algorithms.density_peaks.result_warnings import warnings_of
+from mgclust.algorithms.density_peaks.cutoff_distance import fraction_choice
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import FRACTIONS, choice_rows
+from mgclust.algorithms.density_peaks.result_warnings import RowCounts, warnings_of
 from mgclust.base.errors import InputError
 from oracles import density_peaks as reference
 
@@ -155,7 +155,7 @@ def test_noise_is_warned_of():
         (text,) = model.result_.warnings
         assert text.startswith("the centres do not stand out: the last one's rho * delta is only")
         assert "clusters with dc_fraction=" in text
-    (text,) = warnings_of(model, 99.0, {})
+    (text,) = warnings_of(model, 99.0, {}, RowCounts.of(model.rho_, model.delta_), None)
     assert "it is at this dc_fraction alone that their number stands out" in text
 
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mgclust.algorithms.density_peaks.all_pairs import _half_pairs
+from mgclust.algorithms.density_peaks.passes.all_pairs import _half_pairs
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Block
 
 
-def tiles(partition: Partition, rank: int, span_rows: int, chunk_rows: int) -> Iterator[tuple[Block, Block, bool]]:
+def tiles(partition: Partition, rank: int, range_rows: int, chunk_rows: int) -> Iterator[tuple[Block, Block, bool]]:
     """Those of one rank, whose rows are their numbers."""
     numbers = np.arange(partition.n_rows)
     first, stop = partition.rows_of(rank)
@@ -21,10 +21,10 @@ def tiles(partition: Partition, rank: int, span_rows: int, chunk_rows: int) -> I
     def all_pairs() -> Iterator[tuple[Block, Block]]:
         for start in range(first, max(stop, first + 1), chunk_rows):
             end = min(start + chunk_rows, stop)
-            for span in partition.spans(span_rows):
+            for each in partition.ranges(range_rows):
                 yield (
                     Block(start, end, numbers[start:end]),
-                    Block(span.start, span.stop, numbers[span.start : span.stop]),
+                    Block(each.start, each.stop, numbers[each.start : each.stop]),
                 )
 
     context = SimpleNamespace(partition=partition, comm=SimpleNamespace(rank=rank), all_pairs=all_pairs)

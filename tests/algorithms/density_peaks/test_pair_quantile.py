@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.density_peaks import pair_quantile
-from mgclust.algorithms.density_peaks.all_pairs import AllPairs
+from mgclust.algorithms.density_peaks.cutoff_distance import pair_quantile
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs
 
 LARGEST = int(np.array(np.inf, "float64").view("int64"))
 
@@ -39,7 +39,7 @@ def test_full_passes_keep_to_the_bracket_of_the_sample(monkeypatch):
         whole.append(tuple(pair_quantile._value(at, np.dtype("float32")) for at in (first, first + (bins << shift))))
         return pair_histogram(self, norm, first, shift, bins)
 
-    monkeypatch.setattr("mgclust.algorithms.density_peaks.all_pairs.sample_rows", sampled)
+    monkeypatch.setattr("mgclust.algorithms.density_peaks.passes.all_pairs.sample_rows", sampled)
     monkeypatch.setattr(AllPairs, "pair_histogram", counted)
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(50, 200))[rng.integers(0, 50, 6000)] + rng.normal(size=(6000, 200))).astype("float32")

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks
-from mgclust.algorithms.density_peaks import random_pairs
+from mgclust.algorithms.density_peaks.cutoff_distance import random_pairs
 from mgclust.base.errors import ClusteringWarning, InputError
 from oracles import density_peaks as reference
 from support.points import load_points

@@ -11,8 +11,14 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import DensityPeaks, load_result
 from mgclust.algorithms import base
-from mgclust.algorithms.density_peaks import fraction_choice, separation
-from mgclust.algorithms.density_peaks.separation import Separated, best_number, clusters_of, prominences, tree_of
+from mgclust.algorithms.density_peaks.cutoff_distance import separation
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
+    Separated,
+    best_number,
+    clusters_of,
+    prominences,
+    tree_of,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning"),
@@ -99,7 +105,9 @@ def test_the_number_with_the_largest_ratio_at_two_fractions():
 
 def test_prominence_is_twice_the_root_in_a_plane():
     own = np.arange(2)
-    tree = separation.Tree(own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), np.zeros(2), own)
+    tree = separation.SpanningTree(
+        own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), np.zeros(2), own
+    )
     np.testing.assert_allclose(prominences(tree, 2.0), [10.0, 2.0])
     np.testing.assert_allclose(prominences(tree, 50.0), np.sqrt(2) * np.array([10.0, 2.0]))
 
@@ -149,7 +157,7 @@ def test_a_cut_link_begins_a_cluster_or_a_part_of_one():
 def test_a_clear_number_stays_unless_more_are_separated(monkeypatch):
     X, y = unequal()
     assert fit(X, random_state=0).n_clusters_ == 8
-    monkeypatch.setattr(fraction_choice, "SURE_RATIO", 99.0)
+    monkeypatch.setattr(separation, "SURE_RATIO", 99.0)
     model = fit(X, random_state=0)
     assert model.n_clusters_ == 3 and model.dc_choice_["separated"] is None
     assert adjusted_rand_score(y, model.labels_) < 0.9

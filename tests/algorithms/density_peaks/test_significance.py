@@ -237,7 +237,8 @@ def test_rows_of_27_kinds_have_a_fit(device):
     """The 24 nearest rows of each are equal to it, so that no centre can be seen by them alone."""
     X = np.random.default_rng(0).integers(0, 3, (800, 2))
     model = DensityPeaks(density="knn", k="adaptive", significance=1.65, device=device, client=None).fit(X)
-    assert model.n_clusters_ >= 1 and model._peaks["standing"] == model._peaks["joined"] == 0
+    peaks = model.result_.diagnostics["peaks"]
+    assert model.n_clusters_ >= 1 and peaks["standing"] == peaks["joined"] == 0
 
 
 def test_clusters_of_a_row_or_two_are_said():

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import FuzzyCMeans
-from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means import run_spec
 from oracles import fuzzy_c_means as reference
 from support.fuzzy_cases import CASES, ITERATIONS, start_of
 from support.points import load_points
@@ -31,7 +31,7 @@ def fit(X, device="cpu", **parameters):
 @pytest.fixture
 def small_data_too(monkeypatch):
     """float32 where it is asked for: `fit` computes small data in float64 whatever is asked."""
-    monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(run_spec, "FEW_NUMBERS", 0)
 
 
 @cache

@@ -14,8 +14,7 @@ from scipy.spatial import KDTree
 from sklearn.exceptions import ConvergenceWarning
 
 from mgclust import FuzzyCMeans, load_result
-from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
-from mgclust.algorithms.fuzzy_c_means import memberships, ranks
+from mgclust.algorithms.fuzzy_c_means import memberships, ranks, run_spec
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from oracles import fuzzy_c_means as reference
 from support.points import load_points
@@ -36,7 +35,7 @@ def quiet():
 @pytest.fixture(autouse=True)
 def small_data_too(monkeypatch):
     """float32 where it is asked for: `fit` computes small data in float64 whatever is asked."""
-    monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(run_spec, "FEW_NUMBERS", 0)
 
 
 def fit(X, device="cpu", sample_weight=None, **parameters):

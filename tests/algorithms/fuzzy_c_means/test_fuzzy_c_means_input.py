@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mgclust import FuzzyCMeans
-from mgclust.algorithms.fuzzy_c_means.estimator import automatic_m
+from mgclust.algorithms.fuzzy_c_means.run_spec import automatic_m
 from mgclust.base.errors import ClusteringWarning, InputError
 from oracles import fuzzy_c_means as reference
 from support.points import load_points

@@ -10,8 +10,7 @@ import pytest
 
 from mgclust import FuzzyCMeans
 from mgclust.algorithms import base
-from mgclust.algorithms.fuzzy_c_means import estimator as fuzzy_c_means
-from mgclust.algorithms.fuzzy_c_means import memberships
+from mgclust.algorithms.fuzzy_c_means import memberships, run_spec
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import digits_of, number_of
 from mgclust.engine.rows import Rows
 from oracles import fuzzy_c_means as reference
@@ -76,7 +75,7 @@ SLOW = ("k-means||", "canopies of a sample", "many clusters")
 @pytest.fixture(autouse=True)
 def small_data_too(monkeypatch):
     """float32 where it is asked for: `fit` computes small data in float64 whatever is asked."""
-    monkeypatch.setattr(fuzzy_c_means, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(run_spec, "FEW_NUMBERS", 0)
 
 
 @pytest.fixture

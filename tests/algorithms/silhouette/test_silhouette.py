@@ -220,21 +220,21 @@ def test_a_result_says_what_was_scored():
     assert "random_state" not in {option.name for option in Silhouette.options()}
 
 
-def test_pieces_are_counted_by_memory(monkeypatch):
-    """Any number of pieces gives the same bits."""
+def test_chunks_are_counted_by_memory(monkeypatch):
+    """Any number of chunks gives the same bits."""
     X, labels = rows(3000)
     expected = {metric: silhouette_samples(X, labels, metric=metric, **HERE) for metric in METRICS}
-    pieces, counts = Context.pieces, []
+    cut, counts = Context.cut_rows, []
 
     def few(self, row_bytes):
-        whole = len(pieces(self, row_bytes))
+        whole = len(cut(self, row_bytes))
         with monkeypatch.context() as patch:
             patch.setattr(self, "free", 4 * row_bytes * 700)
-            found = pieces(self, row_bytes)
+            found = cut(self, row_bytes)
         counts.append((whole, len(found), max(stop - start for start, stop in found)))
         return found
 
-    monkeypatch.setattr(Context, "pieces", few)
+    monkeypatch.setattr(Context, "cut_rows", few)
     for metric in METRICS:
         np.testing.assert_array_equal(silhouette_samples(X, labels, metric=metric, **HERE), expected[metric])
     assert set(counts) == {(1, 5, 600)}

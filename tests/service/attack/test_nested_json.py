@@ -10,7 +10,8 @@ from mgclust.base.errors import InputError, RunFailed
 from mgclust.engine.checkpoint_files import INDEX, read_index
 from mgclust.outside.json_text import MAX_DEPTH, parse_json
 from mgclust.service import connection
-from mgclust.service.client import RemoteJob, Service
+from mgclust.service.client import Service
+from mgclust.service.remote_job import RemoteJob
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

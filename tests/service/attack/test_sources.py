@@ -65,7 +65,7 @@ def test_sentences_quote_no_file_below_a_root(service):
     _, settings, root = service
     (root / "x.csv").write_text("a,b\n1,secret\n")
     job = Job(id="a" * 32, owner="ann", request={"sources": [{"path": str(root / "x.csv")}]})
-    (file,) = sources.files_of(open_database(settings.database), settings, job).values()
+    (file,) = sources.files_of_job(open_database(settings.database), settings, job).values()
     assert not file.order()["quotable"]
 
 

@@ -116,8 +116,8 @@ def failing(monkeypatch, error):
 
     with monkeypatch.context() as patch:
         for module in ("jobs", "attempts"):
-            patch.setattr(f"mgclust.service.{module}.writing", fail)
-            patch.setattr(f"mgclust.service.{module}.reading", fail)
+            patch.setattr(f"mgclust.service.queue.{module}.writing", fail)
+            patch.setattr(f"mgclust.service.queue.{module}.reading", fail)
         yield
 
 
@@ -328,7 +328,7 @@ def test_what_is_deleted_on_a_full_disk(served, tmp_path, monkeypatch):
         return writing(engine, alone)
 
     for module in ("jobs", "sources", "removal"):
-        monkeypatch.setattr(f"mgclust.service.{module}.writing", fail_if_full)
+        monkeypatch.setattr(f"mgclust.service.queue.{module}.writing", fail_if_full)
     for path in (f"jobs/{job}", *(f"uploads/{upload}" for upload in uploads)):
         assert served.delete(f"/api/v1/{path}").status_code == 200
         assert not (tmp_path / path).exists()

@@ -1,0 +1,299 @@
+"""A rank's rows of the messages as neighbour lists, for the elements that matter.
+
+What lists hold, and why the numbers are those of all elements bit for bit, stands in
+`mgclust.kernels.affinity_propagation.listed`. Here iterations pass over lists, and it is decided when lists change:
+longer if a row is undecided, shorter if nothing reads what they hold, given up if all elements or few columns are
+cheaper. How they change is in `list_storage`.
+
+Rows whose two largest A + S are undecided ask for columns far away, up to their whole row, where one exemplar less is
+left. A few columns that are active now decide them instead, so those are chosen again wherever that takes fewer
+similarities than longer lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mgclust.algorithms.affinity_propagation.rows.column_rows import ColumnRows
+from mgclust.algorithms.affinity_propagation.rows.list_storage import LIST_GROWTH, SHORTEST_LIST, StoredLists
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SPARSE, DenseRows, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
+    BLOCK_BYTES,
+    LATER_NOISE,
+    ComputedSimilarities,
+    Similarities,
+)
+from mgclust.engine.checkpoint import Ragged, Saved
+from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.listed import Step
+from mgclust.kernels.affinity_propagation.messages import PADDING, Iteration, Vectors, padded
+from mgclust.kernels.masks import count_true
+
+__all__ = ["ListedRows"]
+
+Array = Any
+WHOLE_AFTER = 2  # rounds of longer lists for one iteration
+INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
+FEWEST_OWN = 1 << 25  # elements of lists whose memory and time are not worth few columns
+LOOKS = 8  # at what rows read, before lists become shorter: what one of them has seen in use stays
+SPARE = 2.0  # a list keeps so many times of what has been in use
+FEW_COLUMNS = 4  # active ones that are not worth a choice
+DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
+WAIT_LIMIT = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
+
+
+class ListedRows(StoredLists):
+    """Neighbour lists: memory and time for the elements that matter."""
+
+    name = SPARSE
+    of_rows = ("u", "recent_argmax", "hot_e", "hot_a", "floor")
+    replicated = (*MessageRows.replicated, "a_column")
+    hot: ClassVar[dict[str, int]] = {**MessageRows.hot, "hot_place": -1, "hot_s": 0}
+
+    def __init__(
+        self, context: Context, similarities: Similarities, *, keep_lists: bool, can_end: bool = False
+    ) -> None:
+        super().__init__(context, similarities)
+        self._can_end = can_end and isinstance(similarities, ComputedSimilarities)
+        self._keep_lists, self._lost = keep_lists, 0.0
+        self._finished = 0  # iterations
+        self._unseen, self._chosen = 0, 0  # iterations since their cost was looked at, and since columns were chosen
+        self._looks, self._in_use = (
+            0,
+            context.kernels.xp.zeros(len(context.rows), "int64"),
+        )  # most in use at the last looks
+        self._first_lists()
+
+    def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
+        """See `MessageRows`."""
+        self._kernels.pass_listed_iterations(self.messages, steps, passed=passed, meet=self.meet)
+
+    def finished(self, queued: int) -> int:
+        """See `MessageRows`."""
+        done = int(self.context.kernels.memory.to_host(self.messages.progress)[1]) - self._finished
+        self._finished += done
+        self._unseen += done
+        self._chosen += done
+        return done
+
+    def decide(self, numbers: Iteration) -> None:
+        """See `MessageRows`."""
+        messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
+        rows = xp.flatnonzero(messages.undecided)
+        unsure = messages.slack[rows[messages.undecided[rows] == 1]]
+        if len(unsure):
+            due = self._chosen > INTERVAL and len(unsure) * pace.rows_a_choice > len(self._rows)
+            pairs = math.inf if due else len(unsure) * messages.n / pace.choice_pace
+            if self._choose_active(unsure, max(pace.most_active, self._read() // len(self._rows)), pairs):
+                rows = self._pass_again(rows, numbers)
+        for round_ in count():
+            if not len(rows):
+                break
+            self.searched += len(rows)
+            if round_ == 0:
+                self._make_lists(*self._too_short())
+            else:
+                # Longer lists move what decides; whole rows decide whatever comes.
+                wanted = messages.wanted if round_ < WHOLE_AFTER else xp.full_like(messages.wanted, -xp.inf)
+                self._make_lists(rows, wanted[rows])
+            rows = self._pass_again(rows, numbers)
+        self._lost += pace.stop_pairs / max(1, len(self._rows) * messages.n)
+        messages.sums[-1] = messages.progress[0] = 0
+
+    def _too_short(self) -> tuple[Array, Array]:
+        """Rows whose lists end before they decide, or nearly so, and the similarities that these should hold."""
+        messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
+        # Where one list is too short now, those that are nearly so would each stop an iteration soon.
+        used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
+        # Not where memory has been short: there all lists are nearly used up.
+        share = math.inf if self._tight else pace.nearly_short
+        nearly = (used > share * messages.length) & (messages.floor > -xp.inf)
+        rows = xp.flatnonzero(nearly | undecided)
+        self._lost += pace.search_pace * len(rows) / len(self._rows)
+        return rows, xp.where(undecided, messages.wanted, messages.floor)[rows]
+
+    def _pass_again(self, rows: Array, numbers: Iteration) -> Array:
+        """Pass rows that were undecided; those that are so still."""
+        self._kernels.pass_listed_rows(self.messages, rows, numbers, again=True)
+        return rows[self.messages.undecided[rows] > 0]
+
+    def reset(self) -> None:
+        """See `MessageRows`."""
+        super().reset()
+        messages = self.messages
+        messages.a[...] = -np.inf
+        messages.own[...] = messages.a_column[...] = messages.read[...] = messages.undecided[...] = 0
+        self._unseen, self._chosen, self._lost = 0, 0, 0.0
+        self._looks, self._in_use[...], self._tight = 0, 0, False
+
+    def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
+        """See `MessageRows`."""
+        xp = self.context.kernels.xp
+        found, similarity = self._nearest_listed(exemplars)
+        columns, missing = xp.asarray(exemplars), xp.flatnonzero(found < 0)
+        step = max(1, (4 << 20) // len(exemplars))
+        for start in range(0, len(missing), step):
+            rows = missing[start : start + step]
+            s = self.similarities.of_columns(rows, columns)
+            best = s.argmax(axis=1)
+            found[rows], similarity[rows] = columns[best], s[xp.arange(len(rows)), best]
+        return xp.searchsorted(columns, found).astype("int32"), similarity
+
+    def _nearest_listed(self, exemplars: np.ndarray) -> tuple[Array, Array]:
+        """The exemplars that come first in the lists, and their similarities; -1 where a list has none."""
+        xp, m = self.context.kernels.xp, len(self._rows)
+        flags, found = xp.zeros(self.messages.n, "uint8"), xp.empty(m, "int64")
+        similarity = xp.empty(m, self.context.dtype)
+        flags[xp.asarray(exemplars)] = 1
+        self._kernels.nearest_flagged(self.messages, flags, out=found, out_s=similarity)
+        return found, similarity
+
+    def kept(self) -> int:
+        """See `MessageRows`."""
+        return int(self.messages.length.sum())
+
+    def noise_added(self) -> None:
+        """See `MessageRows`."""
+        messages, similarities, xp = self.messages, self.similarities, self.context.kernels.xp
+        limits, floor = np.finfo(self.context.dtype), messages.floor
+        # What lists leave out has become at most that much more similar.
+        messages.floor = xp.where(floor > -xp.inf, floor + abs(floor) * 4 * limits.eps + 4000 * limits.tiny, floor)
+        numbers, seed, draw = self._rows + self.context.rows.start, similarities.seed, similarities.draws
+        self._kernels.redraw_lists(messages, numbers, seed=seed, draw=draw, tiny=LATER_NOISE)
+        active = messages.active_s, numbers, messages.active
+        self._kernels.jitter_pairs(*active, seed=seed, draw=draw, tiny=LATER_NOISE)
+
+    def improved(self) -> MessageRows:
+        """See `MessageRows`."""
+        if self._unseen < INTERVAL:
+            return self
+        messages, m = self.messages, len(self._rows)
+        own, read = int(messages.own.sum()), self._read()
+        loss = self._unseen * (DENSE_PACE * (own + read) / max(1, m * messages.n) - 1.0)
+        self._unseen, self._lost = 0, max(0.0, self._lost + loss)
+        if read > self._pace.read_far * m + own and self._chosen >= INTERVAL:
+            self._choose_active(messages.slack, max(SHORTEST_LIST, read // m))
+        self._drop_unused()
+        if self._can_end and int(self.context.comm.all_reduce(np.array([int(self._few_columns_pay(own))]), "max")[0]):
+            return ColumnRows(self)
+        if self._keep_lists:
+            return self
+        dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
+        fits = dense + self._bytes(len(messages.column)) <= self.context.free
+        # All ranks together: a checkpoint holds all rows in one form.
+        mine = np.array([int(self._lost > WAIT_LIMIT), int(not fits)])
+        slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
+        return self._dense() if slow_somewhere and not too_large else self
+
+    def _few_columns_pay(self, own: int) -> bool:
+        """Tell whether own elements, so many, will soon take more memory than there is, or more than few columns."""
+        pairs = len(self._rows) * self.messages.n
+        few_pay = own > FEWEST_OWN and own > self._pace.most_share * pairs
+        return few_pay or own > self._pace.most_own * self._largest_room()
+
+    def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
+        """See `MessageRows`."""
+        replicated, rows = super().saved()
+        to_host = self.context.kernels.memory.to_host
+        counts, columns, values = map(to_host, self._kernels.gather_own(self.messages, self._rows))
+        own = {"own_column": Ragged(columns, counts), "own_a": Ragged(values, counts)}
+        return replicated, {**rows, "own_count": counts, **own}
+
+    def restore(self, saved: Saved) -> None:
+        """See `MessageRows`."""
+        super().restore(saved)
+        self._fill_first_places()
+        empty: dict[str, Any] = {"own_count": "int64", "own_column": "int32", "own_a": self.context.dtype}
+        own = (np.concatenate([np.zeros(0, kind), *saved.blocks(name)]) for name, kind in empty.items())
+        # Noise may have raised a floor above the last of its own elements.
+        limits, floor = np.finfo(self.context.dtype), self.messages.floor
+        floor = floor - abs(floor) * 8 * limits.eps - 8000 * limits.tiny
+        self._remake(floor, *map(self.context.kernels.memory.to_device, own))
+
+    def _fill_first_places(self) -> None:
+        """Bring hot columns to the first places of their rows: a GPU once left free ones between them."""
+        messages, xp = self.messages, self.context.kernels.xp
+        places = xp.arange(messages.recent_argmax.shape[1])
+        order = xp.argsort(xp.where(messages.recent_argmax < 0, len(places), 0) + places, axis=1)
+        for name in ("recent_argmax", "hot_e", "hot_a"):
+            setattr(messages, name, xp.take_along_axis(getattr(messages, name), order, axis=1))
+
+    def _dense(self) -> DenseRows:
+        """The same messages with all elements."""
+        xp, old = self.context.kernels.xp, self.messages
+        rows = DenseRows(self.context, self.similarities)
+        new = rows.messages
+        for name in Vectors.__dataclass_fields__:
+            if name != "c":
+                setattr(new, name, getattr(old, name))
+        new.c[: old.n] = old.c
+        new.a[:, : old.n] += old.a_column  # zeros so far, and -inf
+        counts, columns, values = self._kernels.gather_own(old, self._rows)
+        new.a[xp.searchsorted(xp.cumsum(counts), xp.arange(len(columns)), side="right"), columns] = values
+        filled = old.recent_argmax >= 0
+        new.a[xp.nonzero(filled)[0], old.recent_argmax[filled]] = -xp.inf
+        rows._filled, rows.searched, rows.shortened = self._filled, self.searched, self.shortened
+        return rows
+
+    def _read(self) -> int:
+        """Count the elements behind the own ones that the last pass read in the lists."""
+        return int(self.context.kernels.xp.maximum(self.messages.read, 0).sum())
+
+    def _drop_unused(self) -> None:
+        """Make lists shorter where they hold much more than rows have read lately; drop columns that decide nothing."""
+        messages, xp = self.messages, self.context.kernels.xp
+        self._in_use = xp.maximum(self._in_use, messages.own + xp.maximum(messages.read, 0))
+        self._looks += 1
+        if self._looks < LOOKS:
+            return
+        if len(messages.active) > SHORTEST_LIST:
+            by_active = messages.slack[messages.read < 0]
+            count = self._active_from(by_active.min()) if len(by_active) else 0
+            if 0 < 2 * count < len(messages.active):
+                self._take_active(count, math.inf)
+        self._drop_beyond((SPARE * self._in_use).astype("int64") + PADDING)
+        self._looks, self._in_use[...] = 0, 0
+
+    def _choose_active(self, slack: Array, most: int, pairs: float = math.inf) -> bool:
+        """Find the columns that decide about nearly all rows with this slack.
+
+        Not where they are more than `most`, or take more similarities than `pairs`.
+        """
+        xp = self.context.kernels.xp
+        if pairs < FEW_COLUMNS * len(self._rows):
+            return False
+        if pairs == math.inf:
+            self._chosen = 0
+        most = min(most, self.context.free // (16 * self.context.dtype.itemsize * max(1, len(self._rows))))
+        for share in (0.005, 0.05, 0.2):
+            count = self._active_from(xp.quantile(slack, share))
+            if count <= most:
+                return self._take_active(count, pairs)
+        return False
+
+    def _active_from(self, least: float) -> int:
+        """Number of columns that are taken where those with a(k) >= least are to be among them."""
+        return 16 + int(LIST_GROWTH * count_true(self.messages.a_column >= least))
+
+    def _take_active(self, count: int, pairs: float) -> bool:
+        """Make so many columns with the largest a(k) active, unless that takes more similarities than `pairs`."""
+        messages, xp = self.messages, self.context.kernels.xp
+        columns = xp.sort(xp.argsort(-messages.a_column)[:count]).astype("int32")
+        kept = xp.isin(columns, messages.active)
+        new = columns[~kept]
+        if len(new) * len(self._rows) > pairs or not (len(new) or len(columns) < len(messages.active)):
+            return False
+        self._chosen = 0
+        s = xp.empty((len(self._rows), len(columns)), self.context.dtype)
+        s[:, kept] = messages.active_s[:, xp.isin(messages.active, columns)]
+        step = max(1, BLOCK_BYTES[self.context.kernels.device] // (4 * max(1, len(new))))
+        for start in range(0, len(self._rows) if len(new) else 0, step):
+            rows = self._rows[start : start + step]
+            s[start : start + step, ~kept] = self.similarities.of_columns(rows, new)
+        messages.active, messages.active_s = columns, s
+        return True

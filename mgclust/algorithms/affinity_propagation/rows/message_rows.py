@@ -1,0 +1,232 @@
+"""A rank's rows of the messages: what any form of them has, and the form that keeps all elements.
+
+`listed_rows` has the other form, `row_choice` the choice between them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
+from mgclust.engine.checkpoint import Saved
+from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.listed import Step
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Iteration, Messages
+
+__all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows"]
+
+Array = Any
+DENSE, SPARSE = "dense", "sparse"
+SLOTS = 32  # iterations that are queued at once
+
+
+class MessageRows(ABC):
+    """One rank's rows of the messages.
+
+    Parameters
+    ----------
+    context : Context
+    similarities : Similarities
+    """
+
+    name: ClassVar[str]
+    of_rows: ClassVar[tuple[str, ...]]  # arrays of `messages` that a checkpoint holds
+    # arrays of `messages` that a checkpoint holds once: all ranks have the same
+    replicated: ClassVar[tuple[str, ...]] = ("c", "r_diagonal", "a_diagonal", "last_exemplars")
+    hot: ClassVar[dict[str, int]] = {"recent_argmax": -1, "hot_e": 0, "hot_a": 0}
+    can_be_saved = True
+    messages: Any
+
+    def __init__(self, context: Context, similarities: Similarities) -> None:
+        self.context, self.similarities = context, similarities
+        self.searched = 0  # rows that have been looked at again, with longer lists
+        self.shortened = 0  # times that lists have become shorter
+        self._filled = 0
+
+    def vectors(self, width: int) -> dict[str, Any]:
+        """The fields of `Vectors`, before the first iteration."""
+        xp, n, m = self.context.kernels.xp, self.context.dataset_shape[0], len(self.context.rows)
+        dtype, sums = self.context.dtype, xp.zeros(2 * n + 1, "int64")
+        return {
+            "n": n,
+            "first_row": self.context.rows.start,
+            "u": xp.zeros(m),
+            "recent_argmax": xp.full((m, RECENT_ARGMAXES), -1, "int32"),
+            "hot_e": xp.zeros((m, RECENT_ARGMAXES), dtype),
+            "hot_a": xp.zeros((m, RECENT_ARGMAXES), dtype),
+            "hot_most": xp.zeros(1, "int32"),
+            "c": xp.zeros(width, dtype),
+            "r_diagonal": xp.zeros(n),
+            "a_diagonal": xp.zeros(n),
+            "preference": xp.zeros(n),
+            "sums": sums,
+            "totals": sums,
+            "progress": xp.zeros(2, "int64"),
+            "exemplars": xp.zeros((SLOTS, n), "uint8"),
+            "last_exemplars": xp.zeros(n, "uint8"),
+            "counts": xp.zeros((SLOTS, 2), "int64"),
+        }
+
+    def exactness(self) -> dict[str, Any]:
+        """Figures on how messages are kept, for `exactness_`: the sums of all ranks, which meet."""
+        own = np.array([self.searched, self.kept(), self.shortened])
+        searched, kept, shortened = self.context.comm.all_reduce(own, "sum").tolist()
+        return {"rows_searched": searched, "pairs_kept": kept, "lists_shortened": shortened}
+
+    def reset(self) -> None:
+        """Forget all iterations; lists stay as long as they have become."""
+        for name, empty in self.hot.items():
+            getattr(self.messages, name)[...] = empty
+        for name in ("u", "hot_most", "c", "r_diagonal", "a_diagonal", "exemplars", "last_exemplars"):
+            getattr(self.messages, name)[...] = 0
+        self._filled = 0
+
+    @abstractmethod
+    def kept(self) -> int:
+        """Count the pairs that are kept."""
+
+    def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
+        """Queue iterations; those behind one that has undecided rows do nothing.
+
+        Parameters
+        ----------
+        steps : sequence of Step
+            One for each.
+        passed : bool
+            The rows of the first have been passed, and those that were undecided again.
+        """
+        messages, kernels = self.messages, self.context.kernels.affinity_propagation
+        for slot, numbers in steps:
+            if not passed:
+                self.pass_rows(numbers)
+            passed = False
+            self.meet()
+            kernels.pass_columns(messages, damping=numbers.next_damping, scale=numbers.scale, slot=slot)
+            if self.halted():
+                break
+
+    def meet(self) -> None:
+        """Queue the sum over ranks, between rows and columns."""
+        self.context.comm.queue_reduce(self.messages.sums, out=self.messages.totals)
+
+    def pass_rows(self, numbers: Iteration) -> None:
+        """Call `pass_rows` of `mgclust.kernels.affinity_propagation` if `queue` asks for it."""
+        raise NotImplementedError
+
+    def halted(self) -> bool:
+        """Tell whether what is queued from now on does nothing, as far as that is known without settling the queue."""
+        return False
+
+    def finished(self, queued: int) -> int:
+        """Count the iterations finished of those that were queued last, and are settled."""
+        return queued
+
+    @abstractmethod
+    def decide(self, numbers: Iteration) -> None:
+        """Pass the rows that a pass with these numbers has left undecided."""
+
+    @abstractmethod
+    def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
+        """Find each own row's most similar exemplar, the lowest of equals: its position, and the similarity."""
+
+    @abstractmethod
+    def noise_added(self) -> None:
+        """Follow similarities whose noise has been drawn again."""
+
+    def improved(self) -> MessageRows:
+        """These rows, or the same in a form that is faster now."""
+        return self
+
+    def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
+        """Arrays for a checkpoint: those that all ranks have alike, and those of own rows."""
+        to_host = self.context.kernels.memory.to_host
+        return (
+            {name: to_host(getattr(self.messages, name)) for name in self.replicated},
+            {name: getattr(self.messages, name) for name in self.of_rows},
+        )
+
+    def restore(self, saved: Saved) -> None:
+        """Take over what `saved` gave: into rows before their first iteration."""
+        to_device = self.context.kernels.memory.to_device
+        for name in self.replicated:
+            getattr(self.messages, name)[...] = to_device(saved.arrays[name])
+        for name in self.of_rows:
+            for place, rows in saved.rows(name):
+                if name == "recent_argmax":
+                    # Ranks have as many hot places as their rows have needed.
+                    self.widen(rows.shape[1])
+                    self._filled = max(self._filled, int((rows >= 0).sum(axis=1).max()))
+                getattr(self.messages, name)[place][..., : rows.shape[-1]] = to_device(rows)
+        self.messages.hot_most[0] = self._filled
+
+    def make_room(self, iterations: int) -> None:
+        """Each iteration fills at most one more hot place a row."""
+        if self._filled + iterations > self.messages.recent_argmax.shape[1]:
+            self._filled = int(self.messages.hot_most[0])
+            self.widen(-(-(self._filled + iterations) // RECENT_ARGMAXES) * RECENT_ARGMAXES)
+        self._filled += iterations
+
+    def widen(self, more: int) -> None:
+        """Make it at least so many hot places a row."""
+        xp, places = self.context.kernels.xp, self.messages.recent_argmax.shape[1]
+        if places >= more:
+            return
+        for name, empty in self.hot.items():
+            old = getattr(self.messages, name)
+            grown = xp.full((old.shape[0], more), empty, old.dtype)
+            grown[:, :places] = old
+            setattr(self.messages, name, grown)
+
+
+class DenseRows(MessageRows):
+    """All elements: two numbers for each."""
+
+    name = DENSE
+    of_rows = ("a", "u", "recent_argmax", "hot_e", "hot_a")
+    messages: Messages
+
+    def __init__(self, context: Context, similarities: Similarities) -> None:
+        super().__init__(context, similarities)
+        s = similarities.matrix()
+        self.messages = Messages(**self.vectors(s.shape[1]), s=s, a=context.kernels.xp.zeros_like(s))
+        self._mark()
+
+    def _mark(self) -> None:
+        """Write -inf into A where S is."""
+        xp, s, a = self.context.kernels.xp, self.messages.s, self.messages.a
+        step = self.context.partition.block_rows
+        for start in range(0, len(s), step):
+            part = slice(start, start + step)
+            a[part][s[part] == -xp.inf] = -xp.inf
+
+    def reset(self) -> None:
+        """See `MessageRows`."""
+        super().reset()
+        self.messages.a[...] = 0
+        self._mark()
+
+    def pass_rows(self, numbers: Iteration) -> None:
+        """See `MessageRows`."""
+        self.context.kernels.affinity_propagation.pass_rows(self.messages, numbers)
+
+    def decide(self, numbers: Iteration) -> None:
+        """See `MessageRows`; all elements decide any row."""
+
+    def kept(self) -> int:
+        """See `MessageRows`."""
+        return len(self.context.rows) * self.messages.n
+
+    def noise_added(self) -> None:
+        """See `MessageRows`."""
+        # S is the similarities' own array.
+
+    def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
+        """See `MessageRows`."""
+        kernels, xp, s = self.context.kernels, self.context.kernels.xp, self.messages.s
+        columns, found = xp.asarray(exemplars, "int64"), xp.zeros(len(s), "int32")
+        kernels.label_sums.best_columns(s, columns, out=found)
+        return found, s[xp.arange(len(s)), columns[found]]

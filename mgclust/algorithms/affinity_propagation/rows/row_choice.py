@@ -1,0 +1,85 @@
+"""All elements of the messages or lists of them: which a run keeps, and what either needs.
+
+`message_rows` has the elements, `listed_rows` the lists.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgclust.algorithms.affinity_propagation.rows.list_storage import LIST_GROWTH, first_length
+from mgclust.algorithms.affinity_propagation.rows.listed_rows import ListedRows
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SLOTS, SPARSE, DenseRows, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
+from mgclust.engine.checkpoint import Saved
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, padded
+
+__all__ = ["estimate", "estimate_of_either", "estimate_of_lists", "is_listed", "rows_of"]
+
+FEW_ROWS = {"cpu": 1000, "cuda": 4000}  # with fewer, all elements are faster
+
+
+def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | None) -> bool:
+    """Decide whether a run begins with lists; refuse all elements where they do not fit.
+
+    Parameters
+    ----------
+    context : Context
+    algorithm : {"auto", "dense", "sparse"}
+    affinity : str
+    saved : Saved or None
+        The checkpoint that it resumes from.
+    """
+    free = int(context.comm.all_reduce(np.array([context.free]), "min")[0])  # all ranks decide alike
+    sizes = context.dataset_shape, context.dtype.itemsize, context.size, free // 2
+    if saved is not None:
+        listed = bool(saved.control["messages"]["rows"] == SPARSE)
+    elif algorithm == "auto":
+        enough = affinity != "precomputed" and context.dataset_shape[0] >= FEW_ROWS[context.kernels.device]
+        listed = enough and estimate_of_lists(*sizes).needed <= free // 2
+    else:
+        listed = algorithm == "sparse"
+    if not listed:
+        estimate(*sizes).check(free, context.size)
+    return listed
+
+
+def rows_of(
+    context: Context, similarities: Similarities, algorithm: str, listed: bool, *, can_end: bool = False
+) -> MessageRows:
+    """Rows before their first iteration; of a run whose preference only falls, lists can end as few columns."""
+    if listed:
+        return ListedRows(context, similarities, keep_lists=algorithm == "sparse", can_end=can_end)
+    return DenseRows(context, similarities)
+
+
+def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """Estimate what a rank keeps with all elements: its rows where they are resident, two matrices, and vectors."""
+    n, d = shape
+    own = -(-n // size)
+    matrices, vectors = 2 * own * padded(n) * itemsize, _vectors(n, own, itemsize)
+    rows = min(own * d * itemsize, resident_limit)
+    what = {"rows": rows, "similarities and availabilities": matrices, "vectors": vectors}
+    return Estimate(rows + matrices, vectors, what, squared=matrices)
+
+
+def estimate_of_lists(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """Estimate what a rank keeps with lists, as they are at first."""
+    n, d = shape
+    own = -(-n // size)
+    lists = int(own * first_length(n) * LIST_GROWTH * (4 + 2 * itemsize))
+    rows, block, vectors = n * d * itemsize, 8 * padded(n) * itemsize, _vectors(n, own, itemsize)
+    what = {"rows": rows, "neighbour lists": lists, "a block of similarities": block, "vectors": vectors}
+    return Estimate(lists, rows + block + vectors, what, squared=lists)
+
+
+def estimate_of_either(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """Estimate what a rank keeps at least, with all elements or with lists."""
+    either = (each(shape, itemsize, size, resident_limit) for each in (estimate, estimate_of_lists))
+    return min(either, key=lambda needed: needed.needed)
+
+
+def _vectors(n: int, own: int, itemsize: int) -> int:
+    return own * 4 * RECENT_ARGMAXES * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)

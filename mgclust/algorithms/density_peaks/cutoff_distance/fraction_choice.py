@@ -1,0 +1,187 @@
+"""Choice of the share of the pairs that lie within dc: ``dc_fraction="auto"``.
+
+The decision graph of some rows is drawn at each of `FRACTIONS`, and the number of clusters that stands out best at two
+neighbouring ones is taken: the one whose drop of ``rho * delta`` has the largest geometric mean over both. A drop at
+one fraction alone is often chance, the more so the fewer rows lie within dc. The first fraction stays unless that mean
+is 2 at least, and a third more than what the number at the first fraction has anywhere::
+
+    drop behind k centres            at 0.02   0.01   0.005   0.002   0.001
+    k = 9   (best at 0.02)              1.4    1.1     1.0     1.0     1.1
+    k = 50  (best at 0.01 to 0.002)     1.1    5.2     6.3     2.4     1.3      sqrt(5.2 * 6.3) > 4/3 * 1.2: 0.005
+
+The numbers of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
+
+Where no number stands out by rho * delta, clusters that sparser rows separate count (`separation`), of the same number
+if they are other ones; where one does, they have to be more, and clearer. Where both find as many, the clusters of
+centres that stand out stay if all rows show so many, too.
+
+Cost. All fractions share each distance of a pass over the pairs of some rows, a third of all (3,072 at least and
+16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly all rows,
+whatever the densities, and they are the graph of `separation`. On a GPU, each fraction takes its own pass for its
+density. The dc of a fraction is that of 512 rows, within a bin of a histogram; the dc of the fraction that is chosen
+is found by all rows, as if the fraction had been given.
+
+Where 0.02 of the pairs are equal, all are fractions of the pairs that differ: dc would be 0 otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import sample_quantiles
+from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at, nearest_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
+    MAX_NEIGHBORS,
+    Separated,
+    Shown,
+    least_within,
+    separated_clusters,
+)
+from mgclust.algorithms.density_peaks.decision_graph import (
+    MAX_AUTOMATIC_CENTERS,
+    clear_drop,
+    largest_gamma,
+    log_drops,
+    number_of_different,
+)
+from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_of_duplicates
+from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.metrics import Metric
+
+__all__ = ["BYTES_PER_ROW", "FRACTIONS", "MIN_DROP", "choice_rows", "choose_fraction"]
+
+FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
+MIN_WITHIN = 5  # rows within dc, on the average
+CLEARER, MIN_DROP = 4 / 3, 2.0
+STABLE_DROP = 3.0  # at two fractions, of a number that is kept where fewer are separated
+MIN_ROWS, MAX_ROWS = 3072, 16384
+DC_ROWS = 512
+BYTES_PER_ROW = 2048  # densities, nearest rows, and the pairs of these between clusters
+MAX_SHOWN = 5
+
+
+class NeighborGraph(NamedTuple):
+    """A decision graph of the sample."""
+
+    fraction: float
+    dc: float
+    drops: np.ndarray  # (MAX_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
+
+
+def choice_rows(n: int) -> int:
+    """Rows whose decision graphs are drawn."""
+    return min(n, max(MIN_ROWS, min(n // 3, MAX_ROWS)))
+
+
+def choose_fraction(
+    context: Context, measure: Metric, seed: int, *, on_a_line: bool
+) -> tuple[dict[str, Any], Separated | None]:
+    """Choose one of `FRACTIONS`, on every rank, and whether clusters are those that sparser rows separate.
+
+    Parameters
+    ----------
+    context : Context
+        Of prepared rows.
+    measure : Metric
+    seed : int
+        Of the sample.
+    on_a_line : bool
+        The rows have one feature, whatever the number of columns is.
+
+    Returns
+    -------
+    choice : dict
+        "dc_fraction", the choice; "rows" of the sample; the decision graphs that were "tried", and the "numbers" of
+        clusters that stood out, with their evidence; whether these are fractions of the pairs of "different" rows, for
+        0.02 of all are equal; what is "separated" by sparser rows, None unless it counts: all that JSON can hold.
+    separated : Separated or None
+        By what all rows are to be clustered then.
+    """
+    xp, n = context.kernels.xp, context.dataset_shape[0]
+    m = choice_rows(n)
+    chosen = np.random.default_rng(seed).choice(n, m, replace=False)
+    ascending = np.sort(chosen)
+    # In random order: where columns came nearer and nearer to a row, each would change the list of its nearest ones.
+    x = context.gather_rows(ascending)[xp.asarray(np.searchsorted(ascending, chosen))]
+    few = x[:DC_ROWS]
+    cuts, different = sample_quantiles(context, few, measure.norm, FRACTIONS[: least_within(m, FRACTIONS)])
+    usable = [(fraction, measure.distance(s)) for fraction, s in zip(FRACTIONS, cuts, strict=False) if s > 0]
+    unknown: dict[str, Any] = {
+        "dc_fraction": FRACTIONS[0],
+        "rows": m,
+        "different": different,
+        "tried": [],
+        "numbers": [],
+    }
+    if len(usable) < 2 or usable[0][0] != FRACTIONS[0]:
+        return unknown | {"separated": None}, None
+    near = nearest_rows(context, measure, x, min(MAX_NEIGHBORS, m - 1))
+    alike = first_of_duplicates(x, xp.arange(m), xp)
+    graphs, densities, ranked, number = [], [], [], 1
+    drawn = densities_at(context, measure, x, [dc for _, dc in usable], near, alike)
+    for (fraction, dc), (rho, delta) in zip(usable, drawn, strict=True):
+        gamma = rho * delta
+        drops = np.zeros(MAX_AUTOMATIC_CENTERS)
+        largest = largest_gamma(np, gamma, min(m, MAX_AUTOMATIC_CENTERS + 1))
+        number = number_of_different(delta)
+        found = log_drops(gamma[largest], number)
+        drops[: len(found)] = found
+        graphs.append(NeighborGraph(fraction, dc, drops))
+        densities.append(rho)
+        ranked.append(largest)
+    counted = [graph for graph in graphs if graph.fraction == FRACTIONS[0] or graph.fraction * (m - 1) >= MIN_WITHIN]
+    choice = unknown | judge(counted)
+    which = next(at for at, graph in enumerate(graphs) if graph.fraction == choice["dc_fraction"])
+    first, centers = graphs[which], ranked[which]
+    n_clusters = int(first.drops.argmax()) + 2
+    features = 1 if on_a_line else context.dataset_shape[1]
+    least = clear_drop(n_clusters, number, n_features=features, squares=measure.is_square)
+    drop = float(np.exp(first.drops.max()))
+    at_two = next((each["drop"] for each in choice["numbers"] if each["n_clusters"] == n_clusters), drop)
+    shown = Shown(
+        which,
+        centers[:n_clusters],
+        clear=drop >= least,
+        sure=choice["dc_fraction"] != FRACTIONS[0] or drop >= least,
+        stable=at_two >= (STABLE_DROP**2 if measure.is_square else STABLE_DROP),
+    )
+    better = None
+    if features > 1:  # in one, places without rows are as wide in noise
+        better = separated_clusters(context, measure, x, chosen, near, densities, alike, shown)
+    if better is None:
+        return choice | {"separated": None}, None
+    at, count, ratio, clusters = better
+    told = {"n_clusters": count, "dc_fraction": usable[at][0], "ratio": ratio}
+    return choice | {"dc_fraction": usable[at][0], "separated": told}, clusters
+
+
+def judge(graphs: list[NeighborGraph]) -> dict[str, Any]:
+    """The choice among decision graphs of descending fractions, and its evidence; nothing of fewer than two."""
+    if len(graphs) < 2:
+        return {}
+    drops = np.array([graph.drops for graph in graphs])
+    both = (drops[:-1] + drops[1:]) / 2  # of neighbouring fractions
+    evidence, own = both.max(axis=0), drops.argmax(axis=1)
+    best = int(evidence.argmax())
+    chosen = 0
+    if best != own[0] and evidence[best] >= max(evidence[own[0]] + np.log(CLEARER), np.log(MIN_DROP)):
+        first = int(both[:, best].argmax())
+        alike = [at for at in (first, first + 1) if own[at] == best]
+        chosen = max(alike, key=lambda at: drops[at, best], default=0)
+    ranked = np.argsort(-evidence, kind="stable")[:MAX_SHOWN]
+    numbers = [
+        {
+            "n_clusters": int(at) + 2,
+            "dc_fraction": graphs[int(drops[:, at].argmax())].fraction,
+            "drop": float(np.exp(evidence[at])),
+        }
+        for at in ranked
+        if evidence[at] > 0
+    ]
+    tried = [
+        {"dc_fraction": graph.fraction, "dc": graph.dc, "n_clusters": int(k) + 2, "drop": float(np.exp(graph.drops[k]))}
+        for graph, k in zip(graphs, own, strict=True)
+    ]
+    return {"dc_fraction": graphs[chosen].fraction, "tried": tried, "numbers": numbers}

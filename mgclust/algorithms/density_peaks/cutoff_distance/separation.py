@@ -1,0 +1,361 @@
+r"""Clusters that sparser rows separate: a second look at the densities that choose ``dc_fraction``.
+
+``rho * delta`` favours dense clusters, and takes two dense places of one long cluster for two. Here the clusters are
+those of the graph that joins each row to its nearest ones: rows are added by decreasing density, a cluster begins with
+each row that no denser one is joined to, and where two meet, the less dense peak becomes part of the other (the
+zero-dimensional persistence of ToMATo: Chazal, Guibas, Oudot, Skraba, Persistence-based clustering in Riemannian
+manifolds, J. ACM 60:41, 2013). How far a peak p stands out of the saddle s at which it does::
+
+    Z = 2 (sqrt(rho_p) - sqrt(rho_s)) 2^(d / 4) / sqrt(2),    rho_s = 0 where its cluster meets no denser one
+
+Twice the root of a count has variance 1 whatever its mean is, and a sum of ``exp(-(r / dc)^2)`` in d dimensions has
+2^(-d / 2) times the variance of a count; d is the intrinsic dimension (TwoNN), at most 4, and the unit that of d = 2.
+Uniform and normal noise of 1,000 to 4,000 rows has peaks up to Z = 2.3 beside the highest.
+
+A cluster of c rows that meets no other has a count of its own, c where others have none: its Z is ``2 sqrt(c)`` at
+least. So is that of one behind a neck, with at least 2 k rows and at most half the edges to others that a curve has
+anywhere: ``k (k + 2) / 4`` of them cross a point of it, if each row is joined to its k nearest ones; where k is less
+than 16, chance makes such necks of curves. Dense clusters make dc too small for sparse ones, and a bridge of a few rows
+is as dense as what it joins.
+
+With Z_k the k-th largest at a fraction, k clusters count by ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, the power because
+the few largest of many values lie farthest apart, and by the geometric mean over two neighbouring fractions, at one of
+which Z_k is `MIN_Z` at least; the mean ratio, without the power, has to be `MIN_RATIO`.
+
+Clusters of all rows. Each peak of the sample, merged ones too, is followed to the peak of all rows: up the links to
+nearest denser rows, while these are nearer than the nearest rows of the sample that it exceeded. The link of each such
+row is cut, and it begins its cluster, or is part of the one that the saddles lead to; all others follow their links.
+
+Equal rows of the sample are one in the graph, with the density of all. All of it is the same on any number of ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import nearest_rows
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels
+from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
+from mgclust.algorithms.density_peaks.topography.intrinsic_dimension import two_nearest_dimension
+from mgclust.engine.spmd import Context
+from mgclust.kernels.masks import any_true
+from mgclust.kernels.pairs.metrics import Metric
+
+__all__ = [
+    "MAX_NEIGHBORS",
+    "Separated",
+    "Shown",
+    "SpanningTree",
+    "best_number",
+    "clusters_of",
+    "least_within",
+    "prominences",
+    "separated_clusters",
+    "tree_of",
+]
+
+Array = Any
+
+MIN_NEIGHBORS, MAX_NEIGHBORS, NEIGHBOR_SHARE = 6, 16, 0.02  # that a row is joined to; the share of the sample
+MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 6.0, 1.5
+MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
+NECK, NECK_SIZE = 0.5, 2  # edges that a neck has at most, by those of a curve; rows behind it, by the neighbours of one
+SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
+SURE_Z = 3.0  # of each, where a number stands out
+MAX_DIMENSION = 4.0
+MAX_CLUSTERS = 256
+
+
+class SpanningTree(NamedTuple):
+    """Peaks of a sample, and how they merge."""
+
+    rows: np.ndarray  # (p,): of the sample, densest first
+    rho: np.ndarray  # (p,)
+    saddle: np.ndarray  # (p,): density where it meets a denser one; 0: nowhere
+    into: np.ndarray  # (p,): the peak it becomes part of there; -1: nowhere
+    apart: np.ndarray  # (p,): rows of its cluster there, if no more than a neck leads on; else 0
+    peak: np.ndarray  # (m,): the one that each row of the sample leads to
+
+
+class Separated(NamedTuple):
+    """Peaks of the sample that all rows are clustered by, as lists."""
+
+    rows: list[int]  # of all
+    cluster: list[int]  # of each: 0, 1, ..., by decreasing prominence, these first
+    reach: list[float]  # reduced distance within which no row of the sample exceeds it
+    unless: int = 0  # number of centres that all rows have to show for these to be set aside; 0: none
+
+
+class Shown(NamedTuple):
+    """Centres that the sample shows by rho * delta."""
+
+    at: int  # position of their fraction
+    centers: np.ndarray  # rows of the sample
+    clear: bool  # they stand out as no noise does
+    sure: bool  # or at a fraction that was chosen for their number
+    stable: bool  # their number stands out at two neighbouring fractions
+
+
+def neighbors_of(m: int) -> int:
+    """Nearest rows that each of m is joined to."""
+    return min(max(round(NEIGHBOR_SHARE * m), MIN_NEIGHBORS), MAX_NEIGHBORS, m - 1)
+
+
+def least_within(m: int, fractions: tuple[float, ...]) -> int:
+    """Count the descending fractions at which there are neighbours enough."""
+    return max(2, sum(fraction * (m - 1) >= MIN_WITHIN for fraction in fractions))
+
+
+def tree_of(rho: np.ndarray, near: np.ndarray) -> SpanningTree:
+    """Find the peaks of a graph, and at which density they merge.
+
+    Parameters
+    ----------
+    rho : float64 array of shape (m,)
+    near : int64 array of shape (m, k)
+        The rows that each is joined to, both ways.
+
+    Returns
+    -------
+    SpanningTree
+    """
+    (m, k), columns = near.shape, np.ascontiguousarray(near.T)
+    by_density = np.argsort(-rho, kind="stable")
+    place = np.empty(m, np.int32)
+    place[by_density] = np.arange(m, dtype=np.int32)
+    joined = place.take(columns)  # by place from here on
+    up = np.empty(m, np.int32)
+    up[place] = np.minimum(joined.min(axis=0), place)
+    while True:
+        further = up[up]
+        if np.array_equal(further, up):
+            break
+        up = further
+    peaks = np.flatnonzero(up == np.arange(m))
+    number = np.empty(m, np.int32)
+    number[peaks] = np.arange(len(peaks))
+    basin = number[up]
+    peak, other = basin[place], basin.take(joined)
+    differs = np.flatnonzero(other != peak)
+    row = differs % m
+    one, other = peak[row], other.reshape(-1)[differs]
+    low = np.maximum(place[row], joined.reshape(-1)[differs])
+    edge = (np.minimum(one, other) * np.int64(len(peaks)) + np.maximum(one, other)) * m + low
+    edge.sort()  # pair by pair, of each the densest first
+    pair = edge // m
+    begin = np.flatnonzero(np.diff(pair, prepend=-1))
+    edges = np.diff(begin, append=len(pair))
+    (a, b), border = np.divmod(pair[begin], len(peaks)), edge[begin] % m
+    parent, members = list(range(len(peaks))), [[at] for at in range(len(peaks))]
+    into, saddle, apart = np.full(len(peaks), -1), np.zeros(len(peaks)), np.zeros(len(peaks))
+    size = np.bincount(peak, minlength=len(peaks)).tolist()
+
+    def root(at: int) -> int:
+        while parent[at] != at:
+            parent[at] = parent[parent[at]]
+            at = parent[at]
+        return at
+
+    order = np.argsort(border, kind="stable")
+    for first, second, low in zip(a[order].tolist(), b[order].tolist(), border[order].tolist(), strict=True):
+        stays, goes = root(first), root(second)
+        if stays == goes:
+            continue
+        if goes < stays:
+            stays, goes = goes, stays
+        if k >= MAX_NEIGHBORS and size[goes] >= NECK_SIZE * k:
+            inside = np.zeros(len(peaks), bool)
+            inside[members[goes]] = True
+            if edges[inside[a] != inside[b]].sum() <= NECK * k * (k + 2) / 4:
+                apart[goes] = size[goes]
+        parent[goes] = into[goes] = stays
+        saddle[goes] = rho[by_density[low]]
+        size[stays] += size[goes]
+        members[stays] += members[goes]
+        if len(members[stays]) == len(peaks):
+            break
+    alone = into < 0
+    apart[alone] = np.array(size)[alone]
+    rows = by_density[peaks]
+    return SpanningTree(rows, rho[rows], saddle, into, apart, peak)
+
+
+def prominences(tree: SpanningTree, dimension: float) -> np.ndarray:
+    """Z of each peak."""
+    scale = 2 ** (min(max(dimension, 1.0), MAX_DIMENSION) / 4) / np.sqrt(2)
+    return np.maximum(2 * scale * (np.sqrt(tree.rho) - np.sqrt(tree.saddle)), 2 * np.sqrt(tree.apart))
+
+
+def dimension_of(s: np.ndarray) -> float:
+    """Intrinsic dimension by distances to the two nearest of different rows, shape (m, 2)."""
+    apart = s[:, 0] > 0
+    return two_nearest_dimension(np.log(s[apart, 1] / s[apart, 0]))
+
+
+def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
+    """Find the number of clusters that sparser rows separate best.
+
+    Parameters
+    ----------
+    prominence : list of ndarray
+        Z of the peaks at each fraction.
+
+    Returns
+    -------
+    at, n_clusters, ratio : int, int, float
+        The fraction's position; two clusters at least. None where no number stands out.
+    """
+    z = np.zeros((len(prominence), MAX_CLUSTERS + 1))
+    for row, values in zip(z, prominence, strict=True):
+        largest = np.sort(values)[::-1][: len(row)]
+        row[: len(largest)] = largest
+    clipped = np.log(np.clip(z, 1.0, CERTAIN_Z))
+    gap = clipped[:, 1:-1] - clipped[:, 2:]  # behind 2, 3, ... clusters
+    both = (gap[:-1] + gap[1:]) / 2
+    number = np.arange(2, gap.shape[1] + 2)
+    evidence = np.where(np.maximum(z[:-1], z[1:])[:, 1:-1] >= MIN_Z, both * number, -np.inf)
+    at, which = (int(each) for each in np.unravel_index(evidence.argmax(), evidence.shape))
+    if evidence[at, which] <= 0 or both[at, which] < np.log(MIN_RATIO):
+        return None
+    return at + int(gap[at + 1, which] > gap[at, which]), which + 2, float(np.exp(both[at, which]))
+
+
+def cluster_of_peaks(tree: SpanningTree, prominence: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Number the most prominent peaks, and give the others the cluster that they become part of; -1: none."""
+    cluster = np.full(len(prominence), -1)
+    cluster[np.argsort(-prominence, kind="stable")[:n_clusters]] = np.arange(n_clusters)
+    for peak, into in enumerate(tree.into.tolist()):  # densest first: the cluster of that one is known
+        if cluster[peak] < 0 <= into:
+            cluster[peak] = cluster[into]
+    return cluster
+
+
+def separated(
+    tree: SpanningTree,
+    prominence: np.ndarray,
+    cluster: np.ndarray,
+    rows: np.ndarray,
+    reach: np.ndarray,
+    unless: int = 0,
+) -> Separated:
+    """Keep the peaks that have a cluster.
+
+    Parameters
+    ----------
+    tree : SpanningTree
+    prominence : ndarray of shape (p,)
+    cluster : int64 array of shape (p,)
+        From `cluster_of_peaks`.
+    rows : int64 array of shape (m,)
+        Number of each row of the sample among all.
+    reach : ndarray of shape (m,)
+        Reduced distance to the farthest row that each is joined to.
+    unless : int
+        Number of centres that all rows have to show for the clusters to be set aside; 0: none.
+
+    Returns
+    -------
+    Separated
+    """
+    # Where two lead to one peak of all rows, the first decides.
+    order = np.argsort(-prominence, kind="stable")
+    kept = order[cluster[order] >= 0]
+    own = tree.rows[kept]
+    return Separated(rows[own].tolist(), cluster[kept].tolist(), reach[own].tolist(), unless)
+
+
+def separated_clusters(
+    context: Context,
+    measure: Metric,
+    x: Array,
+    numbers: np.ndarray,
+    near: Neighbors,
+    densities: list[np.ndarray],
+    alike: Array,
+    shown: Shown,
+) -> tuple[int, int, float, Separated] | None:
+    """Other clusters, which sparser rows separate: of which density, how many, how clearly; and they.
+
+    Where the number of the centres that rho * delta has `shown` is sure, they have to be more, and clear; where they
+    are fewer, twice as clear as another number, and that of the centres must not be stable. Where they are as many,
+    the centres stay that are clear, or stable and each in one of them; unless all rows show another number.
+    """
+    xp, host = context.kernels.xp, context.kernels.memory.to_host
+    kinds = xp.flatnonzero(alike == xp.arange(len(x)))  # one of equal rows
+    m = len(kinds)
+    if m <= MIN_NEIGHBORS:
+        return None
+    if m < len(x):
+        near = nearest_rows(context, measure, x[kinds], neighbors_of(m))
+        # Copies of all rows are no evidence: a density in kinds of rows, each with as many copies as they have.
+        copies = len(x) / m
+        densities = [np.maximum((rho + 1) / copies - 1, 0.0) for rho in densities]
+    kinds = host(kinds)
+    s, index = (host(context.comm.all_gather(each[:, : neighbors_of(m)].copy())) for each in near)
+    dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
+    trees = [tree_of(rho[kinds], index) for rho in densities]
+    prominence = [prominences(tree, dimension) for tree in trees]
+    found = best_number(prominence)
+    if found is None:
+        return None
+    at, count, ratio = found
+    number, unless = len(shown.centers), 0
+    if count > number and shown.sure:
+        least = np.partition(prominence[at], -count)[-count]
+        if ratio < SURE_RATIO or least < SURE_Z:
+            return None
+    elif count < number and (shown.sure or shown.stable or ratio < SURE_RATIO):
+        return None
+    cluster = cluster_of_peaks(trees[at], prominence[at], count)
+    if count == number:
+        of_centers = cluster[trees[at].peak[np.searchsorted(kinds, host(alike)[shown.centers])]]
+        if shown.clear or (shown.stable and len(set(of_centers.tolist()) - {-1}) == count):
+            at, unless = shown.at, count
+            cluster = cluster_of_peaks(trees[at], prominence[at], count)
+    return at, count, ratio, separated(trees[at], prominence[at], cluster, numbers[kinds], s[:, -1], unless)
+
+
+def clusters_of(
+    xp: Any, found: Separated, rho: Array, gamma: Array, best: Array, nearest: Array
+) -> tuple[np.ndarray, Array]:
+    """Cluster all rows.
+
+    Parameters
+    ----------
+    xp : module
+    found : Separated
+    rho, gamma : float64 arrays of shape (n,)
+    best : array of shape (n,)
+        Reduced distance of each row to its nearest denser one.
+    nearest : int64 array of shape (n,)
+        That row; -1: none.
+
+    Returns
+    -------
+    centers : ndarray of shape (n_clusters,), int64
+        The densest peak of each, by decreasing gamma; the densest row is one of them.
+    labels : int32 array of shape (n,)
+    """
+    at, reach = xp.asarray(found.rows), xp.asarray(found.reach)
+    while True:
+        going = (best[at] < reach) & (nearest[at] >= 0)
+        if not any_true(going):
+            break
+        at = xp.where(going, nearest[at], at)
+    roots: dict[int, int] = {}
+    for row, cluster in zip(at.tolist(), found.cluster, strict=True):
+        roots.setdefault(row, cluster)
+    roots.setdefault(int(rho.argmax()), found.cluster[0])
+    rows = np.array(sorted(roots), np.int64)
+    of_root = np.array([roots[row] for row in rows.tolist()])
+    density, product = (np.array(each[xp.asarray(rows)].tolist()) for each in (rho, gamma))
+    heads: dict[int, int] = {}
+    for head in np.argsort(-density, kind="stable").tolist():  # of equal densities the lower row comes first
+        heads.setdefault(int(of_root[head]), head)
+    ranked = sorted(heads.values(), key=lambda head: (-product[head], rows[head]))
+    number = np.empty(int(of_root.max()) + 1, np.int32)
+    number[of_root[ranked]] = np.arange(len(ranked))
+    labels = xp.asarray(number[of_root])[assign_labels(xp, nearest, rows)]
+    return rows[ranked], labels

@@ -1,0 +1,72 @@
+"""Memory that a rank of density peaks needs beside its rows."""
+
+from __future__ import annotations
+
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choice_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import BINS, sample_sizes
+from mgclust.algorithms.density_peaks.cutoff_distance.random_pairs import random_pairs_bytes
+from mgclust.algorithms.density_peaks.passes import near_linear
+from mgclust.algorithms.density_peaks.passes.precomputed_pairs import measure_of
+from mgclust.algorithms.density_peaks.topography.adaptive_density import PIECE_BYTES
+from mgclust.engine.memory import Estimate
+from mgclust.engine.partition import Partition
+from mgclust.kernels.pairs.density import TILE_BYTES
+
+__all__ = ["estimate", "estimate_choice"]
+
+
+def estimate(
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    resident_limit: int,
+    *,
+    metric: str,
+    algorithm: str,
+    k: int,
+    with_errors: bool,
+    weighted: bool,
+    choice: bool,
+    pairs: int,
+) -> Estimate:
+    """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
+
+    with_errors: whether the densities have errors. choice: whether the fraction of the pairs within dc is chosen.
+    pairs: that are drawn for dc.
+    """
+    n, d = shape
+    near = near_linear.is_taken(shape, measure_of(metric), algorithm)
+    # rho, delta, nearest_higher, order, labels, and one copy while gathered; before, what `DuplicateRows` sorts.
+    what = {"vectors of n": 64 * n}
+    if weighted or metric == "precomputed":
+        what["tile"] = TILE_BYTES
+    if with_errors:
+        # What another rank's rows have; what the borders of clusters are found with; the block at hand.
+        what["nearest rows of others"] = k * (2 * itemsize + 16) * -(-n // size)
+        what["densities"] = 40 * n + PIECE_BYTES * Partition.plan(n, size).block_rows
+    if metric == "precomputed":
+        if with_errors:
+            what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
+            what["sorted tile"] = TILE_BYTES * (2 + 8 // itemsize)
+        return Estimate(0, sum(what.values()), what, TILE_BYTES)
+    histogram = what["histogram"] = 2 * 8 * BINS
+    sample = sample_sizes(n, d, near_linear=near)[-1]
+    what["sample"] = sample * d * itemsize
+    if pairs:
+        what["random pairs"] = random_pairs_bytes(pairs, d, itemsize)
+    if k:
+        what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
+    if choice:
+        what["rows that choose dc_fraction"] = choice_rows(n) * (d * itemsize + CHOICE_BYTES_PER_ROW)
+    if near:
+        vectors = what["vectors of n"] + (8 + itemsize) * n  # and gamma, and the distances of delta as they were found
+        what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of n"]
+        what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
+    return Estimate(0, sum(what.values()), what, histogram + near_linear.BYTES_PER_CELL * near_linear.MIN_CELLS * near)
+
+
+def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+    """Memory of a rank that chooses other centres."""
+    what = {"vectors of n": 64 * shape[0]}
+    return Estimate(0, sum(what.values()), what)

@@ -1,0 +1,427 @@
+"""Density peaks by passes over all pairs of rows, tile by tile: any metric, any number of features."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.algorithms.common.nearest_rows import search_all_rows
+from mgclust.algorithms.common.preparation import choose_norm, doubtful, prepare_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import (
+    Count,
+    pair_quantile,
+    sample_rows,
+    sample_sizes,
+    smallest_positive,
+)
+from mgclust.algorithms.density_peaks.passes.duplicate_rows import DuplicateRows
+from mgclust.base.errors import InputError
+from mgclust.engine.rows import Block
+from mgclust.engine.spmd import Context
+from mgclust.kernels.masks import any_true, count_true
+from mgclust.kernels.pairs.density import add_density, computed_tiles, density_of
+from mgclust.kernels.pairs.metrics import Metric
+from mgclust.kernels.pairs.neighbors import nearest_known
+
+__all__ = ["AllPairs", "Neighbors", "positive_radii"]
+
+Array = Any
+
+MIN_FEATURES_FOR_NEIGHBORS = 4
+GROUPS = 8  # of a rank's blocks, in which these meet each other
+SUM_ERROR = {4: 1e-6, 8: 1e-12}  # relative, of Gaussian densities by the size of their rows' numbers; tests hold it
+UNIT_TOLERANCE = 2.0**-23  # of a density, that rounding its terms to whole units may change
+
+
+class Neighbors(NamedTuple):
+    """The nearest rows of each of this rank's rows, kept on the way by the density pass."""
+
+    s: Array
+    index: Array
+
+    @classmethod
+    def none_yet(cls, context: Context, count: int) -> Neighbors:
+        """Room for so many a row."""
+        xp, shape = context.kernels.xp, (len(context.rows), count)
+        return cls(xp.full(shape, xp.inf, dtype=context.dtype), xp.full(shape, -1, dtype="int64"))
+
+
+class AllPairs:
+    """The figures of all rows, each from one pass over all pairs; on the device of every rank, in row order.
+
+    Parameters
+    ----------
+    context : Context
+    measure : Metric
+        The rows are prepared for it.
+    exactness : dict
+        How the figures were found is added to it, for `DensityPeaks.exactness_`.
+    """
+
+    algorithm = "brute"
+
+    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True) -> None:
+        self._context, self._gaussian = context, gaussian
+        self._kernels, self._xp = context.kernels, context.kernels.xp
+        self._measure = measure
+        self._exactness = exactness
+        exactness["algorithm"] = self.algorithm
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._prepared = prepare_rows(self._context, self._measure, gaussian=self._gaussian)
+        self.watch_distances(np.zeros(0))
+
+    def watch_distances(self, distances: np.ndarray) -> None:
+        """Note by how much rounding may change distances on which densities depend, where that is much."""
+        error = self._prepared.error_of(self._measure, distances)
+        if doubtful(error, self._measure):
+            self._exactness["distance_relative_error"] = float(f"{error:.2g}")
+
+    def rho_error(self, dc: float, total: float) -> float:
+        """Bound of the relative error of Gaussian densities of at least 1, where the weights of all rows are `total`.
+
+        Beside what the sum adds it is that of the rows, which rounding has moved by e = 2 `moved` for each pair. With
+        r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc, to first order, or by
+        4 r^1.5 e sqrt(factor / dc) where d is factor times a square. Since t log(1/t)^a is concave for these a, the
+        mean of r^(2 a) with weights t is at most log(total / rho)^a.
+        """
+        measure, e, most = self._measure, 2.0 * self._prepared.moved, math.log(max(total, math.e))
+        moved = 2.0 * most**0.5 * e / dc
+        if measure.is_square:
+            moved = 4.0 * most**0.75 * e * (measure.factor / dc) ** 0.5
+        return float(f"{self._sum_error() + moved:.2g}")
+
+    def _sum_error(self) -> float:
+        return SUM_ERROR[self._context.dtype.itemsize]
+
+    def norm(self, s: float) -> str:
+        """The arithmetic that distances of this scale can afford."""
+        reach = self._kernels.pairs.PRODUCT_REACH
+        return choose_norm(self._measure, self._context.dataset_shape[1], self._prepared.radius, s, reach)
+
+    def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:
+        """Reduced distance below which this share of the pairs lie, and the error of the distance."""
+        sample = sample_rows(
+            self._context,
+            self._measure,
+            fraction,
+            seed,
+            sizes=sample_sizes(*self._context.dataset_shape, exact=exact, near_linear=self.algorithm == "grid"),
+            count_rows=partial(self.sample_histogram, self._measure.norm),
+        )
+        if not exact:
+            return sample.value, sample.error
+        count = partial(self.pair_histogram, self.norm(sample.low))
+        s, self._exactness["dc_passes"] = pair_quantile(self._context, sample, count)
+        return s, 0.0
+
+    def smallest_positive(self, seed: int) -> tuple[float, int]:
+        """Smallest reduced distance of rows that differ, 0 if all are equal, and the number of pairs that are equal."""
+        return smallest_positive(self._context, self._measure, partial(self.pair_histogram, self._measure.norm), seed)
+
+    def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
+        """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
+        out = self._xp.zeros(1 + bins, dtype="int64")
+        for rows, columns, diagonal in _half_pairs(self._context):
+            self._kernels.pairs.pair_histogram(
+                rows.x, columns.x, norm=norm, diagonal=diagonal, low=first, shift=shift, out=out
+            )
+        return self._context.comm.all_reduce(out, "sum")
+
+    def sample_histogram(self, norm: str, x: Array) -> Count:
+        """Prepare the count of the pairs i < j of a sample, which every rank has, as `pair_histogram` does."""
+
+        def count(first: int, shift: int, bins: int) -> Array:
+            out = self._xp.zeros(1 + bins, dtype="int64")
+            self._kernels.pairs.pair_histogram(x, x, norm=norm, diagonal=True, low=first, shift=shift, out=out)
+            return out
+
+        return count
+
+    def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
+        """Gaussian density, float64, and the nearest rows of own ones where the pass can keep them."""
+        context, rows = self._context, self._context.rows
+        scale = self._measure.scale(dc)
+        exponents = norm == "l2-dot" and self._measure.power == 1
+        if exponents and self._kernels.pairs.symmetric_sum_is_faster(context.dtype, rows.n_features):
+            return self._rho_both_ways(norm, scale), None
+        duplicate_rows = DuplicateRows(context)
+        mine = self._xp.zeros(len(rows), dtype="float64")
+        keep = self._kernels.pairs.NEIGHBORS if rows.n_features >= MIN_FEATURES_FOR_NEIGHBORS else 0
+        near = Neighbors.none_yet(context, keep)
+        for chunk, block in context.all_pairs():
+            own = self._own(chunk)
+            self._kernels.pairs.gaussian_sum(
+                chunk.x,
+                block.x,
+                norm=norm,
+                scale=scale,
+                power=self._measure.power,
+                out=mine[own],
+                rows=duplicate_rows.columns(chunk, block),
+                y_start=block.start,
+                near=near.s[own] if keep else None,
+                near_index=near.index[own] if keep else None,
+            )
+        return context.comm.all_gather(mine), near if keep else None
+
+    def _rho_both_ways(self, norm: str, scale: float) -> Array:
+        """Gaussian density, float64, from each pair once.
+
+        Terms are rounded to a unit so small that n of them fit into 63 bits. Rows whose density is so low that this
+        could show are summed up once more, one by one.
+        """
+        context, xp, n = self._context, self._xp, self._context.partition.n_rows
+        unit = 2.0 ** (62 - n.bit_length())
+        sums = xp.zeros(n, dtype="int64")
+        for rows, columns, diagonal in _half_pairs(context):
+            self._kernels.pairs.gaussian_both_ways(
+                rows.x,
+                columns.x,
+                scale=scale,
+                diagonal=diagonal,
+                unit=unit,
+                x_out=sums[rows.start : rows.stop],
+                y_out=sums[columns.start : columns.stop],
+            )
+        rho = context.comm.all_reduce(sums, "sum").astype("float64") / unit
+        low = rho < n / (2 * unit) / UNIT_TOLERANCE
+        self._exactness["rho_recomputed_rows"] = count_true(low)
+        return self._recomputed(rho, low, norm, scale) if self._exactness["rho_recomputed_rows"] else rho
+
+    def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
+        """The densities of all rows, those that a mask names summed up by `gaussian_sum`."""
+        context, xp = self._context, self._xp
+        duplicate_rows = DuplicateRows(context)
+        mine = rho[context.rows.start : context.rows.stop].copy()
+        mine[low[context.rows.start : context.rows.stop]] = 0.0
+        for chunk, block in context.all_pairs():
+            own = self._own(chunk)
+            few = xp.flatnonzero(low[chunk.start : chunk.stop])
+            left_out = duplicate_rows.columns(chunk, block)  # each block is looked at, in order
+            sums = mine[own.start + few]
+            self._kernels.pairs.gaussian_sum(
+                chunk.x[few],
+                block.x,
+                norm=norm,
+                scale=scale,
+                power=1,
+                out=sums,
+                rows=left_out[few],
+                y_start=block.start,
+            )
+            mine[own.start + few] = sums
+        return context.comm.all_gather(mine)
+
+    def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:
+        """One over the distance to the k-th nearest other row, float64, and the k nearest rows of own ones.
+
+        Rows with k equal to them come before all others: theirs is twice the largest of those.
+        """
+        near = self.nearest_rows(k)
+        return self.rho_of(near, k), near
+
+    def rho_of(self, near: Neighbors, k: int) -> Array:
+        """`knn_rho` from the nearest rows of own ones, k of them at least."""
+        return self._inverse(near.s[:, k - 1], k)
+
+    def nearest_rows(self, k: int) -> Neighbors:
+        """The k nearest rows of own ones, themselves left out; of equally near ones the lower number comes first."""
+        context, xp = self._context, self._xp
+        near = Neighbors.none_yet(context, k)
+        for done, chunk in enumerate(context.chunks()):
+            own = self._own(chunk)
+            numbers = xp.arange(chunk.start, chunk.stop)
+            for part in search_all_rows(context, chunk.x, self._measure.norm, near.s[own], near.index[own], numbers):
+                context.progress((done + part) / context.chunk_count)
+        return near
+
+    def _inverse(self, s: Array, k: int) -> Array:
+        """One over the distance of each row to its k-th nearest, from the reduced ones of own rows."""
+        last = self._measure.distances(self._context.comm.all_gather(s.astype("float64")), self._xp)
+        return 1.0 / positive_radii(last, k, self._xp)
+
+    def weighted_rho(self, density: str, s_dc: float, weights: Array | None) -> Array:
+        """Gaussian or cutoff density of weighted rows, float64; `weights` of all rows, 1 if left out.
+
+        Rows at distance 0 count as one, whose weight is the sum of theirs less a unit, the row itself, and not below 0.
+        So equal rows have equal densities, bit for bit, and a weight of 2 means what a row given twice does.
+        """
+        xp = self._xp
+        self._exactness["rho"] = "all pairs"  # whatever the algorithm of the rest
+        equal, others = (xp.zeros(len(self._context.rows), dtype="float64") for _ in range(2))
+        for own, columns, s in self._tiles():
+            add_density(
+                s,
+                None if weights is None else weights[columns],
+                density=density,
+                cut=s_dc,
+                power=self._measure.power,
+                equal=equal[own],
+                others=others[own],
+                xp=xp,
+            )
+        return self._context.comm.all_gather(density_of(equal, others, xp))
+
+    def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
+        """Own rows, columns, and their reduced distances, tile by tile; columns ascend."""
+        for chunk, block in self._context.all_pairs():
+            own = self._own(chunk)
+            for rows, columns, s in computed_tiles(
+                self._kernels, chunk.x, block.x, self._measure.norm, self._context.free
+            ):
+                yield _shifted(rows, own.start), _shifted(columns, block.start), s
+
+    def count_within(self, norm: str, threshold: float) -> Array:
+        """Number of rows within a reduced distance of each, itself included; int64."""
+        mine = self._xp.zeros(len(self._context.rows), dtype="int64")
+        for chunk, block in self._context.all_pairs():
+            self._kernels.pairs.count_within(
+                chunk.x, block.x, norm=norm, threshold=threshold, out=mine[self._own(chunk)]
+            )
+        return self._context.comm.all_gather(mine)
+
+    def nearest_higher(self, norm: str, order: Array, neighbors: Neighbors | None) -> tuple[Array, Array]:
+        """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest."""
+        context, xp, rows = self._context, self._xp, self._context.rows
+        own_order = order[rows.start : rows.stop]
+        best = xp.full(len(rows), xp.inf, dtype=context.dtype)
+        index = xp.full(len(rows), -1, dtype="int64")
+        missing = None  # rows whose kept neighbours do not decide
+        if neighbors is not None:
+            known, where, certain = nearest_known(order, own_order, *neighbors, xp)
+            best[certain], index[certain] = known[certain], where[certain]
+            missing = ~certain
+            searched = context.comm.all_reduce(xp.asarray([count_true(missing)]), "sum")
+            self._exactness.setdefault("delta_searched_rows", int(searched[0]))  # of the first densities
+        for chunk, block in context.all_pairs():
+            mine = self._own(chunk)
+            x, which = chunk.x, mine
+            if missing is not None:
+                few = xp.flatnonzero(missing[mine])
+                x, which = chunk.x[few], few + mine.start
+            s, at = best[which], index[which]
+            self._kernels.pairs.nearest_higher(
+                x,
+                block.x,
+                own_order[which],
+                order[block.start : block.stop],
+                norm=norm,
+                y_start=block.start,
+                best=s,
+                best_index=at,
+            )
+            best[which], index[which] = s, at
+        return context.comm.all_gather(best), context.comm.all_gather(index)
+
+    def border(self, norm: str, threshold: float, labels: Array) -> Array:
+        """Mask of the rows that have a row of another label within a reduced distance; uint8."""
+        mine = self._xp.zeros(len(self._context.rows), dtype="uint8")
+        for chunk, block in self._context.all_pairs():
+            self._kernels.pairs.border(
+                chunk.x,
+                block.x,
+                labels[chunk.start : chunk.stop],
+                labels[block.start : block.stop],
+                norm=norm,
+                threshold=threshold,
+                out=mine[self._own(chunk)],
+            )
+        return self._context.comm.all_gather(mine)
+
+    def farthest(self, row: int) -> float:
+        """The largest reduced distance from one row of the data set to any other."""
+        context, xp = self._context, self._xp
+        owner = context.partition.owner(row // context.partition.block_rows)
+        x = context.rows.read(row, row + 1) if owner == context.rank else None
+        x = context.comm.broadcast(x, owner)
+        largest = xp.zeros(1)
+        for chunk in context.rows.chunks():
+            if chunk.x.shape[0]:
+                s = self._kernels.pairs.reduced_distances(x, chunk.x, norm=self._measure.norm)
+                largest = xp.maximum(largest, s.max())
+        return float(context.comm.all_reduce(largest, "max")[0])
+
+    def _own(self, chunk: Block) -> slice:
+        """Position of a chunk among the own rows."""
+        return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
+
+
+def positive_radii(radius: Array, k: int, xp: Any, *, adaptive: bool = False) -> Array:
+    """Distances to the k-th nearest row, of which 0 becomes half the smallest of the others; refused where all are."""
+    apart = radius > 0
+    if not any_true(apart):
+        which, larger = ("'adaptive'", f"give a k above {k}") if adaptive else (str(k), "raise k")
+        raise InputError(
+            f"k={which}: each row has {k} rows equal to it, so no density can be told apart; drop duplicate rows, or "
+            f"{larger} if there are others."
+        )
+    return xp.where(apart, radius, xp.where(apart, radius, xp.inf).min() / 2)
+
+
+def _shifted(part: slice, by: int) -> slice:
+    return slice(part.start + by, part.stop + by)
+
+
+def _half_pairs(context: Context) -> Iterator[tuple[Block, Block, bool]]:
+    """Tiles that hold every pair i < j once: (rows, columns, columns are the rows).
+
+    A pair of row blocks could be counted by either's owner. Ranks wait for each other as columns stream by, so that
+    each should have as much to do as any other for *every* column block. Between two ranks p < q, halves meet: p
+    counts its lower half against q's lower half and its upper against q's upper; q counts the rest. Within a rank,
+    which cuts its blocks into a few groups, group I meets the half of the groups behind it, cyclically, and itself in
+    a triangle.
+    """
+    partition, me = context.partition, context.comm.rank
+    own, size = partition.blocks_of(me), partition.block_rows
+    for chunk, block in context.all_pairs():
+        if len(chunk.x) == partition.n_rows:  # no rank waits for another: a triangle
+            yield Block(0, block.start, chunk.x[: block.start]), block, False
+            yield block, block, True
+            continue
+        theirs = partition.blocks_of(partition.owner(block.start // size))
+        of_block, of_chunk = (range(each.start // size, -(-each.stop // size)) for each in (block, chunk))
+        for j, last in _column_runs(own, theirs, of_block, of_chunk):
+            start, stop = partition.bounds(j)[0], partition.bounds(last - 1)[1]
+            y = Block(start, stop, block.x[start - block.start : stop - block.start])
+            if chunk.start <= start and stop <= chunk.stop:
+                yield y, y, True
+            for first, end in _partners(own, theirs, j):
+                a, b = max(first * size, chunk.start), min(end * size, chunk.stop)
+                if a < b:
+                    yield Block(a, b, chunk.x[a - chunk.start : b - chunk.start]), y, False
+
+
+def _column_runs(own: range, theirs: range, of_block: range, of_chunk: range) -> list[tuple[int, int]]:
+    """Runs of a block's columns that have the same partners, and lie in the chunk or outside."""
+    middle = theirs.start + len(theirs) // 2
+    cuts = [*_group_edges(own), of_chunk.start, of_chunk.stop] if own == theirs else [middle]
+    inside = {cut for cut in cuts if of_block.start < cut < of_block.stop}
+    return list(pairwise([of_block.start, *sorted(inside), of_block.stop]))
+
+
+def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
+    """Runs of own blocks that count their pairs with a run of columns, of which the first block is j, beside itself."""
+    if own == theirs:
+        edges = _group_edges(own)
+        count, at = len(edges) - 1, bisect_right(edges, j) - 1
+        # Partners lie 1 .. half before the group; at a distance of count / 2 each pair would come twice.
+        half = count // 2 if count % 2 or at >= count // 2 else count // 2 - 1
+        runs = [(edges[max(at - half, 0)], j), (edges[count + min(at - half, 0)], edges[count])]
+        return [run for run in runs if run[0] < run[1]]
+    middle, lower = own.start + len(own) // 2, j < theirs.start + len(theirs) // 2
+    same_half = own.start < theirs.start
+    return [(own.start, middle) if lower == same_half else (middle, own.stop)]
+
+
+def _group_edges(own: range) -> list[int]:
+    """The first blocks of a rank's groups, and the end of the last: each tile costs a launch."""
+    count = min(len(own), GROUPS)
+    return [own.start + len(own) * group // count for group in range(count + 1)] if count else [own.start]

@@ -1,0 +1,118 @@
+"""The run of checked parameters of density peaks: its arguments, memory and work, and which fraction gives dc."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.common.weights import RowWeights
+from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, FIRST
+from mgclust.algorithms.density_peaks.memory import estimate
+from mgclust.algorithms.density_peaks.passes import near_linear
+from mgclust.algorithms.density_peaks.ranks import FIRST_CALLS, density_peaks
+from mgclust.algorithms.density_peaks.refusals import is_automatic, refuse
+from mgclust.algorithms.density_peaks.topography.adaptive_density import most_neighbors
+from mgclust.engine.spmd import RunSpec, Work
+from mgclust.kernels.pairs.metrics import METRICS
+
+__all__ = ["arguments_by_row", "list_length", "may_shift", "run_spec", "unequal", "work_of"]
+
+# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs two were 1.4 and 1.5 times as
+# fast with 300,000 rows of 8 and of 128 features, and not at all with 100,000: tensor cores take little more time for
+# more features. By trees and grids, two took as long as one with 10,000,000 rows.
+PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
+ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a block of rows
+# Of a rank, with 30,000 rows of 8 features on four cores, and a million of 128 on a GPU.
+PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
+ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}  # by trees and grids, from 100,000 rows on two cores and 50 millions on a GPU
+
+
+def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpec:
+    """Describe what the ranks run; refuse parameters that do not fit the data, or each other.
+
+    Parameters
+    ----------
+    parameters : dict of str to object
+        Each checked by itself.
+    inputs : Inputs
+    seed : int
+        Of all samples and draws.
+
+    Returns
+    -------
+    RunSpec
+    """
+    (n, d), metric, weights = inputs.dataset.shape, parameters["metric"], unequal(inputs.weights)
+    refuse(parameters, n, weights)
+    own = ("metric", "dc", "dc_method", "sample_size", "density", "significance", "halo", "algorithm")
+    arguments = {name: parameters[name] for name in own}
+    arguments["adaptive"] = parameters["k"] == "adaptive"
+    k = arguments["k"] = list_length(parameters["k"], n)
+    arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
+    arguments["seed"] = seed
+    fraction = arguments["dc_fraction"] = _fraction(parameters, weights)
+    arguments["copies"] = weights.largest if fraction == CHOOSE and weights is not None else 1.0
+    need = partial(
+        estimate,
+        metric=metric,
+        algorithm=parameters["algorithm"],
+        k=k * (parameters["density"] == "knn"),
+        with_errors=arguments["adaptive"] or parameters["significance"] is not None,
+        weighted=weights is not None,
+        choice=fraction == CHOOSE,
+        pairs=parameters["sample_size"] or 0,
+    )
+    work = None
+    if metric != "precomputed":
+        work = work_of((n, d), metric, "brute" if weights is not None else parameters["algorithm"])
+    return RunSpec(
+        density_peaks,
+        arguments,
+        need,
+        parameters["dtype"],
+        shift=may_shift(metric),
+        work=work,
+        row_arguments=arguments_by_row(weights),
+        first_calls={} if metric == "precomputed" else FIRST_CALLS,
+    )
+
+
+def _fraction(parameters: dict[str, Any], weights: RowWeights | None) -> float | str:
+    """Resolve `dc_fraction` to a number, `FIRST` or `CHOOSE`; see `cutoff.find_cutoff`."""
+    given: float | str = parameters["dc_fraction"]
+    if given != "auto":
+        return given
+    # Equal weights say as much as rows that are all repeated: nothing about clusters.
+    equal = weights is None or (weights.all_equal and weights.largest > 0)
+    plain = parameters["density"] == "gaussian" and equal and parameters["metric"] != "precomputed"
+    return CHOOSE if parameters["dc"] is None and plain and is_automatic(parameters) else FIRST
+
+
+def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
+    """Work of a run whose distances are not given."""
+    n, d = shape
+    if near_linear.is_taken(shape, METRICS[metric], algorithm):
+        return Work(n, "rows", ROWS_OF_A_RANK, ROWS_A_SECOND)
+    least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": TENSOR_PRODUCTS_OF_A_RANK * d / (d + SAME_TIME)}
+    return Work(n * n * d, "features of pairs of rows", least, PRODUCTS_A_SECOND)
+
+
+def list_length(k: int | str, n: int) -> int:
+    """Nearest rows that are kept of each of n rows, for densities by `k` of them."""
+    return most_neighbors(n) if k == "adaptive" else int(k)
+
+
+def unequal(weights: RowWeights | None) -> RowWeights | None:
+    """Weights that are not all 1, which is no weights."""
+    return None if weights is None or weights.all_one else weights
+
+
+def arguments_by_row(weights: RowWeights | None) -> dict[str, Any]:
+    """Arguments of a run with a number for each row."""
+    return {} if weights is None else {"weights": weights.array}
+
+
+def may_shift(metric: str) -> bool:
+    """Return whether one point may be subtracted from all rows."""
+    return metric != "precomputed" and not METRICS[metric].unit_rows

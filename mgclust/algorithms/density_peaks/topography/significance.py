@@ -1,0 +1,241 @@
+r"""Clusters whose peaks are significant: automatic topography of the density.
+
+After d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by non-parametric density
+peak clustering, Information Sciences 560:476-492, 2021. With the logarithm of the density and its error of each row
+(`mgclust.algorithms.density_peaks.topography.adaptive_density`), k_i nearest rows being the neighbourhood of row i, and
+rows ordered by ``log density - error``::
+
+    peaks     rows that no row of their neighbourhood exceeds, and that are in the neighbourhood of no row that
+              exceeds them; each other row belongs to the peak that its links to nearest denser rows lead to
+    border    row i of cluster c, no peak, borders on c' if the first row j of its neighbourhood that is not of c
+              belongs to c', and no row of c is nearer to j than i is (among the rows in the list of j)
+    saddle    of c and c': the densest row, less its error, of all that border on the other one
+    height    of the peak of c over that saddle: (log density of peak - of saddle) / (error of peak + of saddle)
+    merge     while a height is less than `significance`: at the densest saddle of such, of the two clusters the one
+              that is less high joins the other, which takes over its saddles
+
+A peak then stands out from each neighbouring cluster by at least `significance` errors. Clusters without a common
+border do not merge. The halo are rows less dense than the densest saddle of their cluster.
+
+Cost. Some vectors of n numbers between the ranks, and one look at each list; saddles and merges on every rank, in time
+that follows the number of pairs of clusters that meet.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels
+from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
+from mgclust.algorithms.density_peaks.topography.adaptive_density import LogDensity
+from mgclust.engine.spmd import Context
+
+__all__ = [
+    "CLEAR_HEIGHT",
+    "CLEAR_NEIGHBORS",
+    "FEW_IN_CLUSTER",
+    "Peaks",
+    "Topography",
+    "merge_peaks",
+    "significant_clusters",
+]
+
+Array = Any
+# Of noise, the lowest peak exceeds its saddle by at most 2.55: benchmarks/results/density_peaks/significance.json.
+CLEAR_HEIGHT = 3.0
+# Rows of a neighbourhood by which small clusters stand out, and noise does not.
+CLEAR_NEIGHBORS = 24
+# A cluster of fewer rows has no neighbourhood of its own (the smallest has as many).
+FEW_IN_CLUSTER = 3
+Saddles = dict[int, dict[int, int]]  # of two clusters: the row; both ways
+
+
+class Peaks(NamedTuple):
+    """Evidence of the clusters: what they stand on."""
+
+    heights: np.ndarray  # (n_clusters,), float64: over the highest saddle, in errors; infinite without a saddle
+    saddles: np.ndarray  # (n_saddles, 3), int64: two clusters, and the row at the densest border
+    found: int  # peaks before merges
+    merged: float | None  # the largest height at which one was merged
+    # Centres that stand out clearly by `CLEAR_NEIGHBORS` nearest rows alone, and clusters that hold several of them.
+    standing: int = 0
+    joined: int = 0
+    tiny: int = 0  # clusters of fewer than `FEW_IN_CLUSTER` rows
+
+
+class Topography(NamedTuple):
+    """Clusters, on every rank."""
+
+    centers: np.ndarray  # (n_clusters,), int64: by decreasing rho * delta
+    labels: np.ndarray  # (n,), int32
+    halo: np.ndarray  # (n,), bool
+    peaks: Peaks
+
+
+def significant_clusters(
+    context: Context,
+    density: LogDensity,
+    near: Neighbors,
+    order: Array,
+    nearest_higher: Array,
+    gamma: np.ndarray,
+    significance: float,
+) -> Topography:
+    """Find them, on every rank.
+
+    Parameters
+    ----------
+    context : Context
+    density : LogDensity
+    near : Neighbors
+        Of own rows.
+    order : int32 array of shape (n,)
+        Position of each row by decreasing density less its error.
+    nearest_higher : int64 array of shape (n,)
+    gamma : ndarray of shape (n,)
+        ``rho * delta``, by which clusters are numbered.
+    significance : float
+        Errors by which a peak has to exceed its saddles.
+
+    Returns
+    -------
+    Topography
+    """
+    xp, host = context.kernels.xp, context.kernels.memory.to_host
+    peaks = host(_peaks(context, density.k, near, order))
+    labels = assign_labels(xp, nearest_higher, peaks)
+    first, second, rows = _borders(context, density.k, near, labels, peaks)
+    value, error, position = host(density.value), host(density.error), host(order)
+    saddles: Saddles = {}
+    by_density = np.argsort(position[rows], kind="stable")
+    for a, b, row in zip(*(each[by_density].tolist() for each in (first, second, rows)), strict=True):
+        if b not in saddles.setdefault(a, {}):
+            saddles[a][b] = saddles.setdefault(b, {})[a] = row
+    into, merged = merge_peaks(value, error, peaks, saddles, significance)
+    kept = np.flatnonzero(into == np.arange(len(peaks)))
+    kept = kept[np.argsort(-gamma[peaks[kept]], kind="stable")]
+    number = np.full(len(peaks), -1, np.int32)
+    number[kept] = np.arange(len(kept), dtype=np.int32)
+    found = number[into][host(labels)]
+    left = sorted(
+        (int(number[a]), int(number[b]), row)
+        for a in kept.tolist()
+        for b, row in saddles.get(a, {}).items()
+        if number[a] < number[b]
+    )
+    heights, highest = np.full(len(kept), np.inf), np.full(len(kept), -np.inf)
+    for *two, row in left:
+        for cluster in two:
+            over = height(value, error, int(peaks[kept[cluster]]), row)
+            heights[cluster] = min(heights[cluster], over)
+            highest[cluster] = max(highest[cluster], value[row])
+    evidence = Peaks(
+        heights,
+        np.array(left, np.int64).reshape(-1, 3),
+        len(peaks),
+        max(merged, default=None),
+        tiny=int((np.bincount(found) < FEW_IN_CLUSTER).sum()),
+    )
+    return Topography(peaks[kept], found, value < highest[found], evidence)
+
+
+def _peaks(context: Context, k: Array, near: Neighbors, order: Array) -> Array:
+    """Rows that no row of their neighbourhood exceeds, nor any in whose neighbourhood they are; int64, ascending."""
+    xp, rows = context.kernels.xp, context.rows
+    own = order[rows.start : rows.stop, None]
+    inside = xp.arange(near.s.shape[1]) < k[rows.start : rows.stop, None]
+    exceeded = xp.zeros(len(order), dtype="uint8")
+    higher = order[near.index]
+    exceeded[rows.start : rows.stop] = (inside & (higher < own)).view("uint8").max(axis=1)
+    exceeded[near.index[inside & (higher > own)]] = 1
+    return xp.flatnonzero(context.comm.all_reduce(exceeded, "max") == 0)
+
+
+def _borders(
+    context: Context, k: Array, near: Neighbors, labels: Array, peaks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cluster of a border row, cluster that it borders on, and the row, of all border rows."""
+    xp, rows, host = context.kernels.xp, context.rows, context.kernels.memory.to_host
+    own = slice(rows.start, rows.stop)
+    label = labels[near.index]
+    other = (xp.arange(near.s.shape[1]) < k[own, None]) & (label != labels[own, None])
+    borders = other.view("uint8").max(axis=1)
+    borders[xp.asarray(peaks[(peaks >= rows.start) & (peaks < rows.stop)]) - rows.start] = 0
+    mine = xp.flatnonzero(borders)
+    row, there = mine + rows.start, near.index[mine, other[mine].view("uint8").argmax(axis=1)]
+    row, there = context.comm.all_gather(row), context.comm.all_gather(there)
+    # The lists of the rows on the other side are their owners'.
+    nearer = xp.zeros(len(row), dtype="uint8")
+    here = xp.flatnonzero((there >= rows.start) & (there < rows.stop))
+    same = label[there[here] - rows.start] == labels[row[here], None]
+    nearest = near.index[there[here] - rows.start, same.view("uint8").argmax(axis=1)]
+    nearer[here] = same.view("uint8").max(axis=1) & (nearest != row[here]).view("uint8")
+    kept = context.comm.all_reduce(nearer, "max") == 0
+    row, there = row[kept], there[kept]
+    return host(labels[row]), host(labels[there]), host(row)
+
+
+def height(value: np.ndarray, error: np.ndarray, peak: int, saddle: int) -> float:
+    """Height of a peak over a saddle, in their errors."""
+    return float((value[peak] - value[saddle]) / (error[peak] + error[saddle]))
+
+
+def merge_peaks(
+    value: np.ndarray, error: np.ndarray, peaks: np.ndarray, saddles: Saddles, significance: float
+) -> tuple[np.ndarray, list[float]]:
+    """Merge clusters until each peak is significant.
+
+    Parameters
+    ----------
+    value, error : ndarray of shape (n,)
+        Logarithm of the density of each row, and its error.
+    peaks : ndarray of shape (m,), int
+        The peak of each cluster.
+    saddles : dict
+        Row of the saddle of two clusters, ``saddles[a][b]`` and ``saddles[b][a]``; changed in place: clusters that are
+        merged have none left.
+    significance : float
+
+    Returns
+    -------
+    into : ndarray of shape (m,), int
+        The cluster that each has become part of; itself where it is left.
+    merged : list of float
+        Heights of the peaks that are no more.
+    """
+    into, merged = np.arange(len(peaks)), []
+
+    def heights(a: int, b: int) -> tuple[float, float]:
+        row = saddles[a][b]
+        return height(value, error, int(peaks[a]), row), height(value, error, int(peaks[b]), row)
+
+    def entry(a: int, b: int) -> tuple[float, int, int, int]:
+        return -value[saddles[a][b]], min(a, b), max(a, b), saddles[a][b]
+
+    queue = [entry(a, b) for a in saddles for b in saddles[a] if a < b and min(heights(a, b)) < significance]
+    heapq.heapify(queue)
+    while queue:
+        _, a, b, row = heapq.heappop(queue)
+        if saddles.get(a, {}).get(b) != row:
+            continue  # of clusters that were merged, or a saddle that another has replaced
+        of_a, of_b = heights(a, b)
+        stays, goes = (a, b) if of_a >= of_b else (b, a)
+        merged.append(min(of_a, of_b))
+        into[goes] = stays
+        for other, saddle in saddles.pop(goes).items():
+            del saddles[other][goes]
+            if other == stays:
+                continue
+            known = saddles[stays].get(other)
+            if known is None or value[saddle] > value[known]:
+                saddles[stays][other] = saddles[other][stays] = saddle
+                if min(heights(stays, other)) < significance:
+                    heapq.heappush(queue, entry(stays, other))
+    while True:
+        further = into[into]
+        if (further == into).all():
+            return into, merged
+        into = further

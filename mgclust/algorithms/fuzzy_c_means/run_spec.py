@@ -1,0 +1,181 @@
+"""The run of checked parameters of fuzzy c-means: its type, m, starts and work, and what is refused before it."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.base import Inputs
+from mgclust.algorithms.fuzzy_c_means.initialization import DRAWN
+from mgclust.algorithms.fuzzy_c_means.input import kind_of_start
+from mgclust.algorithms.fuzzy_c_means.memberships import Memberships
+from mgclust.algorithms.fuzzy_c_means.options import criterion_of
+from mgclust.algorithms.fuzzy_c_means.ranks import estimate, first_calls, fuzzy_c_means
+from mgclust.algorithms.fuzzy_c_means.validity import silhouettes_in_float64
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import MAX_BITS
+from mgclust.base.errors import InputError
+from mgclust.engine.spmd import RunSpec, Work
+
+__all__ = ["automatic_m", "run_spec", "work_of"]
+
+# Nearer to 1, memberships in float32 would vanish before the rows' distances tell them apart.
+MIN_M_IN_FLOAT32 = 1.25
+# From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
+# float32 is for data that are large enough for it to matter.
+FEW_NUMBERS = 1 << 20
+TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
+# On CPUs two ranks are faster than one from some 100,000 rows of 8 features, with 8 clusters, on. On two GPUs fits of
+# 3,000,000 rows of 8 features were 1.3 times as fast with 8 clusters, and of 300,000 of 128 not at all with 256: ranks
+# meet once for each before the first iteration.
+PRODUCTS_OF_A_RANK = 3e6
+FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200  # numbers in rows; for so many clusters as much again
+PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # of a rank, in all iterations of such fits, a hundred on GPUs
+MAX_AUTOMATIC_M = 2.0
+
+
+def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpec:
+    """Describe what the ranks run; refuse parameters that do not fit the data, or each other.
+
+    Parameters
+    ----------
+    parameters : dict of str to object
+        Each checked by itself.
+    inputs : Inputs
+    seed : int
+        Of the starts.
+
+    Returns
+    -------
+    RunSpec
+    """
+    n, d = inputs.dataset.shape
+    low, high = parameters["n_clusters_range"] or 2 * (parameters["n_clusters"],)
+    numbers, c, init = list(range(low, high + 1)), high, parameters["init"]
+    m = automatic_m(n, d, parameters["covariance_type"]) if parameters["m"] == "auto" else parameters["m"]
+    given, weights = None if isinstance(init, str) else init, inputs.weights
+    available = n if weights is None else weights.positive
+    which = "n_samples" if weights is None else "rows with a positive sample_weight"
+    if c > available:
+        raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
+    if parameters["n_clusters_range"] and low < 2:
+        raise InputError(f"n_clusters_range={(low, high)} should begin at 2: one cluster has no validity index.")
+    if parameters["n_clusters_range"] and high == available:
+        raise InputError(
+            f"n_clusters_range={(low, high)} should end below {which}={available}: with a cluster for each row "
+            "every index is perfect and says nothing."
+        )
+    delta = parameters["noise_distance"]
+    full = parameters["covariance_type"] == "full"
+    criterion = criterion_of(parameters["criterion"], delta, parameters["covariance_type"])
+    if full:
+        refuse_covariances(parameters, criterion, c, d, f"{which}={available}", available)
+    elif parameters["shrinkage"]:
+        raise InputError(
+            f"shrinkage={parameters['shrinkage']:g} is of covariances, which covariance_type='spherical' has none "
+            "of; give covariance_type='full', or leave it out."
+        )
+    elif criterion == "fuzzy_hypervolume":
+        raise InputError(
+            "criterion='fuzzy_hypervolume' is of covariances, which covariance_type='spherical' has none of; give "
+            "covariance_type='full', or another criterion."
+        )
+    if len(numbers) > 1 and delta is not None and criterion in ("xie_beni", "fuzzy_hypervolume"):
+        others = "'modified_partition_coefficient'" + ("" if full else " or 'fuzzy_silhouette'")
+        raise InputError(
+            f"criterion={criterion!r} chooses too few clusters with noise_distance={delta:g}, the others' rows "
+            f"being noise; give criterion={others}."
+        )
+    if given is not None and len(numbers) > 1:
+        raise InputError(
+            f"init is an array, which has one number of clusters, and n_clusters_range={(low, high)} several; name "
+            "a way to start, such as 'k-means++'."
+        )
+    how = init if given is None else kind_of_start(given, n, d, c)
+    dtype = "float64" if full else computed_in(n * d, m, c, parameters["dtype"])
+    silhouettes = len(numbers) if criterion == "fuzzy_silhouette" else 0
+    if silhouettes and silhouettes_in_float64(parameters["metric"]):
+        dtype = "float64"
+    names = ("metric", "max_iter", "tol", "stop", "covariance_type", "shrinkage")
+    arguments = {name: parameters[name] for name in names}
+    arguments |= {"numbers": numbers, "criterion": criterion, "m": m}
+    arguments["noise"] = None if delta is None else delta**2
+    arguments["n_init"] = parameters["n_init"] if how in DRAWN else 1
+    keep = Memberships.are_small(n, c, dtype)
+    arguments |= {"init": how, "given": given, "keep_memberships": keep}
+    arguments["seed"] = seed
+    need = partial(
+        estimate,
+        models=arguments["n_init"],
+        c=c,
+        weighted=weights is not None,
+        from_memberships=how in ("memberships", "random-memberships"),
+        silhouettes=silhouettes,
+        metric=parameters["metric"],
+        compared=parameters["stop"] == "memberships",
+        full=full,
+        all_weights=how in ("random", "canopy"),
+    )
+    euclidean = parameters["metric"] == "euclidean"
+    moved = euclidean and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize
+    typical = None if weights is None or not moved else weights.heaviest(TYPICAL_ROWS)
+    work = work_of(n, d, c)
+    by_row = {} if weights is None else {"weights": weights.array}
+    return RunSpec(
+        fuzzy_c_means,
+        arguments,
+        need,
+        dtype,
+        shift=euclidean,
+        typical=typical,
+        work=work,
+        row_arguments=by_row,
+        first_calls=first_calls(numbers[0], m),
+    )
+
+
+def work_of(n: int, d: int, c: int) -> Work:
+    """Work of a run."""
+    least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": FEATURES_OF_A_GPU * c * (1 + c / AS_MUCH_AGAIN)}
+    return Work(n * d * c, "features of rows times clusters", least, PRODUCTS_A_SECOND)
+
+
+def refuse_covariances(parameters: dict[str, Any], criterion: str, c: int, d: int, rows: str, available: int) -> None:
+    """Refuse what covariances of clusters do not go with."""
+    if parameters["metric"] != "euclidean":
+        raise InputError(
+            f"covariance_type='full' makes distances of its own from the features, and metric="
+            f"{parameters['metric']!r} is another; give metric='euclidean', or covariance_type='spherical'."
+        )
+    if criterion == "fuzzy_silhouette" or (criterion == "xie_beni" and parameters["n_clusters_range"]):
+        what = "distances of rows" if criterion == "fuzzy_silhouette" else "distances of centres"
+        raise InputError(
+            f"criterion={criterion!r} compares Euclidean {what}, which clusters of covariance_type='full' do not have "
+            "the shape for; give criterion='modified_partition_coefficient' or 'fuzzy_hypervolume'."
+        )
+    if not parameters["shrinkage"] and available < c * (d + 1):
+        raise InputError(
+            f"{rows} should be >= n_clusters * (n_features + 1) = {c * (d + 1)} with covariance_type='full', so that "
+            "each cluster has a covariance; ask for fewer clusters, take fewer features, such as principal components, "
+            "or give shrinkage=0.1."
+        )
+
+
+def automatic_m(n: int, d: int, covariance_type: str = "spherical") -> float:
+    """Fuzzifier of Schwämmle and Jensen (2010), their equation 5, at which random rows have no clusters; at most 2.
+
+    Theirs lies above 2 for up to four or five features, and the clusters are no better for it there. A cluster with a
+    covariance has more numbers to adapt than features, and they count as such.
+    """
+    if covariance_type == "full":
+        d = d * (d + 3) // 2
+    theirs = 1 + (1418 / n + 22.05) / d**2 + (12.33 / n + 0.243) * d ** (-0.0406 * math.log(n) - 0.1134)
+    return min(theirs, MAX_AUTOMATIC_M)
+
+
+def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
+    """The type to compute in."""
+    enough = numbers > FEW_NUMBERS and m >= MIN_M_IN_FLOAT32 and m * math.log2(c) <= MAX_BITS
+    return dtype if enough else "float64"

@@ -1,0 +1,232 @@
+"""Events of a run, and the state of its workers, for the caller that waits for them.
+
+The caller's thread sleeps on one queue, into which Dask's threads put what happens. Nothing waits without a limit for a
+scheduler, nor for a worker that is silent.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection
+from typing import Any
+
+from distributed import Client
+
+from mgclust.base.errors import ClusterUnavailableError, RunFailed, WorkerLost
+from mgclust.engine.context import Emit
+from mgclust.engine.dask import clients, scheduler, tasks
+from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
+
+__all__ = ["WATCH_POLL_SECONDS", "RunMonitor"]
+
+WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
+# Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
+SILENCE_LIMIT_SECONDS = 60.0
+OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
+
+# One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
+_QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
+_QUEUES_LOCK = threading.Lock()
+
+
+class RunMonitor:
+    """Events of one run, and looks at its workers while they are waited for.
+
+    Parameters
+    ----------
+    client : Client
+    run : str
+        Name of the run.
+    on_progress : callable or None
+        As for `mgclust.engine.spmd.run`.
+
+    Attributes
+    ----------
+    workers : list of str
+        Their addresses in rank order, once they are chosen.
+    holders : set of str
+        Workers from which ranks still get rows.
+    begun : bool
+        Whether a rank is known to have begun.
+    events : queue.SimpleQueue
+        What has happened: the progress of ranks as dicts, and what the caller's own threads put there.
+    """
+
+    def __init__(self, client: Client, run: str, on_progress: Emit | None) -> None:
+        self._client, self._run, self._on_progress = client, run, on_progress
+        self.workers: list[str] = []
+        self.holders: set[str] = set()
+        self.begun = False
+        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self._silence: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
+        self._next_look = time.monotonic() + WATCH_POLL_SECONDS
+
+    def subscribe(self) -> None:
+        """Receive the events of this run from now on."""
+        self.events = queue.SimpleQueue()  # without what comes late of an earlier attempt
+        with _QUEUES_LOCK:
+            if self._client not in _QUEUES:
+                queues: dict[str, queue.SimpleQueue] = {}
+
+                def dispatch(event: tuple[float, dict[str, Any]]) -> None:
+                    events = queues.get(event[1].get("run", ""))
+                    if events is not None:
+                        events.put(event[1])
+
+                _QUEUES[self._client] = queues
+                self._client.subscribe_topic(tasks.TOPIC, dispatch)
+            _QUEUES[self._client][self._run] = self.events
+
+    def unsubscribe(self) -> None:
+        """Receive no more events of this run."""
+        _QUEUES.get(self._client, {}).pop(self._run, None)
+
+    def watched(self, function: Callable[..., Any], *arguments: Any, silence: bool = True) -> Any:
+        """Value of a function that waits for Dask; looks at the scheduler and at the workers of all ranks meanwhile.
+
+        Parameters
+        ----------
+        function : callable
+            Called in another thread.
+        *arguments : object
+            Its arguments.
+        silence : bool
+            Whether a silent worker ends the wait.
+        """
+        events = self.events
+
+        def call() -> None:
+            try:
+                events.put(("value", function(*arguments)))
+            except BaseException as error:
+                events.put(("error", error))
+
+        threading.Thread(target=call, daemon=True).start()
+        while True:
+            event = self.next(range(len(self.workers)), silence)
+            if isinstance(event, tuple):
+                kind, value = event
+                if kind == "error":
+                    raise self.in_words(value)
+                return value
+
+    def next(self, waiting: Collection[int], silence: bool = True) -> Any:
+        """The next event; None now and then. Looks at the workers of ranks that are waited for.
+
+        Parameters
+        ----------
+        waiting : collection of int
+            Those ranks.
+        silence : bool
+            Whether a silent worker ends the wait.
+        """
+        try:
+            event = self.events.get(timeout=WATCH_POLL_SECONDS)
+        except queue.Empty:
+            event = None
+        if isinstance(event, dict):
+            self.begun = True
+            if event.get("stage") != "load" or event.get("fraction"):
+                self.holders = set()
+            self.progress(event)
+        if time.monotonic() >= self._next_look:
+            self.look(waiting, silence)
+            self._next_look = time.monotonic() + WATCH_POLL_SECONDS
+        return event
+
+    def look(self, pending: Collection[int], silence: bool = True) -> None:
+        """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long.
+
+        Parameters
+        ----------
+        pending : collection of int
+            The ranks.
+        silence : bool
+            Whether a silent worker counts.
+        """
+        try:
+            alive = scheduler.workers_of(self._client)
+        except ClusterUnavailableError as error:
+            if not scheduler.is_open(self._client):
+                raise self._closed() from None
+            raise RunFailed(f"the connection to the scheduler was lost during the run: {error}") from None
+        if self._client.status != "running":
+            raise self._no_scheduler()
+        for rank in pending:
+            if self.workers[rank] not in alive:
+                raise self.lost(rank)
+        if len(self.workers) > 1 and (gone := sorted(self.holders - alive.keys())):
+            # Dask would compute its chunks again, perhaps on a worker that waits for the rank that is to have them.
+            raise WorkerLost(f"worker {gone[0]}, from which ranks get rows, was lost. Run again.")
+        heard = {rank: alive[self.workers[rank]]["last_seen"] for rank in pending}
+        for rank, seconds in self._silence.of(heard).items():
+            if silence and seconds > SILENCE_LIMIT_SECONDS:
+                raise WorkerLost(
+                    f"worker {self.workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
+                    "is stopped or hangs, or its machine is away. End it, and run again."
+                )
+
+    def progress(self, event: dict[str, Any]) -> None:
+        """Pass an event on to the caller of the run.
+
+        Parameters
+        ----------
+        event : dict
+        """
+        if self._on_progress is not None:
+            self._on_progress({name: value for name, value in event.items() if name not in OF_THE_WAY})
+
+    def lost(self, rank: int) -> WorkerLost | RunFailed:
+        """Make the error for a rank whose worker has gone.
+
+        Parameters
+        ----------
+        rank : int
+        """
+        if not scheduler.is_open(self._client):
+            return self._closed()
+        if self._client.status != "running":  # Dask forgets tasks with its connection
+            return self._no_scheduler()
+        when = "during the run" if self.begun else "before a rank had begun"
+        return WorkerLost(
+            f"worker {self.workers[rank]} of rank {rank} was lost {when}: its process died or left "
+            "the cluster (its log says why; often it ran out of memory). Run again."
+        )
+
+    def in_words(self, error: BaseException) -> BaseException:
+        """Make the error of the run for one of Dask: a connection has gone.
+
+        Parameters
+        ----------
+        error : BaseException
+        """
+        if not isinstance(error, OSError):
+            return error
+        if not scheduler.is_open(self._client):
+            return self._closed()
+        if self._client.status != "running":
+            return self._no_scheduler()
+        try:
+            self.look(range(len(self.workers)), silence=False)
+        except (WorkerLost, RunFailed) as found:
+            return found
+        return RunFailed(f"Dask lost a connection during the run: {error}. Run again.")
+
+    def _no_scheduler(self) -> RunFailed:
+        remedy = "run again once it runs" if self._is_ours() else "connect a new client to one that runs"
+        return RunFailed(f"the connection to the scheduler was lost during the run; {remedy}.")
+
+    def _is_ours(self) -> bool:
+        """Return whether no user can have closed the client: Dask does, where it finds its scheduler no more."""
+        return isinstance(self._client, clients.Client)
+
+    def _closed(self) -> RunFailed:
+        if self._is_ours():
+            return self._no_scheduler()
+        return RunFailed(
+            "the client was closed during the run, which ended it: by whom it belongs to, or by Dask since its "
+            "scheduler has gone; close a client when all its runs have ended."
+        )
