@@ -36,18 +36,35 @@ def labels(points):
     return AffinityPropagation(client=None, device="cpu", **MESSAGES).fit(points).labels_
 
 
+def resume(running):
+    """Continue what a test has stopped."""
+    for name in ("runner", "attempt"):
+        for process in running.processes(f"mgclust.service.runner.{name}"):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
 @contextlib.contextmanager
-def served(folder, monkeypatch, hung_after, *options):
-    monkeypatch.setenv("MGCLUST_SERVICE_HUNG_AFTER", str(hung_after))
-    running = Running(folder, options)
+def served(folder, hung_after):
+    running = Running(folder, settings={"hung_after": hung_after})
     try:
         yield running
     finally:
-        for name in ("runner", "attempt"):
-            for process in running.processes(f"mgclust.service.{name}"):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
+        resume(running)
         running.stop()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with served(tmp_path_factory.mktemp("service"), HUNG_AFTER) as running:
+        yield running
+
+
+@pytest.fixture
+def running(service):
+    """The service of several tests, in which nothing is stopped at their beginning."""
+    yield service
+    resume(service)
 
 
 def computing(running, job):
@@ -82,9 +99,9 @@ def check(job, labels, folder):
     np.testing.assert_array_equal(ended.result(folder / "result").labels, labels)
 
 
-def test_a_machine_that_is_suspended_three_times(tmp_path, points, labels, monkeypatch):
+def test_a_machine_that_is_suspended_three_times(tmp_path, points, labels):
     """Runner and attempt are stopped for longer than `lost_after`, which costs the job nothing."""
-    with served(tmp_path, monkeypatch, 30) as running:
+    with served(tmp_path, 30) as running:
         job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
         wait_for(lambda: begun(job))
         for _ in range(3):
@@ -99,65 +116,59 @@ def test_a_machine_that_is_suspended_three_times(tmp_path, points, labels, monke
         assert job.info["attempt"] == 1
 
 
-def test_an_attempt_that_is_stopped(tmp_path, points, labels, monkeypatch):
-    with served(tmp_path, monkeypatch, HUNG_AFTER) as running:
-        job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
-        wait_for(lambda: begun(job))
-        stopped = computing(running, job)
-        stopped.suspend()
-        wait_for(lambda: job.refresh().info["attempt"] == 2)
-        check(job, labels, tmp_path)
-        assert " the previous attempt ended: the attempt's process was stopped for " in job.log()
-        assert " resume" in job.log()
-        wait_for(lambda: has_ended(stopped))
+def test_an_attempt_that_is_stopped(running, points, labels, tmp_path):
+    job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
+    wait_for(lambda: begun(job))
+    stopped = computing(running, job)
+    stopped.suspend()
+    wait_for(lambda: job.refresh().info["attempt"] == 2)
+    check(job, labels, tmp_path)
+    assert " the previous attempt ended: the attempt's process was stopped for " in job.log()
+    assert " resume" in job.log()
+    wait_for(lambda: has_ended(stopped))
 
 
-def test_a_runner_that_is_stopped(tmp_path, points, labels, monkeypatch):
+def test_a_runner_that_is_stopped(running, points, labels, tmp_path):
     """Its keeper ends it with its attempts, and the next runner continues; this is not the job's failure."""
-    with served(tmp_path, monkeypatch, HUNG_AFTER) as running:
-        job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
-        for attempt in range(1, 4):
-            wait_for(lambda attempt=attempt: begun(job) and job.info["attempt"] == attempt)
-            stopped = [running.runner(), computing(running, job)]
-            for process in stopped:
-                process.suspend()
-            wait_for(lambda before=stopped: all(map(has_ended, before)))
-        check(job, labels, tmp_path)
-        assert job.info["attempt"] == 4
-        engine = open_database(running.database)
-        with reading(engine) as session:
-            assert session.get(Job, job.id).begun_before == 3
-        engine.dispose()
+    job = running.client().submit("affinity-propagation", points, report=False, **MESSAGES)
+    for attempt in range(1, 4):
+        wait_for(lambda attempt=attempt: begun(job) and job.info["attempt"] == attempt)
+        stopped = [running.runner(), computing(running, job)]
+        for process in stopped:
+            process.suspend()
+        wait_for(lambda before=stopped: all(map(has_ended, before)))
+    check(job, labels, tmp_path)
+    assert job.info["attempt"] == 4
+    engine = open_database(running.database)
+    with reading(engine) as session:
+        assert session.get(Job, job.id).begun_before == 3
+    engine.dispose()
 
 
-def test_a_stopped_runner_without_a_keeper_keeps_no_other_out(tmp_path, monkeypatch):
+def test_a_stopped_runner_without_a_keeper_keeps_no_other_out(running):
     """The web process was killed while its runner was stopped, which holds the lock of the data folder."""
-    with served(tmp_path, monkeypatch, HUNG_AFTER) as running:
-        lock = running.data / "runner.lock"
-        wait_for(lambda: running.runner() is not None)
-        stopped = running.runner()
-        stopped.suspend()
-        running.web.kill()
-        running.web.wait()
-        running.start()
-        wait_for(lambda: has_ended(stopped))
-        wait_for(lambda: json.loads(lock.read_text() or "{}").get("pid") != stopped.pid)
+    lock = running.data / "runner.lock"
+    wait_for(lambda: running.runner() is not None)
+    stopped = running.runner()
+    stopped.suspend()
+    running.web.kill()
+    running.web.wait()
+    running.start()
+    wait_for(lambda: has_ended(stopped))
+    wait_for(lambda: json.loads(lock.read_text() or "{}").get("pid") != stopped.pid)
 
 
-def test_a_worker_that_is_stopped(tmp_path, points, labels, monkeypatch):
-    with served(tmp_path, monkeypatch, HUNG_AFTER) as running:
-        job = running.client().submit(
-            "affinity-propagation", points, report=False, resources={"workers": 2}, **MESSAGES
-        )
-        wait_for(lambda: begun(job))
-        attempt = computing(running, job)
-        spawned = [each for each in attempt.children(recursive=True) if "spawn_main" in " ".join(command_line(each))]
-        # What a worker starts has the worker's command line until it has its own.
-        workers = [each for each in spawned if parent_of(each) not in {None, *(other.pid for other in spawned)}]
-        workers[-1].suspend()
-        wait_for(lambda: job.refresh().info["attempt"] == 2)
-        check(job, labels, tmp_path)
-        assert " the previous attempt ended: a process of the attempt was stopped for " in job.log()
+def test_a_worker_that_is_stopped(running, points, labels, tmp_path):
+    job = running.client().submit("affinity-propagation", points, report=False, resources={"workers": 2}, **MESSAGES)
+    wait_for(lambda: begun(job))
+    attempt = computing(running, job)
+    spawned = [each for each in attempt.children(recursive=True) if "spawn_main" in " ".join(command_line(each))]
+    # What a worker starts has the worker's command line until it has its own.
+    workers = [each for each in spawned if parent_of(each) not in {None, *(other.pid for other in spawned)}]
+    workers[-1].suspend()
+    wait_for(lambda: job.refresh().info["attempt"] == 2)
+    check(job, labels, tmp_path)
+    assert " the previous attempt ended: a process of the attempt was stopped for " in job.log()
 
 
 def test_no_password_in_what_processes_inherit(tmp_path, points, monkeypatch):
@@ -165,7 +176,7 @@ def test_no_password_in_what_processes_inherit(tmp_path, points, monkeypatch):
     word = "not-for-everybody"
     # SQLite's URLs have no password: a word of the URL stands for it.
     monkeypatch.setenv("MGCLUST_SERVICE_DATABASE", f"sqlite:///{tmp_path}/{word}.db")
-    with served(tmp_path, monkeypatch, 30) as running:
+    with served(tmp_path, 30) as running:
         job = running.client().submit(
             "affinity-propagation", points, report=False, resources={"workers": 2}, **MESSAGES
         )

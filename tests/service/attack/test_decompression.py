@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -20,17 +21,11 @@ from mgclust.data import open_dataset
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.reader_pool import Busy, LimitExceeded, Readers
 from mgclust.service.settings import Settings
-from support.service_process import Running
+
+pytestmark = pytest.mark.xdist_group("service")
 
 MOST = 400 << 20  # bytes of the web process
 WIDE = "\n".join(",".join(["1", "2", "3"][row : row + 1] * 100_000) for row in range(3)) + "\n"
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    service = Running(tmp_path_factory.mktemp("bombs"))
-    yield service
-    service.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,6 +69,7 @@ def test_pictures_leave_the_web_process_small(running, tmp_path):
     (tmp_path / "wide.csv").write_text(WIDE)
     service = running.client()
     job = service.submit("density-peaks", tmp_path / "wide.csv", n_clusters=2, report=False).wait()
+    Path(f"/proc/{running.web.pid}/clear_refs").write_text("5")  # forgets the peak of other tests
     token = (running.data / "token").read_text().strip()
     with ThreadPoolExecutor(8) as pool:
         asked = [

@@ -27,16 +27,10 @@ from mgclust.service.queue.models import Job, open_database, writing
 from mgclust.service.runner import attempt
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
-from support.service_process import Running
+
+pytestmark = pytest.mark.xdist_group("service")
 
 ROUNDS = 2_000
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    service = Running(tmp_path_factory.mktemp("links"))
-    yield service
-    service.stop()
 
 
 @pytest.fixture(params=["openat2", "by parts"])

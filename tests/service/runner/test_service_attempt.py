@@ -60,7 +60,7 @@ def test_whose_fault_it_is():
 @pytest.mark.slow
 def test_the_log_of_a_job_is_its_own(tmp_path):
     """One job a process: a later order is not read, nor what the process writes at its end."""
-    code = "from mgclust.service import attempt; attempt._compute = lambda *_: {'scores': {}}; attempt.main();"
+    code = "from mgclust.service.runner import attempt; attempt._compute = lambda *_: {'scores': {}}; attempt.main();"
     code += "print('out of turn')"
     (tmp_path / "taken").touch()
     answers = {}
