@@ -341,8 +341,8 @@ def _add(i: int, at: int, own: int, stop: int, u: Any, lists: Any, hot: Any, x: 
 
 @compiled
 def sweep_lists(
-    rows: Any, first_row: int, lists: ListArrays, active: Active, c: Any, u: Any, hot: Hot, diagonals: Diagonals, x:
-    Numbers, sums: Any,
+    rows: Any, first_row: int, lists: ListArrays, active: Active, c: Any, u: Any, hot: Hot, diagonals: Diagonals,
+    x: Numbers, sums: Any,
 ) -> int:  # fmt: skip
     """`pass_listed_rows` for some rows. Returns the most hot places that a row fills."""
     begin, column, s, a = lists.begin, lists.column, lists.s, lists.a
