@@ -23,6 +23,7 @@ ALLOWED = {
     "numba.core.event": "Numba's manual documents its events under this name, and under no other.",
     "numba.config.CACHE_DIR": "Numba reads NUMBA_CACHE_DIR when it is imported; a fork sets its own folder later.",
     "_nrt=": "Numba has no public option that leaves out reference counts; without it inner loops take longer.",
+    "traceback.extract_stack": "A warning points at the caller's line; Python 3.12 has `skip_file_prefixes` for it.",
     "os._exit": "The documentation of `os` names it for children after a fork.",
     "os.environ": "The documentation of `os` has programs change it.",
     "sys.argv": "A script that is run for a user finds its own arguments there, as the interpreter would set them.",
@@ -32,10 +33,11 @@ ALLOWED = {
 }
 
 # Packages whose projects call these parts internal, though no name begins with an underscore.
-INTERNAL = ("numba.core", "numba.cpython", "numba.np", "zarr.core")
+INTERNAL = ("cupy_backends", "numba.core", "numba.cpython", "numba.misc", "numba.np", "numba.parfors", "zarr.core")
 FRAMES = {
     "gc.get_objects", "gc.get_referents", "gc.get_referrers", "inspect.currentframe", "inspect.getouterframes",
-    "inspect.stack", "sys._current_frames", "sys._getframe",
+    "inspect.getframeinfo", "inspect.getinnerframes", "inspect.stack", "inspect.trace", "sys._current_frames",
+    "sys._getframe", "traceback.extract_stack", "traceback.walk_stack",
 }  # fmt: skip
 FRAME_ATTRIBUTES = {"f_back", "f_globals", "f_locals"}
 NAMED_TUPLE = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}  # documented
@@ -242,6 +244,8 @@ def found_in(source: str) -> list[str]:
         ("def f():\n    from distributed.worker import _worker_cvar", "distributed.worker._worker_cvar"),
         ("import distributed\nlist(distributed.Worker._instances)", "distributed.Worker._instances"),
         ("import numpy as np\nnp.core._internal.f()", "numpy.core._internal"),
+        ("import traceback\ntraceback.walk_stack(None)", "traceback.walk_stack"),
+        ("import inspect\ninspect.trace()", "inspect.trace"),
         ("def f(array): return array._meta", "._meta"),
         ("class A(Base):\n    def f(self): return self._hidden", "._hidden"),
         ("class A(Base):\n    def _start(self): return super()._start()", "._start"),

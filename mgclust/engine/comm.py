@@ -50,7 +50,7 @@ class Comm(Protocol):
         """
 
     def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
-        """Write an array's `all_reduce`; later kernels see the new values, the host after `settle`.
+        """Write an array's `all_reduce`; later kernels see the new values, the host after `synchronize`.
 
         Parameters
         ----------
@@ -63,7 +63,7 @@ class Comm(Protocol):
         """
 
     def mark(self) -> Any:
-        """The end of what is queued by now, for `settle`."""
+        """The end of what is queued by now, for `synchronize`."""
 
     def synchronize(self, mark: Any = None) -> None:
         """Wait for everything that was queued, or for what was before a mark; the run can be stopped meanwhile.

@@ -58,7 +58,7 @@ class Context:
         Where to save and to resume from.
     room : callable
         Says how many bytes of host memory copies for checkpoints may take now.
-    stays : bool
+    keep_on_workers : bool
         Whether what is delivered stays with this rank; also an attribute, as is the following.
     beside : Beside, optional
         Rows to meet with those of the data.
@@ -91,7 +91,7 @@ class Context:
         emit: Emit | None,
         checkpoint: CheckpointConfig | None = None,
         room: Callable[[], int] = lambda: 0,
-        stays: bool = False,
+        keep_on_workers: bool = False,
         beside: Beside | None = None,
     ) -> None:
         self.comm = comm
@@ -101,7 +101,7 @@ class Context:
         self.dtype = rows.dtype
         self.dataset_shape = (partition.n_rows, rows.n_features)
         self.free = free
-        self.stays = stays
+        self.keep_on_workers = keep_on_workers
         self.beside = beside
         self.timings: dict[str, float] = {}
         self.delivered: dict[str, np.ndarray] = {}

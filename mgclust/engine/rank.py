@@ -40,7 +40,7 @@ class RankAssignment:
     neighbours: int = 1  # workers on this host, this one included: they share its memory and cores
     worker_limit: int = 0  # bytes at which Dask's nanny would end the worker; 0: never
     offset: np.ndarray | None = None  # for `Rows`
-    stays: bool = False  # whether arrays of the result stay with their ranks
+    keep_on_workers: bool = False  # whether arrays of the result stay with their ranks
 
 
 @dataclass
@@ -253,7 +253,7 @@ def _execute(
         emit=emit,
         checkpoint=spec.checkpoint,
         room=lambda: _room(assignment),
-        stays=assignment.stays,
+        keep_on_workers=assignment.keep_on_workers,
         beside=None if beside is None else Beside.of(beside, comm.rank, comm.size),
     )
     with contextlib.closing(context.checkpoint), context.telling_of_compiling():

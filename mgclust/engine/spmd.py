@@ -119,8 +119,10 @@ def run(
     if not cluster.lasting:  # chunks that another client has
         spec = replace(spec, arguments=_here(spec.arguments), row_arguments=_here(spec.row_arguments))
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
-    stays = stays_on_workers(cluster, beside or dataset)
-    first = RankAssignment(spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, stays=stays)
+    keep_on_workers = stays_on_workers(cluster, beside or dataset)
+    first = RankAssignment(
+        spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, keep_on_workers=keep_on_workers
+    )
     if cluster.client is not None:
         return _on_workers(first, dataset, cluster, on_progress, beside)
     done = run_rank(first, dataset, Abort(), emit=on_progress, beside=beside)

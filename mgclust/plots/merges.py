@@ -141,7 +141,7 @@ def _array(result: Result, name: str) -> Any:
         attribute = {"merges": "merges_", "modularity_history": "modularity_history_"}[name]
         raise InputError(
             f"a result of method={result.method!r} holds no {name} here; give model.{attribute} of `FastNewman` or "
-            "`Communities`, or a result of strategy='greedy'."
+            "`Communities`, or a result of FastNewman."
         )
     return result.arrays[name]
 

@@ -1,13 +1,11 @@
 """Affinity propagation and its adaptive scan.
 
-`estimator` and `adaptive` are the two estimators, `exemplars` what they have in common. What the ranks run begins in
-`ranks`, which has the equations, and in `adaptive_ranks`. Both make similarities (`similarity_matrix`;
-`similarity_quantiles` gives their median), pass messages (`message_passing`) and assign each row to its most similar
-exemplar, of equally similar ones to the one with the lowest row (`MessagePassing.assign`, `MessageRows.nearest`).
-Messages have three forms: all pairs (`message_rows`), neighbour lists (`listed_rows`; `list_storage` has their memory,
-`list_pace` the limits of a device) and a few columns (`column_rows`). `row_choice` chooses the first form. A sparse
-matrix has the lists of its pairs (`sparse_pairs`). The rules of the scan are in `adaptive_scan`, over what it has seen
-(`adaptive_state`), those of a search for a number of clusters in `preference_search`; `presentation` shows results.
+`estimator` and `adaptive` are the two estimators, and `exemplars` has what they share. On the ranks, the methods
+begin in `ranks`, which has the equations, and in `adaptive_ranks`. Both make similarities and pass messages
+(`message_passing`). Then they assign each row to its most similar exemplar; of equally similar exemplars, the one
+with the lowest row (`MessagePassing.assign`, `MessageRows.nearest`). A rank keeps its rows of the messages in one of
+three forms (`rows/`). `adaptive_scan` has the rules of the scan, over its history (`adaptive_state`).
+`preference_search` searches for a number of clusters, and `presentation` shows results.
 
 The methods in plain float64 are `tests/oracles/affinity_propagation.py`, and `adaptive_` and `sparse_` of that name.
 """

@@ -165,7 +165,7 @@ def _list(context: Context, centers: Array, norm: str, threshold: float, counts:
 def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None:
     """Refuse, on every rank, what a host cannot hold: its rank's, or all where the caller gets them."""
     n = context.dataset_shape[0]
-    kept, rows = (own, len(context.rows)) if context.stays else (total, n)
+    kept, rows = (own, len(context.rows)) if context.keep_on_workers else (total, n)
     needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, their copy, flags; vectors
     figures = np.array([needed, -psutil.virtual_memory().available], np.int64)
     needed, there = (abs(figure) for figure in context.comm.all_reduce(figures, "max").tolist())

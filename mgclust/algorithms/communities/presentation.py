@@ -116,7 +116,7 @@ class CommunitiesPresentation(Presentation):
 
 
 class FastNewmanPresentation(CommunitiesPresentation):
-    """The same pictures and tables as for communities by local moving."""
+    """The pictures and tables of `CommunitiesPresentation`, under the title of the method."""
 
     title = "Communities (Fast Newman)"
 

@@ -177,7 +177,7 @@ class Driver:
 
     def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
         """Arrays that the ranks have delivered, with a row for each of these."""
-        if not self._first.stays:
+        if not self._first.keep_on_workers:
             return gathered(done)
         parts = [each.delivered for each in done]
         try:

@@ -259,7 +259,7 @@ def run_task(
             context_meter.digest_metric(stage, seconds, "seconds")  # for the dashboard
         if done.report.error is not None:
             done.report.error = Failure.of(done.report.error, assignment.rank, address).error  # type: ignore[assignment]
-        if assignment.stays:
+        if assignment.keep_on_workers:
             done.delivered = _leave_here(worker, assignment, done.delivered)
         done.seconds = time.perf_counter() - began
         return done
