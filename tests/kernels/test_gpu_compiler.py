@@ -170,7 +170,7 @@ PYTHON = """\
 import os, sys, time
 from pathlib import Path
 assert sys.argv[1:3] == ["-I", "-S"] and sys.argv[4] == "/lib/libnvrtc.so"
-assert sys.argv[6:] == ["--std=c++17", "-ftz=true", "-arch=sm_90"]
+assert sys.argv[6:] == ["--std=c++17", "--device-as-default-execution-space", "-ftz=true", "-arch=sm_90"]
 Path({folder!r}, str(os.getpid())).touch()
 if "broken" in (code := sys.stdin.read()):
     sys.exit(1)
@@ -205,7 +205,7 @@ def test_a_module_compiles_what_is_asked_for_once(gpu):
     (call,) = gpu.nvrtc.createProgram.call_args_list
     assert "second" in call.args[0]
     assert "first" not in call.args[0]
-    assert gpu.nvrtc.compileProgram.call_args.args[1] == ("--std=c++17", "-ftz=true", "-arch=sm_90")
+    assert gpu.nvrtc.compileProgram.call_args.args[1] == (*gpu.STANDARD, "-ftz=true", "-arch=sm_90")
     gpu.Module(CODE).get_function("second")  # which is on disk now
     assert made_here(gpu) == 1
 
@@ -217,7 +217,8 @@ def test_what_was_compiled_ahead_is_not_compiled_again(gpu, started):
     module.get_function("first")
     assert Path(gpu.cp.RawModule.call_args.kwargs["path"]).read_bytes() == b"made apart"
     module.get_function("second")
-    gpu.compile_ahead([(module, "first")])
+    module.program = lambda name: pytest.fail("each later fit reads the code again")
+    gpu.compile_ahead([(module, "first"), (module, "second")])
     assert not made_here(gpu)
     assert len(list(started.iterdir())) == 2
 

@@ -94,7 +94,7 @@ PER_ROW = 64  # elements that are passed in the time that a row takes beside
 MIN_WORK = 1 << 17  # elements for each thread: less is not worth waking it
 
 
-class Lists(NamedTuple):
+class ListArrays(NamedTuple):
     """The arrays of lists, and what is noted of each row: see `ListedMessages`."""
 
     begin: Array
@@ -162,7 +162,7 @@ def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, 
     tasks = -(-m // size)
     threads = max(1, min(threads, tasks))
     sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
-    lists = Lists(*(getattr(messages, name) for name in Lists._fields))
+    lists = ListArrays(*(getattr(messages, name) for name in ListArrays._fields))
     active = Active(messages.active, messages.active_s, order, values[order], outside)
     hot, diagonals = hot_of(messages), diagonals_of(messages)
 
@@ -341,8 +341,8 @@ def _add(i: int, at: int, own: int, stop: int, u: Any, lists: Any, hot: Any, x: 
 
 @compiled
 def sweep_lists(
-    rows: Any, first_row: int, lists: Lists, active: Active, c: Any, u: Any, hot: Hot, diagonals: Diagonals, x: Numbers,
-    sums: Any,
+    rows: Any, first_row: int, lists: ListArrays, active: Active, c: Any, u: Any, hot: Hot, diagonals: Diagonals,
+    x: Numbers, sums: Any,
 ) -> int:  # fmt: skip
     """`pass_listed_rows` for some rows. Returns the most hot places that a row fills."""
     begin, column, s, a = lists.begin, lists.column, lists.s, lists.a

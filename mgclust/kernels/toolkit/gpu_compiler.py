@@ -53,6 +53,7 @@ class Module:
     def __init__(self, code: str, target: str = "") -> None:
         self._code, self._target = code, target
         self._functions: dict[str, Any] = {}
+        self._ahead: set[str] = set()
 
     def get_function(self, name: str) -> Any:
         """Return a kernel."""
@@ -63,6 +64,12 @@ class Module:
             self._functions[name] = module.get_function(name)
         return self._functions[name]
 
+    def is_new(self, name: str) -> bool:
+        """Return whether a kernel is neither loaded nor was new before: each fit asks."""
+        new = name not in self._functions and name not in self._ahead
+        self._ahead.add(name)
+        return new
+
     def program(self, name: str) -> tuple[str, str]:
         """Return the code of a kernel and its architecture, which is empty if NVRTC does not know it."""
         return only_kernel(self._code, name), self._target or _own_target()
@@ -70,10 +77,13 @@ class Module:
 
 def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
     """Compile kernels in processes, one for each further core at most, while this thread continues."""
+    new = [(module, name) for module, name in kernels if module.is_new(name)]
+    if not new:
+        return
     for path in [path for path, process in _begun.items() if process.poll() is not None]:
         _begun.pop(path, None)
     library, processes = load_nvidia_dynamic_lib("nvrtc").abs_path, len(os.sched_getaffinity(0)) - 1
-    for module, name in kernels:
+    for module, name in new:
         code, target = module.program(name)
         options, kept = _options_and_file(code, target)
         if not library or not target or len(_begun) >= processes or kept in _begun or kept.exists():
