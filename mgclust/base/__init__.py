@@ -1,4 +1,4 @@
-"""The base of all other folders: errors, progress, hashing, questions to Dask arrays, functions that travel by value.
+"""The base of all other folders: errors, progress, hashing, checks of Dask arrays, functions pickled by value.
 
-Nothing here imports another folder of mgclust.
+No module here imports another folder of mgclust.
 """

@@ -1,5 +1,5 @@
-"""A file in, a folder of results out.
+"""Runs that read files and write a result directory.
 
-`file_run` opens the file, runs a method and saves the result; `label_output` writes labels in the form of their source;
-`report` is the page.
+`file_run` opens the files, runs a method and saves the result. `label_output` writes labels in the format of the input.
+`report` writes the page with its pictures.
 """

@@ -1,5 +1,6 @@
 """Untrusted content, read within bounds.
 
-`rooted_files` opens files under a root folder, once; `json_text` limits nesting, `zarr_store` the size of chunks, and
-`inflation` the memory that a file can claim. `quoting` decides whether a message may quote what was read.
+`rooted_files` opens files under a root folder, each only once. `json_text` limits nesting, `zarr_store` limits the size
+of chunks, and `inflation` limits the memory that reading a file can take. `quoting` decides whether a message may quote
+the content.
 """

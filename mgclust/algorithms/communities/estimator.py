@@ -276,49 +276,49 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     Parameters
     ----------
     n_clusters : int, optional
-        How many communities; by default as many as give the largest modularity that was found. Any number from 1 to
-        n_nodes: below the number of connected components those of least strength are joined.
+        Number of communities, from 1 to n_nodes. By default, the number with the largest modularity that was found. If
+        the number is below the number of connected components, the components of least strength are joined.
     strategy : {"auto", "greedy", "parallel"}, default="auto"
-        "greedy" is `FastNewman`. "parallel"
-        moves nodes as Louvain does and refines every level, after which communities are connected, as those of Leiden
-        are; it has larger modularity on nearly all graphs and is far faster on large ones, with the same communities on
-        any number of ranks.
-        "auto" is "greedy" with `n_clusters`, else "parallel"; see `strategy_`.
+        "greedy": the method of `FastNewman`.
+        "parallel": moves nodes as Louvain does and refines every level. All communities are connected, as in Leiden,
+        and are the same on any number of ranks. Modularity is larger on nearly all graphs, and large graphs take far
+        less time.
+        "auto": "greedy" if `n_clusters` is given, else "parallel"; see `strategy_`.
     resolution : float, default=1.0
-        Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
+        Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
     device : {"auto", "cpu", "cuda"}, default="auto"
-        As for `DensityPeaks`; "auto" runs "greedy" on the host unless nodes have 64 neighbours and more on average.
+        See `DensityPeaks`. With "auto", "greedy" runs on the host unless nodes have on average 64 neighbours or more.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
-        As for `DensityPeaks`. "greedy" merges on one rank; more of them only share the reading.
+        See `DensityPeaks`. "greedy" merges on one rank; the other ranks only share the reading.
     memory_limit : int or str, optional
         Device memory that one rank may use.
     random_state : int, Generator or RandomState, optional
-        "parallel": decides ties and the order of moves.
+        Seed for ties and the order of moves, used only by "parallel".
     verbose : bool, default=False
 
     Attributes
     ----------
     labels_ : ndarray of shape (n_nodes,), int32
-        Communities, numbered by their smallest node. Of edges in a Dask array or data frame, on a cluster whose client
-        is the caller's own, a Dask array, of which each rank has its share.
+        Community of each node; communities are numbered in the order of their smallest nodes. If the edges are a Dask
+        array or data frame and the run uses the caller's client, a Dask array of which each rank holds its part.
     n_clusters_ : int
     modularity_ : float
-        Of `labels_`.
+        Modularity of `labels_`.
     strategy_ : {"greedy", "parallel"}
-        What "auto" took.
+        Strategy that ran.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
-        All merges in their order, down to one community: the number kept and the number absorbed, a community's number
-        being its smallest node. With "parallel", the first ``n_nodes - k`` lead to the k communities found; computed
-        when first asked for, which reads the graph again.
+        All merges in their order, down to one community. Each row has the number that stays and the number that is
+        absorbed; the number of a community is its smallest node. With "parallel", the first ``n_nodes - k`` merges lead
+        to the k communities of the fit. These merges are computed at the first access, which reads the graph again.
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
     rounds_ : list of dict
-        "parallel": what was reached after each cycle.
+        State after each cycle, only with "parallel".
     n_nodes_, n_edges_ : int
     node_names_ : ndarray of shape (n_nodes,), or None
     timings_, result_, n_features_in_
-        As for `DensityPeaks`; a graph's features are its nodes.
+        See `DensityPeaks`; the features of a graph are its nodes.
 
     References
     ----------
@@ -359,21 +359,22 @@ class Communities(CommunitiesOptions, ModularityClusterer):
 class FastNewman(FastNewmanOptions, ModularityClusterer):
     """Communities of a graph by Fast Newman: greedy merging by modularity (Newman 2004).
 
-    The merges are exact: each is the best of all pairs of communities, and ties go to the smallest pair of nodes. The
-    implementation follows Clauset, Newman and Moore (2004). `Communities` has larger modularity on nearly all graphs.
+    The merges are exact: each step merges the best of all pairs of communities, and ties go to the smallest pair of
+    nodes. The implementation follows Clauset, Newman and Moore (2004). `Communities` finds larger modularity on
+    nearly all graphs.
 
     Parameters
     ----------
     n_clusters : int, optional
-        How many communities, from 1 to n_nodes. By default the number of communities with the largest modularity. Below
-        the number of connected components, the communities of least strength are joined.
+        Number of communities, from 1 to n_nodes. By default, the number with the largest modularity. If the number is
+        below the number of connected components, the components of least strength are joined.
     resolution : float, default=1.0
-        Above 1 communities become smaller, below 1 larger (Reichardt and Bornholdt 2006).
+        Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
     device : {"auto", "cpu", "cuda"}, default="auto"
-        As for `DensityPeaks`; "auto" merges on the host unless nodes have 64 neighbours and more on average.
+        See `DensityPeaks`. "auto" merges on the host unless nodes have on average 64 neighbours or more.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
-        As for `DensityPeaks`. One rank merges; the others only share the reading.
+        See `DensityPeaks`. One rank merges; the other ranks only share the reading.
     memory_limit : int or str, optional
         Device memory that one rank may use.
     verbose : bool, default=False
@@ -381,14 +382,14 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     Attributes
     ----------
     labels_, n_clusters_, modularity_, n_nodes_, n_edges_, node_names_
-        As for `Communities`.
+        See `Communities`.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
-        All merges in their order, down to one community: the number kept and the number absorbed. The number of a
-        community is its smallest node.
+        All merges in their order, down to one community. Each row has the number that stays and the number that is
+        absorbed; the number of a community is its smallest node.
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
     timings_, result_, n_features_in_
-        As for `DensityPeaks`; a graph's features are its nodes.
+        See `DensityPeaks`; the features of a graph are its nodes.
 
     References
     ----------

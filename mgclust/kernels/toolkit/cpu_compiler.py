@@ -1,16 +1,18 @@
-"""Compilation of the CPU kernels by Numba: on first use, into a cache on disk if a folder for one can be written.
+"""Compilation of the CPU kernels by Numba, on first use.
 
-A kernel has an entry from Python and is kept on disk. A function that only kernels call has none, and is a part of
-every kernel that calls it: entries take longer to compile than many a body.
+Python can call a kernel, and its compiled code is kept in a cache on disk if a folder for the cache can be written. A
+function that only kernels call has no entry from Python, and is compiled as a part of every kernel that calls it: the
+entry often takes longer to compile than the function itself.
 
-Two things make a kernel compile needlessly long:
+Two mistakes make compilation take longer than necessary:
 
 - Numba compiles a function again for each literal that it is called with. Write ``np.int64(0)`` or ``np.bool_(True)``
   as an argument of a function that is also called with other values.
-- Slices that are assigned take two seconds, because of what NumPy says if shapes do not fit. Assign in loops.
+- Each assignment to a slice takes two seconds to compile, because of NumPy's error message about shapes. Assign in
+  loops.
 
-Numba counts references to arrays by atomic instructions. In inner loops they can take longer than all else, and threads
-wait for each other at them. Only `allocating` functions, which make arrays, count references.
+Numba counts references to arrays by atomic instructions. In inner loops, these instructions can take longer than all
+other work, and make threads wait for each other. Only `allocating` functions, which make arrays, count references.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ class _Listener(event.Listener):  # type: ignore[misc]  # Numba has no types
 
 @contextlib.contextmanager
 def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
-    """Call something before each function that is compiled in the block because no cache has it."""
+    """Call the listener before each function that is compiled in the block because no cache has it."""
     with event.install_listener("numba:compile", _Listener(listener)):
         yield
 
 
 class _Kernel:
-    """A function with an entry from Python. A cache that cannot be read or written costs time, but no result."""
+    """A function that Python can call. It is compiled without a cache if the cache cannot be read or written."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function)
@@ -70,7 +72,7 @@ class _Kernel:
             return self._compiled(*arguments)
 
     def _with_cache(self) -> Callable[..., Any]:
-        """Choose the folder of the cache, which a process may set after it has imported this module."""
+        """Choose the folder of the cache now, because a process may set it after the import of this module."""
         try:
             kernel = njit(cache=True, **self._options)(self._function)
         except RuntimeError as error:  # Numba finds no folder that can be written
@@ -82,7 +84,7 @@ class _Kernel:
 
 
 def _warn(error: Exception) -> None:
-    """Warn once that compiled kernels are not kept."""
+    """Warn only once that compiled kernels are not kept on disk."""
     global _warned
     if _warned:
         return
@@ -107,5 +109,5 @@ inlined = njit(**OPTIONS, **UNCOUNTED, **PART, forceinline=True)
 
 
 def signed(bits: int) -> int:
-    """The same 64 bits as the signed number that compiled functions take."""
+    """Return the signed number with the same 64 bits, as compiled functions take it."""
     return (bits + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,4 +1,4 @@
-"""The ``.cu`` files of the concepts, compiled for the device at hand."""
+"""Compilation of the ``.cu`` files of all concepts for the GPU of this process."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _listeners: list[Callable[[], None]] = []
 
 
 class Module:
-    """The kernels of a file, each compiled by itself when it is first asked for: a run needs few of them.
+    """The kernels of a file. Each kernel is compiled separately when it is first used, because a run needs few kernels.
 
     Parameters
     ----------
     code : str
-        All of them.
+        Source code of all kernels.
     target : str, optional
-        The architecture; by default that of the device.
+        Architecture; by default the architecture of the device.
     """
 
     def __init__(self, code: str, target: str = "") -> None:
@@ -56,7 +56,7 @@ class Module:
         self._ahead: set[str] = set()
 
     def get_function(self, name: str) -> Any:
-        """Return a kernel."""
+        """Return a kernel, compiled if necessary."""
         if name not in self._functions:
             code, target = self.program(name)
             # CuPy knows what a device can run that is newer than the compiler.
@@ -65,7 +65,7 @@ class Module:
         return self._functions[name]
 
     def is_new(self, name: str) -> bool:
-        """Return whether a kernel is neither loaded nor was new before: each fit asks."""
+        """Return True at the first call for a kernel that is not loaded, because each fit calls this."""
         new = name not in self._functions and name not in self._ahead
         self._ahead.add(name)
         return new
@@ -76,7 +76,7 @@ class Module:
 
 
 def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
-    """Compile kernels in processes, one for each further core at most, while this thread continues."""
+    """Compile kernels in processes, at most one per other core, while this thread continues."""
     new = [(module, name) for module, name in kernels if module.is_new(name)]
     if not new:
         return
@@ -100,7 +100,7 @@ def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
 
 @contextlib.contextmanager
 def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
-    """Call something before each wait for a kernel in the block that no cache has, CuPy's own kernels apart."""
+    """Call the listener before each wait in the block for a kernel that no cache has, except for CuPy's own kernels."""
     _listeners.append(listener)
     try:
         yield
@@ -109,18 +109,18 @@ def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
 
 
 def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
-    """Return a module of kernels; what was compiled is kept on disk, beside what CuPy keeps.
+    """Return a module of kernels; compiled kernels are kept on disk, in the cache folder of CuPy.
 
     Parameters
     ----------
     file : str
-        A ``.cu`` file, from the folder of the kernels on: ``pairs/few_features.cu``.
+        Path of a ``.cu`` file, relative to ``mgclust/kernels``: ``pairs/few_features.cu``.
     dtype : {"float32", "float64"}
-        The rows' type, REAL in the file.
+        Type of the rows: REAL in the file.
     norm : {"l2", "l2-dot", "l1"}
-        NORM in the file.
+        Norm of the distances: NORM in the file.
     **defines : int
-        Further constants, DIM for example.
+        Other constants, for example DIM.
     """
     return _module(file, dtype, norm, **defines)
 
@@ -132,13 +132,13 @@ def _module(file: str, dtype: str, norm: str, **defines: int) -> Module:
 
 @functools.cache
 def compiled_for_hopper(file: str, **defines: int) -> Module:
-    """Return a module that has instructions of compute capability 9.0 alone, for float32 and norm "l2".
+    """Return a module with instructions that only compute capability 9.0 has, for float32 and norm "l2".
 
     Parameters
     ----------
     file : str
     **defines : int
-        As for `compiled`.
+        See `compiled`.
     """
     return Module(cuda_text(file, constants_of("float32", "l2", **defines)), "sm_90a")
 
@@ -150,7 +150,7 @@ def _own_target() -> str:
 
 
 def _options_and_file(code: str, target: str) -> tuple[tuple[str, ...], Path]:
-    """NVRTC's options for a program, and the file that keeps its machine code."""
+    """Return NVRTC's options for a program, and the file that keeps its machine code."""
     options = (*STANDARD, "-ftz=true", f"-arch={target}")
     key = hashlib.sha256(repr((code, options, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
@@ -198,7 +198,7 @@ def _compiled_here(code: str, options: tuple[str, ...]) -> bytes:
 
 @functools.cache
 def is_hopper() -> bool:
-    """Return whether the device has compute capability 9.0: wgmma and bulk copies."""
+    """Return whether the device has compute capability 9.0, and so wgmma instructions and bulk copies."""
     return str(cp.cuda.Device().compute_capability) == "90"
 
 
@@ -209,5 +209,5 @@ def multiprocessors() -> int:
 
 
 def or_null(array: Any) -> Any:
-    """The array as an argument of a kernel; a null pointer for None."""
+    """Return the array as an argument of a kernel; None becomes a null pointer."""
     return np.uint64(0) if array is None else array

@@ -4,10 +4,10 @@
 
     jobs.py        the queue for users: each change is one transaction
     attempts.py    the queue for runners: claims, heartbeats, and the end of a job, written exactly once
-      fair_share.py    which job is next
+      fair_share.py    choice of the next job
     access.py      users, roles, tokens and scopes
     sources.py     uploads, and files under the roots of the service
-    quotas.py      how much a user may keep; removal.py    removal of deleted jobs and of leftovers
+    quotas.py      how much a user may keep; removal.py    removal of deleted jobs and of files of killed processes
     metrics.py     metrics for Prometheus; log.py    the log of jobs
-    models.py      the tables; migrations/    their versions; identity.py    checks of the database's files
+    models.py      the tables; migrations/    versions of the tables; identity.py    checks of the database's files
 """

@@ -1,11 +1,11 @@
-"""The runner: takes jobs from the queue and runs an attempt of each in a process of its own.
+"""The runner: takes jobs from the queue and runs an attempt of each job in a separate process.
 
 ::
 
     supervisor.py         starts a runner, and replaces it if it ends or hangs
     runner.py             claims jobs, starts attempts, and writes their heartbeats and ends to the queue
       runner_lock.py      one runner at a time in a data folder
-      devices.py          the GPUs that each attempt has
-      running_attempt.py  an attempt as the runner sees it, and its limits
-    attempt.py            the attempt's own process: confines itself, reads, fits, leaves one result
+      devices.py          allocation of GPUs to attempts
+      running_attempt.py  the runner's view of an attempt, and the attempt's limits
+    attempt.py            the process of an attempt: confines itself, reads, fits, writes one result
 """

@@ -2,12 +2,12 @@
 
 ::
 
-    perimeter/       what is decided about a request before an endpoint sees it
-    app.py           puts together the web application
+    perimeter/       checks of a request before an endpoint sees it
+    app.py           assembles the web application
       routers/       the endpoints: jobs, results, uploads, admin, monitoring
-        dependencies.py, requests.py, views.py    what endpoints need, accept, and answer
-      errors.py      rejections: a status code, one sentence, and the fault
-      sent_file.py   a file of a result as an answer
+        dependencies.py, requests.py, views.py    dependencies, requests and responses of endpoints
+      errors.py      rejections: a status code, one sentence, and the kind of fault
+      sent_file.py   a file of a result as a response
       streams.py     event streams of jobs; health.py    the report of /healthz
       recenter.py    other centres of a job, computed by confined readers
     pages.py, pages/ static files of the pages, and their security headers

@@ -1,5 +1,5 @@
-"""Passes over the pairs of rows, in three forms with the same methods.
+"""Passes over all pairs of rows, by three modules with the same methods.
 
-`all_pairs` takes any metric, `near_linear` rows of one to three features, `precomputed_pairs` a matrix of distances.
-`duplicate_rows` gives duplicate rows the same density.
+`all_pairs` takes any metric, `near_linear` takes rows of one to three features, and `precomputed_pairs` takes a matrix
+of distances. `duplicate_rows` gives duplicate rows the same density.
 """

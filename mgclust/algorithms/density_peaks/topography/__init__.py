@@ -1,5 +1,6 @@
 """Densities with errors, and the peaks that are significant.
 
-`adaptive_density` takes as many nearest rows as the density stays constant (`intrinsic_dimension`), and `significance`
-tests each peak against its highest saddle.
+`adaptive_density` estimates each density from the k nearest rows. With ``k="adaptive"``, k is the
+size of the largest neighbourhood in which the density stays constant; this needs the `intrinsic_dimension`.
+`significance` tests each peak against its highest saddle.
 """
