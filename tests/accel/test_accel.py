@@ -21,6 +21,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 # What runs on mgclust, and what falls back.
 EXPECTED = {
     "affinity": {"sklearn.cluster.AffinityPropagation.fit": (1, 0)},
+    "affinity_left": {"sklearn.cluster.AffinityPropagation.fit": (0, 1)},
     "affinity_precomputed": {"sklearn.cluster.AffinityPropagation.fit": (2, 0)},
     "dendrogram": {
         "igraph.Graph.community_fastgreedy": (1, 0), "igraph.Graph.community_leiden": (1, 1)

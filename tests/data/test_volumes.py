@@ -82,12 +82,27 @@ def test_rows_are_the_voxels_of_the_mask_in_c_order(tmp_path, series, mask, name
     np.testing.assert_array_equal(dataset.read(3, 7), series[mask][3:7])
 
 
-def test_scaling_of_the_header_is_honoured(tmp_path, series, mask):
-    image = nibabel.Nifti1Image(series, AFFINE)
-    data = image.to_bytes()
+def save_scaled(path, stored, slope, inter):
+    """Numbers as they are stored, of which the header says slope and intercept."""
+    data = nibabel.Nifti1Image(stored, AFFINE).to_bytes()
     header = nibabel.Nifti1Header(data[:348])
-    header.set_slope_inter(0.25, -100)
-    (tmp_path / "b.nii").write_bytes(header.binaryblock + data[348:])
+    header.set_slope_inter(slope, inter)
+    path.write_bytes(header.binaryblock + data[348:])
+    return path
+
+
+def test_an_intercept_decides_which_voxels_are_0(tmp_path, series, mask):
+    stored = series.copy()
+    stored[mask] = 7
+    dataset = open_dataset(save_scaled(tmp_path / "b.nii", stored, 1, -7))
+    np.testing.assert_array_equal(dataset.voxels, np.argwhere(~mask))
+    where = save_scaled(tmp_path / "m.nii", mask.astype(np.uint8), 1, -1)
+    dataset = open_dataset(save(tmp_path / "c.nii", series), mask=where)
+    np.testing.assert_array_equal(dataset.voxels, np.argwhere(~mask))
+
+
+def test_scaling_of_the_header_is_honoured(tmp_path, series, mask):
+    save_scaled(tmp_path / "b.nii", series, 0.25, -100)
     expected = nibabel.load(tmp_path / "b.nii").get_fdata()[mask]
     np.testing.assert_allclose(expected, series[mask] * 0.25 - 100)
     dataset = open_dataset(tmp_path / "b.nii", mask=save_mask(tmp_path / "m.nii", mask))

@@ -12,7 +12,12 @@ from support import cuda_on_cpu
 cpu = load("cpu")
 
 REALS = (np.float32, np.float64)
-SHAPES = [(1, 1), (2, 33), (6, 1025), (8, 2000), (3, 33_000)]
+# Each is compiled: numbers of features, norms and types with each other, but not all with all.
+CASES = [
+    (1, 1, "l2", np.float32), (1, 1, "l1", np.float64), (2, 33, "l2", np.float64), (2, 33, "l1", np.float32),
+    (6, 1025, "l2", np.float32), (6, 1025, "l1", np.float64), (8, 2000, "l2", np.float64), (8, 2000, "l1", np.float32),
+    (3, 33_000, "l2", np.float32), (3, 33_000, "l1", np.float64),
+]  # fmt: skip
 ROWS = 40
 
 
@@ -38,11 +43,9 @@ def equal(rng, n, d, dtype):
     return np.full((n, d), 0.5, dtype)
 
 
-@pytest.mark.quick("2-33-normal-l2-float64")
-@pytest.mark.parametrize("dtype", REALS)
-@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.quick("2-33-l2-float64-normal")
 @pytest.mark.parametrize("make", [normal, lattice, equal])
-@pytest.mark.parametrize(("d", "k"), SHAPES)
+@pytest.mark.parametrize(("d", "k", "norm", "dtype"), CASES)
 def test_searches_find_what_all_pairs_do(d, k, make, norm, dtype, gpu, monkeypatch):
     monkeypatch.setattr(gpu["boxes"], "FEW_ROWS", 10)
     monkeypatch.setattr(gpu["boxes"], "PIECE", 16)
@@ -69,11 +72,9 @@ def test_searches_find_what_all_pairs_do(d, k, make, norm, dtype, gpu, monkeypat
             assert (marked == near.any(axis=0)).all()
 
 
-@pytest.mark.quick("2-33-normal-l2-float64")
-@pytest.mark.parametrize("dtype", REALS)
-@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.quick("2-33-l2-float64-normal")
 @pytest.mark.parametrize("make", [normal, lattice, equal])
-@pytest.mark.parametrize(("d", "k"), SHAPES)
+@pytest.mark.parametrize(("d", "k", "norm", "dtype"), CASES)
 def test_the_nearest_column_is_that_of_all_pairs(d, k, make, norm, dtype, gpu):
     boxes = gpu["boxes"]
     rng = np.random.default_rng([d, k, 1])
@@ -90,12 +91,10 @@ def test_the_nearest_column_is_that_of_all_pairs(d, k, make, norm, dtype, gpu):
     assert (index == np.where(nearer, s.argmin(axis=1) + 7, -1)).all()
 
 
-@pytest.mark.quick("2-33-normal-l2-float64-*")
+@pytest.mark.quick("2-33-l2-float64-normal-*")
 @pytest.mark.parametrize("neighbors", [1, 40])
-@pytest.mark.parametrize("dtype", REALS)
-@pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("make", [normal, lattice, equal])
-@pytest.mark.parametrize(("d", "k"), SHAPES)
+@pytest.mark.parametrize(("d", "k", "norm", "dtype"), CASES)
 def test_the_nearest_columns_are_those_of_all_pairs(d, k, make, norm, dtype, neighbors, gpu, monkeypatch):
     boxes = gpu["boxes"]
     monkeypatch.setattr(boxes, "FEW_ROWS", 10)

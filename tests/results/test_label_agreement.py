@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgclust import compare_labels
@@ -27,6 +27,7 @@ def imported():
     compare_labels([0, 1], [0, 1])
 
 
+@settings(deadline=None)
 @given(LABELS)
 def test_definitions(labels):
     first, second = labels

@@ -89,6 +89,11 @@ def test_a_foreign_directory_is_never_replaced(result, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="not a result directory"):
         result.save(tmp_path / "file", overwrite=True)
+    result.save(tmp_path / "out")
+    (tmp_path / "link").symlink_to("out")
+    with pytest.raises(InputError, match="not a result directory"):
+        result.save(tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink() and "result.json" in names(tmp_path / "out")
     assert names(tmp_path / "thesis") == ["chapter1.tex"]
 
 

@@ -302,7 +302,7 @@ def test_cancel_retry_delete(running, ann, tmp_path):
 
 def kill(running, part):
     """Kill the processes of a part of the service; how many there were."""
-    processes = running.processes(f"mgclust.service.{part}")
+    processes = running.processes(f"mgclust.service.runner.{part}")
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

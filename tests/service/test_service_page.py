@@ -240,7 +240,7 @@ def test_headers(running, ann):
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert headers["X-Frame-Options"] == "DENY"
-        assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+        assert headers["Cross-Origin-Opener-Policy"] == headers["Cross-Origin-Resource-Policy"] == "same-origin"
         assert headers["Cache-Control"] == ("no-store" if path.startswith("/api/") else "no-cache")
     mine = {"Authorization": ann._http.headers["Authorization"]}
     for shown, code in ((mine, 413), ({}, 401)):

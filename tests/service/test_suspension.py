@@ -18,7 +18,7 @@ from support.service_process import Running, command_line, has_ended
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-MESSAGES = {"max_iter": 20_000, "convergence_iter": 20_000}  # longer than a test needs the job, on a fast machine, too
+MESSAGES = {"max_iter": 12_000, "convergence_iter": 12_000}  # longer than a test needs the job, on a fast machine, too
 
 
 HUNG_AFTER = 10  # seconds: what lives says so every second, also on a busy machine

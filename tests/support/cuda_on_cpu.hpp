@@ -1,8 +1,10 @@
 // Runs kernels of .cu files on the CPU, the threads of a block by turns.
 //
-// Each thread is a coroutine (ucontext). It runs until it asks its warp or its block for something; when all that are
-// asked have come there, they get their answers and the turns go on. What races on a GPU is in one order here.
+// Each thread is a coroutine, which runs one block after another. It runs until it asks its warp or its block for
+// something; when all that are asked have come there, they get their answers and the turns go on. What races on a GPU is
+// in one order here. A coroutine gets its stack by ucontext; then turns are jumps, as swapcontext calls the system.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 #include <algorithm>
 #include <atomic>
@@ -30,13 +32,15 @@ namespace block {
 enum Kind { RUNNING, BALLOT, SHUFFLE, LEAST, MOST, SUM, WARP, BLOCK, COUNT, ENDED };
 struct Thread {
     ucontext_t context;
+    jmp_buf turn;
+    bool begun = false;
     std::vector<char> stack = std::vector<char>(1 << 15);
     Kind kind;
     uint64_t value, answer;
     int from;
 };
 static std::vector<Thread> threads;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static int current;
 static std::function<void()> body;
 
@@ -45,13 +49,27 @@ inline uint64_t ask(Kind kind, uint64_t value = 0, int from = 0) {
     own.kind = kind;
     own.value = value;
     own.from = from;
-    swapcontext(&own.context, &scheduler);
+    if (!_setjmp(own.turn)) _longjmp(scheduler, 1);
     return threads[current].answer;
 }
 
 inline void thread_main() {
-    body();
-    ask(ENDED);
+    while (true) {
+        body();
+        ask(ENDED);  // until the next block
+    }
+}
+
+inline void give_turn(Thread& thread) {
+    if (_setjmp(scheduler)) return;
+    if (thread.begun) _longjmp(thread.turn, 1);
+    thread.begun = true;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.data();
+    thread.context.uc_stack.ss_size = thread.stack.size();
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, thread_main, 0);
+    setcontext(&thread.context);
 }
 
 // Answers a warp whose threads have all asked the same.
@@ -85,19 +103,12 @@ inline bool answer_warp(Thread* lanes) {
 inline void run(int count, const std::function<void()>& what) {
     body = what;
     if ((int)threads.size() != count) threads = std::vector<Thread>(count);
-    for (Thread& thread : threads) {
-        thread.kind = RUNNING;
-        getcontext(&thread.context);
-        thread.context.uc_stack.ss_sp = thread.stack.data();
-        thread.context.uc_stack.ss_size = thread.stack.size();
-        thread.context.uc_link = nullptr;
-        makecontext(&thread.context, thread_main, 0);
-    }
+    for (Thread& thread : threads) thread.kind = RUNNING;
     while (true) {
         for (current = 0; current < count; ++current)
             if (threads[current].kind == RUNNING) {
                 threadIdx = Place{(unsigned int)current, 0, 0};
-                swapcontext(&scheduler, &threads[current].context);
+                give_turn(threads[current]);
             }
         bool answered = false;
         for (int first = 0; first < count; first += 32) answered |= answer_warp(&threads[first]);

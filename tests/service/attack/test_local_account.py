@@ -34,15 +34,15 @@ with connect("local", "cpu", n_workers=2):
 """
 
 
-@pytest.fixture
-def points(tmp_path):
+@pytest.fixture(scope="module")
+def points(tmp_path_factory):
     """Enough rows that the stranger finds the ports of a run while it lasts."""
-    path = tmp_path / "points.npy"
+    path = tmp_path_factory.mktemp("points") / "points.npy"
     np.save(path, np.random.default_rng(5).normal(size=(30_000, 8)).astype("float32"))
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def expected(points):
     return DensityPeaks(4, client=None, device="cpu", algorithm="brute").fit(np.load(points)).labels_
 
