@@ -200,7 +200,7 @@ def test_memory_is_refused_before_it_is_taken(monkeypatch):
 
 def _context(n):
     comm = type("Comm", (), {"all_reduce": staticmethod(lambda array, op: array)})
-    return type("Context", (), {"dataset_shape": (n, 2), "comm": comm, "stays": False})
+    return type("Context", (), {"dataset_shape": (n, 2), "comm": comm, "keep_on_workers": False})
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])
