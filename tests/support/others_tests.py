@@ -100,6 +100,7 @@ def run(module: str, *, wordless: bool, only: Iterable[str] = ()) -> dict[str, s
         command = [sys.executable, "-m", "pytest", "-q", "-p", "sklearn.conftest", "-p", "no:cacheprovider", *chosen]
         # Plugins of other packages take seconds to load, and no module here needs one.
         environment = {**os.environ, "SKLEARN_RUN_FLOAT32_TESTS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        environment.pop("PYTEST_ADDOPTS", None)  # it may name options of such plugins
         here = {"cwd": folder, "env": environment, "stdout": subprocess.DEVNULL}
         subprocess.run([*command, f"--junitxml={report}"], check=False, **here)
         cases = list(ET.parse(report).iter("testcase"))
