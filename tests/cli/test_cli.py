@@ -477,7 +477,8 @@ def test_demo_shows_points_voxels_and_a_graph(mgclust_):
 def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_, monkeypatch):
     from mgclust.cli import demo
 
-    monkeypatch.setattr(demo, "DEMO", demo.DEMO[1:])
+    whole = demo.DEMO
+    monkeypatch.setattr(demo, "DEMO", whole[2:])
     for directory in ("mgclust-demo", "mgclust-demo-2"):
         code, out, err = mgclust_("demo")
         assert code == 0, err
@@ -486,6 +487,7 @@ def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "nibabel" else found(name, *more)
     )
+    monkeypatch.setattr(demo, "DEMO", whole[1:])
     code, out, _ = mgclust_("demo", "-o", "here")
     assert code == 0 and Path("here/graph/report.html").exists() and not Path("here/voxels").exists()
     assert "voxels: left out" in out and "mgclust[fmri]" in out
