@@ -42,6 +42,8 @@ PACKAGES = (
     "sqlalchemy.orm", "fastapi", "schemathesis", "networkx", "hypothesis.strategies", "zarr", "igraph",
 )  # fmt: skip
 
+USE_ALL_METHODS = ("accel", "cli", "docs", "output")  # folders
+
 
 def gpu_missing() -> str:
     """Why tests on a GPU cannot run here; empty when they can."""
@@ -102,12 +104,14 @@ def _group(path):
 def _take_turns(items):
     """Order files so that those of one folder do not run at the same time: each process would compile their kernels.
 
-    Dask workers, of which each would compile them as well, come when most are there.
+    Dask workers and users of a service would each compile them as well, and so would files that use all methods: these
+    come when most kernels are there.
     """
     places, seen = {}, Counter()
     for item in items:
         if item.path not in places:
-            places[item.path] = seen[item.path.parent] + 4 * (_group(item.path) == "workers")
+            late = _group(item.path) in ("workers", "service") or item.path.parent.name in USE_ALL_METHODS
+            places[item.path] = seen[item.path.parent] + 4 * late
             seen[item.path.parent] += 1
     items.sort(key=lambda item: places[item.path])
 

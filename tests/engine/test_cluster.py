@@ -282,6 +282,7 @@ def test_local_cluster_is_closed_afterwards():
     assert found.client.status == "closed"
 
 
+@pytest.mark.slow
 def test_a_local_cluster_that_ends_tells_nothing_of_heartbeats(capfd):
     """Workers close connections over which they wait for an answer; what they log then, they write to the terminal."""
     asked = threading.Event()

@@ -170,6 +170,7 @@ def hot_of(messages, i):
     )
 
 
+@pytest.mark.quick("*-float32")
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 40, 3), (64, 300, 40), (30, 100, 100)])
 def test_rows_on_a_gpu(gpu, m, n, k, dtype):
@@ -191,6 +192,7 @@ def test_rows_on_a_gpu(gpu, m, n, k, dtype):
     assert 0 < undecided < 4 * m
 
 
+@pytest.mark.quick("float32")
 @pytest.mark.parametrize("dtype", REALS)
 def test_course_on_a_gpu(gpu, dtype):
     test_replay(gpu, load("cpu").memory, dtype)

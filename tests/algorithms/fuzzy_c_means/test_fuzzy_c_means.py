@@ -57,8 +57,11 @@ def test_equals_the_oracle(name, iterations, device):
 
 
 @pytest.mark.quick("cpu-clusters-10", "cpu-m = 10-1", "cpu-c = 1-*")
-@pytest.mark.parametrize("iterations", ITERATIONS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    ("name", "iterations"),
+    # scikit-fuzzy takes ten seconds for the last: the oracle is compared there.
+    [(name, n) for name in CASES for n in ITERATIONS if (name, n) != ("c = 1000", 100)],
+)
 def test_equals_scikit_fuzzy(name, iterations, device):
     """Its iterations count the centres of the given memberships too, so it has one more; its J has the older U."""
     skfuzzy = pytest.importorskip("skfuzzy")
@@ -74,7 +77,7 @@ def test_equals_scikit_fuzzy(name, iterations, device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["clusters", "overlap1", "overlap2", "overlap3", "pendigits", "shifted by 1000 sigma"])
+@pytest.mark.parametrize("name", ["clusters", "overlap3", "pendigits", "shifted by 1000 sigma"])
 def test_converged_labels_are_as_good_as_those_of_scikit_fuzzy(name, device):
     skfuzzy = pytest.importorskip("skfuzzy")
     X, U, m, y = start_of(name)
