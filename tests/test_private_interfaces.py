@@ -43,6 +43,7 @@ FRAME_ATTRIBUTES = {"f_back", "f_globals", "f_locals"}
 NAMED_TUPLE = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}  # documented
 NEVER = {"_NVRTCProgram"}
 BY_NAME = {"delattr", "getattr", "hasattr", "setattr"}
+GETTERS = {"operator.attrgetter", "operator.methodcaller"}
 CHANGES_OF_MODULES = {"__delitem__", "__setitem__", "clear", "pop", "popitem", "setdefault", "update"}
 DOTTED_OR_NEVER = re.compile("|".join([r"[a-z]\w*(\.\w+)+", *NEVER]))
 
@@ -89,7 +90,7 @@ def read_module(source: str, folder: str) -> Module:
             if type(node.value) is ast.Name and node.value.id in ("self", "cls") and type(node.ctx) is ast.Store:
                 module.attributes[node.attr] += 1
             module.nodes.append(node)
-        elif kind in (ast.Call, ast.Subscript):
+        elif kind in (ast.Call, ast.Subscript, ast.Assign, ast.NamedExpr):
             module.nodes.append(node)
         elif kind is ast.Name:
             if node.id in NEVER:
@@ -175,6 +176,9 @@ def private_uses(module: Module, own: Own) -> Iterator[tuple[int, str]]:
             key = node.slice.value if isinstance(node.slice, ast.Constant) else None
             if isinstance(key, str) and is_private(key) and is_namespace(node.value) and key not in everywhere:
                 yield node.lineno, f"[{key!r}]"
+        elif isinstance(node, ast.Assign | ast.NamedExpr):
+            if full_name(node.value) == "sys.modules":
+                yield node.lineno, "sys.modules"  # another name for it would hide what changes it
         elif isinstance(node, ast.Constant):
             text = node.value
             if text in NEVER or (is_internal(text) and not text.startswith("mgclust.")):
@@ -183,6 +187,9 @@ def private_uses(module: Module, own: Own) -> Iterator[tuple[int, str]]:
             called = full_name(node.func)
             if called in FRAMES and isinstance(node.func, ast.Name):
                 yield node.lineno, called
+            if called in GETTERS:
+                names = {getattr(each, "value", None) for each in node.args}
+                yield from ((node.lineno, f"._{name[1:]}") for name in names if name and is_private(name))
             if called.startswith("sys.modules.") and node.func.attr in CHANGES_OF_MODULES:
                 yield node.lineno, "sys.modules"
             for each in node.keywords:
@@ -256,6 +263,9 @@ def found_in(source: str) -> list[str]:
         ("import sys\nsys.modules['pandas'] = None", "sys.modules"),
         ("import sys\nsys.modules.pop('pandas')", "sys.modules"),
         ("from sys import modules\ndel modules['pandas']", "sys.modules"),
+        ("import sys\nknown = sys.modules\nknown['pandas'] = None", "sys.modules"),
+        ("from numba.core.caching import *", "numba.core.caching.*"),
+        ("from operator import attrgetter\nattrgetter('_meta')(array)", "._meta"),
         ("import sys\nsys.modules['distributed']._thing", "distributed._thing"),
         ("import sys\nsys._getframe(1)", "sys._getframe"),
         ("from inspect import currentframe\ncurrentframe()", "inspect.currentframe"),
