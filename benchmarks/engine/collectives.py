@@ -37,14 +37,14 @@ import numpy as np
 from benchmarks.support import record as bench
 from mgclust import kernels
 from mgclust.data import open_dataset
-from mgclust.engine import host_comm
 from mgclust.engine.abort import Abort
-from mgclust.engine.handshake import listen
-from mgclust.engine.host_comm import HostComm
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows
-from mgclust.engine.session import Session
-from mgclust.engine.wire import Wire
+from mgclust.engine.transport import host_comm
+from mgclust.engine.transport.handshake import listen
+from mgclust.engine.transport.host_comm import HostComm
+from mgclust.engine.transport.session import Session
+from mgclust.engine.transport.wire import Wire
 
 FEATURES = 64
 KIB = "1,16,32,64,128,256,512,1024,2048,4096,8192"  # of payloads that are timed

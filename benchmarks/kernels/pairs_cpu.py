@@ -23,7 +23,7 @@ from benchmarks.support import record as bench
 from benchmarks.support import sets
 from mgclust import DensityPeaks
 from mgclust.kernels import load
-from mgclust.kernels.pairs import cpu_products
+from mgclust.kernels.pairs.products import cpu_products
 from mgclust.kernels.toolkit.simd import WIDTH, broadcast, splat, square_step, store
 from mgclust.kernels.toolkit.simd import load as vector
 from mgclust.kernels.toolkit.simd_steps import fma

@@ -21,10 +21,10 @@ from benchmarks.support import record as bench
 from mgclust.kernels.toolkit.cuda_text import constants_of, cuda_text
 
 HOPPER = {  # files for compute capability 9.0 alone, and the shared memory of their launches
-    "pairs/split_products.cu": 225 * 1024,
+    "pairs/products/split_products.cu": 225 * 1024,
     "label_sums/centred_sums.cu": 225 * 1024,
     "fuzzy_c_means/products.cu": 225 * 1024,
-    "affinity_propagation/similarity_hopper.cu": 227 * 1024,
+    "affinity_propagation/similarities/similarity_hopper.cu": 227 * 1024,
 }
 NORMS = ("l2", "l2-dot", "l1")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
@@ -45,15 +45,15 @@ def instances() -> Iterator[tuple[str, dict[str, Any], str]]:
             constants_of("float32", DIM=32, CENTER_TILES=1, STAGES=3, BLOCKS=16),
             target,
         )
-        yield "affinity_propagation/similarity.cu", constants_of("float32"), target
-        yield "pairs/listed_pairs.cu", constants_of("float32"), target
+        yield "affinity_propagation/similarities/similarity.cu", constants_of("float32"), target
+        yield "pairs/products/listed_pairs.cu", constants_of("float32"), target
         for dtype in ("float32", "float64"):
             yield "pairs/stored_values.cu", constants_of(dtype), target
             for norm in NORMS:
                 yield "pairs/many_features.cu", constants_of(dtype, norm), target
                 yield "pairs/any_features.cu", constants_of(dtype, norm), target
             for d in (2, 3):
-                yield "pairs/column_boxes.cu", constants_of(dtype, DIM=d), target
+                yield "pairs/boxes/column_boxes.cu", constants_of(dtype, DIM=d), target
 
 
 def compiled(text: str, target: str) -> str:

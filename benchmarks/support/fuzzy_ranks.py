@@ -118,7 +118,7 @@ def passes_timed(
         Also the kernel alone, and the sum over blocks and ranks alone.
     """
     from mgclust.algorithms.common.preparation import prepare_rows
-    from mgclust.algorithms.fuzzy_c_means.convergence import Settling
+    from mgclust.algorithms.fuzzy_c_means.convergence import ConvergenceTest
     from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
     from mgclust.algorithms.fuzzy_c_means.ranks import Fit, iterate
     from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums
@@ -138,7 +138,7 @@ def passes_timed(
         context.comm.barrier()
         kernels.memory.synchronize()
         began = time.perf_counter()
-        iterate(context, sums, [fit], None, max_iter=iterations, settling=Settling("centers", -1.0, 1.0))
+        iterate(context, sums, [fit], None, max_iter=iterations, settling=ConvergenceTest("centers", -1.0, 1.0))
         kernels.memory.synchronize()
         times.append((time.perf_counter() - began) / (iterations + 1))
     out |= {

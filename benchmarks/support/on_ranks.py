@@ -146,11 +146,11 @@ def messages_timed(
     first = batches(iterations)
     out["compile_and_first_batch_seconds"] = first[0] * min(SLOTS, iterations)
     out["first_batches_ms"] = [1e3 * t for t in first]
-    out["hot_places_first"] = int(messages.messages.hot_most[0])
+    out["recent_places_first"] = int(messages.messages.recent_most[0])
     if settle:
         batches(settle)
         out["settled_batches_ms"] = [1e3 * t for t in batches(iterations)]
-        out["hot_places_settled"] = int(messages.messages.hot_most[0])
+        out["recent_places_later"] = int(messages.messages.recent_most[0])
     out["clusters"] = found[:: max(1, len(found) // 16)] + found[-1:]
     out["iterations"] = len(found)
     held = messages.messages

@@ -121,10 +121,10 @@ class Processes:
 def _serve(pipe: Any) -> None:
     """Do one run after the other until the pipe is closed."""
     from mgclust.engine.abort import Abort
-    from mgclust.engine.handshake import listen
     from mgclust.engine.rank import run_rank
-    from mgclust.engine.session import Session
-    from mgclust.engine.wire import Wire
+    from mgclust.engine.transport.handshake import listen
+    from mgclust.engine.transport.session import Session
+    from mgclust.engine.transport.wire import Wire
 
     session, listener = None, None
     for count in itertools.count():

@@ -35,7 +35,7 @@ def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any 
     from mgclust.algorithms import AffinityPropagation
     from mgclust.data import open_dataset
 
-    _refuse_array_api()
+    _reject_array_api()
     # Parameters that scikit-learn refuses and mgclust's estimator would take, or does not have.
     for name, good in (
         ("affinity", self.affinity in ("euclidean", "precomputed")),
@@ -131,7 +131,7 @@ def silhouette_samples(
     from mgclust.algorithms.silhouette.estimator import Silhouette
     from mgclust.data import open_dataset
 
-    _refuse_array_api()
+    _reject_array_api()
     if not isinstance(metric, str) or metric not in METRICS:
         raise Unsupported(f"metric={metric!r} is none of mgclust's: {', '.join(map(repr, METRICS))}")
     if unknown := sorted(set(options) - HOW_TO_COMPUTE):
@@ -145,7 +145,7 @@ def silhouette_samples(
     return model.samples_.astype(dtype)
 
 
-def _refuse_array_api() -> None:
+def _reject_array_api() -> None:
     from sklearn import get_config
 
     if get_config().get("array_api_dispatch"):

@@ -90,7 +90,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     """
     if not isinstance(model, Clusterer):
         raise InputError(f"model={type(model).__name__} should be an estimator of mgclust, such as DensityPeaks().")
-    _refuse_unknown(model, fit_parameters)
+    _reject_unknown(model, fit_parameters)
     leave_pool(model.client)
     future = FitFuture()
 
@@ -115,7 +115,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     return future
 
 
-def _refuse_unknown(model: Clusterer, given: Iterable[str]) -> None:
+def _reject_unknown(model: Clusterer, given: Iterable[str]) -> None:
     """Refuse what no fit of the model takes, before there is a future that would be the only one to know."""
     of_fits = inspect.signature(model.fit_dataset).parameters.keys() - {"dataset", "on_progress", "provenance"}
     unknown = sorted(set(given) - of_fits)

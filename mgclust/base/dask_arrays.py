@@ -8,7 +8,7 @@ from typing import Any
 
 from mgclust.base.errors import InputError, MgclustError, RunFailed
 
-__all__ = ["computed", "empty_chunk", "in_event_loop", "is_dask", "lost_array", "parts_of", "refuse_lost"]
+__all__ = ["computed", "empty_chunk", "in_event_loop", "is_dask", "lost_array", "parts_of", "reject_lost"]
 
 # Errors of Dask for futures of a client that is closed, and of workers that have gone.
 _LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
@@ -47,7 +47,7 @@ def computed(array: Any) -> Any:
         ) from error
 
 
-def refuse_lost(array: Any) -> None:
+def reject_lost(array: Any) -> None:
     """Raise the error of `lost_array` for a Dask array whose client is closed; others, and None, pass.
 
     Parameters

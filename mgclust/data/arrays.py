@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import computed, empty_chunk, refuse_lost
+from mgclust.base.dask_arrays import computed, empty_chunk, reject_lost
 from mgclust.base.errors import InputError
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
@@ -68,7 +68,7 @@ class DaskDataset(CheckedDataset):
         name = "Dask array"
         if any(size != size for size in array.shape):
             raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
-        refuse_lost(array)
+        reject_lost(array)
         super().__init__(array.shape, array.dtype, name)
         chunk = empty_chunk(array)
         if isinstance(chunk, np.ma.MaskedArray) or _is_sparse_block(chunk):
@@ -157,8 +157,8 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
     columns : sequence of str or int, optional
         Columns of a DataFrame.
     """
-    refuse_containers(source)
-    _refuse_graphs(source)
+    reject_containers(source)
+    _reject_graphs(source)
     source = collected(source)
     module = type(source).__module__
     if is_sparse(source):
@@ -202,7 +202,7 @@ def _numeric(frame: Any) -> Any:
     return frame.astype(np.result_type(*(float_dtype(dtype, "Dask DataFrame") for dtype in wanted)))
 
 
-def refuse_containers(source: Any) -> None:
+def reject_containers(source: Any) -> None:
     """Refuse objects that hold rows, and more: which of it is meant, their owner has to say."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source
     for kind in type(first).__mro__:
@@ -212,7 +212,7 @@ def refuse_containers(source: Any) -> None:
             raise InputTypeError(f"X is {type(first).__name__} of {package} in memory, which is no table; {remedy}.")
 
 
-def _refuse_graphs(source: Any) -> None:
+def _reject_graphs(source: Any) -> None:
     """Refuse graphs, which NumPy would take for the list of their nodes."""
     for kind in type(source).__mro__:
         if (kind.__module__.partition(".")[0], kind.__name__) in _NETWORKS:

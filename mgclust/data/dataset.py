@@ -12,10 +12,10 @@ from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
 from mgclust.data.formats import FORMATS, Format, Requested, format_of
 from mgclust.data.location import Location, is_path
-from mgclust.data.nifti import is_volume
-from mgclust.data.numpy_files import open_memmap
+from mgclust.data.readers.nifti import is_volume
+from mgclust.data.readers.numpy_files import open_memmap
+from mgclust.data.readers.volumes import open_volumes
 from mgclust.data.rows import RowTransform, TransformedDataset
-from mgclust.data.volumes import open_volumes
 
 __all__ = ["Dataset", "open_dataset"]
 

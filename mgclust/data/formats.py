@@ -1,6 +1,6 @@
 """The table of formats: by suffix, what opens a file as rows, as a graph, and as labels.
 
-Volumes (.nii, .nii.gz) stand beside it: several of them are one data set (`mgclust.data.volumes`).
+Volumes (.nii, .nii.gz) stand beside it: several of them are one data set (`mgclust.data.readers.volumes`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
 from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
-from mgclust.data.nifti import VOLUMES
-from mgclust.data.numpy_files import open_npy, open_npz
-from mgclust.data.tables import ParquetDataset, TextDataset
-from mgclust.data.zarr_files import ZarrDataset
+from mgclust.data.readers.nifti import VOLUMES
+from mgclust.data.readers.numpy_files import open_npy, open_npz
+from mgclust.data.readers.tables import ParquetDataset, TextDataset
+from mgclust.data.readers.zarr_files import ZarrDataset
 
 __all__ = ["FORMATS", "Format", "Requested", "format_of", "suffixes"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.data.arrays import Columns, collected, refuse_containers
+from mgclust.data.arrays import Columns, collected, reject_containers
 from mgclust.data.formats import Requested, format_of
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
@@ -73,24 +73,24 @@ def open_graph(
     if n_nodes is not None:
         n_nodes = check_n_nodes(n_nodes, "the graph")
     if is_path(source):
-        _refuse_weight(weight)
+        _reject_weight(weight)
         location = Location.of(source)
         with location.reading():
             return _open_location(location, n_nodes, columns)
-    refuse_containers(source)
+    reject_containers(source)
     source = collected(source)
     if _is_a(source, "networkx", "Graph"):
         return _agreed(open_networkx(source, weight), n_nodes, columns)
     if _is_a(source, "igraph", "Graph"):
         return _agreed(open_igraph(source, weight), n_nodes, columns)
-    _refuse_weight(weight)
+    _reject_weight(weight)
     graph = _open_whole(source)
     if graph is not None:
         return _agreed(graph, n_nodes, columns)
     return _open_edges(source, n_nodes, columns)
 
 
-def _refuse_weight(weight: str | None) -> None:
+def _reject_weight(weight: str | None) -> None:
     if weight != DEFAULT_WEIGHT:
         raise InputError(
             f"weight={weight!r} names an attribute of edges, which graphs of networkx and igraph have; of a table name "

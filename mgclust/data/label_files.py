@@ -11,7 +11,7 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.graphs.stored_array import StoredArray
 from mgclust.data.location import Location
-from mgclust.data.tables import DELIMITERS
+from mgclust.data.readers.tables import DELIMITERS
 from mgclust.outside.quoting import shortened
 
 __all__ = ["read_npy_labels", "read_npz_labels", "read_plain_labels", "read_text_labels"]

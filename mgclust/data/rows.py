@@ -112,10 +112,10 @@ class TransformedDataset(Dataset):
     def _read(self, start: int, stop: int) -> Any:
         rows, constant = self.transform(self.source.read(start, stop))
         if bool(constant.any()):
-            raise self._refuse_constant_rows()
+            raise self._reject_constant_rows()
         return rows
 
-    def _refuse_constant_rows(self) -> InputError:
+    def _reject_constant_rows(self) -> InputError:
         # One more pass, in this case only, so that every rank says the same of the whole source.
         n, d = self.shape
         step = max(1, _NUMBERS_AT_ONCE // d)

@@ -57,7 +57,7 @@ def open_sparse_rows(source: Any) -> SparseRows:
     source, name = _on_host(source)
     check_shape(source.shape, name)
     float_dtype(source.dtype, name)
-    _refuse_damaged(source, name)
+    _reject_damaged(source, name)
     matrix = source.tocsr(copy=True)
     matrix.sum_duplicates()
     return SparseRows(matrix, name)
@@ -69,7 +69,7 @@ def _on_host(source: Any) -> tuple[Any, str]:
     return source, f"sparse matrix ({type(source).__name__})"
 
 
-def _refuse_damaged(source: Any, name: str) -> None:
+def _reject_damaged(source: Any, name: str) -> None:
     if hasattr(source, "check_format"):
         try:
             source.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
@@ -135,7 +135,7 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
             f"{name} holds True and False, which say what is linked and not how near; give distances or similarities."
         )
     dtype = float_dtype(source.dtype, name)
-    _refuse_damaged(source, name)
+    _reject_damaged(source, name)
     matrix = source.tocsr(copy=True)
     # Of the formats, a list of coordinates adds up what it holds twice when it becomes rows.
     stored = source.nnz if source.format == "coo" else matrix.nnz

@@ -55,7 +55,7 @@ class Bold(NamedTuple):
         list of Path
             The three files.
         """
-        from mgclust.data.nifti import need_nibabel
+        from mgclust.data.readers.nifti import need_nibabel
 
         nibabel = need_nibabel("bold.nii.gz")
         directory = Path(directory)

@@ -8,14 +8,12 @@
 
 ``rank.run_rank`` makes ``rows`` look for NaN and infinity, and ``memory`` compare what is needed with what there is.
 A `mgclust.engine.run_spec.RunSpec` describes the run, the same for the caller and for all ranks. A
-`mgclust.engine.comm.Comm` is a SoloComm, HostComm or NcclComm.
+`mgclust.engine.transport.comm.Comm` is a SoloComm, HostComm or NcclComm.
 ``certificates`` makes what a cluster with TLS needs, and ``tls`` keeps its connections from breaking each other.
 
 context              what the function sees of its run; ``partition`` says which rank owns which rows
-comm                 the collectives; ``host_comm`` has those of CPUs, ``cuda`` those of GPUs
-nccl_network         on which network NCCL connects GPUs, and whether at all
-wire, handshake      the sockets between processes, and how two ranks connect
-session              what connects the ranks, kept between runs of one client
+transport/           how ranks exchange arrays: ``comm`` has the collectives, ``session`` keeps connections between runs
+dask/                what needs Dask: where ranks run, and what becomes of them
 checkpoint           what a run needs to resume; ``checkpoint_files`` are its files
 abort, heartbeat     how a rank learns that it should stop, and for how long another has not changed
 devices              the GPUs of this process

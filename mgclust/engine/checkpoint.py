@@ -42,9 +42,9 @@ from mgclust.engine.checkpoint_files import (
     read_index,
     write_index,
 )
-from mgclust.engine.comm import Comm
 from mgclust.engine.devices import cores
 from mgclust.engine.partition import Partition
+from mgclust.engine.transport.comm import Comm
 from mgclust.kernels import Kernels
 from mgclust.outside.json_text import parse_json
 from mgclust.results.atomic_directory import atomic_directory

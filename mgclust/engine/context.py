@@ -22,9 +22,9 @@ import numpy as np
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
-from mgclust.engine.comm import Comm
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import CHUNK_NUMBERS, Beside, Block, Rows
+from mgclust.engine.transport.comm import Comm
 from mgclust.kernels import Kernels
 
 __all__ = ["Context", "Emit"]

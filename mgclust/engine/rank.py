@@ -14,14 +14,14 @@ import psutil
 from mgclust import kernels as kernel_modules
 from mgclust.base.errors import InputError
 from mgclust.engine.abort import Abort
-from mgclust.engine.comm import Comm, SoloComm
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus
 from mgclust.engine.memory import Residency
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Beside, Rows, RowSource
 from mgclust.engine.run_spec import RunSpec
-from mgclust.engine.session import Session
+from mgclust.engine.transport.comm import Comm, SoloComm
+from mgclust.engine.transport.session import Session
 from mgclust.kernels import Kernels
 from mgclust.results.versions import installed_versions
 
@@ -266,7 +266,7 @@ def _execute(
 def _solo(assignment: RankAssignment, abort: Abort, range_rows: int) -> SoloComm:
     if assignment.device == "cpu":
         return SoloComm(assignment.partition, range_rows)
-    from mgclust.engine.cuda import DeviceSoloComm
+    from mgclust.engine.transport.cuda import DeviceSoloComm
 
     return DeviceSoloComm(assignment.partition, range_rows, abort)
 

@@ -21,9 +21,9 @@ import numpy as np
 from mgclust import __version__
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
-from mgclust.data.cifti import brain_models, grayordinate
-from mgclust.data.nifti import need_nibabel, read_header
-from mgclust.data.volumes import VolumeDataset
+from mgclust.data.readers.cifti import brain_models, grayordinate
+from mgclust.data.readers.nifti import need_nibabel, read_header
+from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.results.array_files import CSV_ROWS
 
 __all__ = ["output_stem", "write_labels"]

@@ -148,7 +148,7 @@ def open_zarr(path: str | RootedFile) -> dict[str, Any]:
 
         store = RootedStore(path)
     for file, content in () if remote else _zarr_metadata(path):
-        _refuse_wide(parse_json(content), file)
+        _reject_wide(parse_json(content), file)
     # What a group says of its arrays, apart from them, may name some elsewhere; behind a URL there may be nothing else.
     node = zarr.open(store, mode="r", use_consolidated=None if remote else False)
     arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
@@ -239,7 +239,7 @@ def _zarr_metadata(path: str | RootedFile) -> Iterator[tuple[str, bytes]]:
                     yield f"{path}/{name}", opened.read(_LONGEST_METADATA)
 
 
-def _refuse_wide(said: Any, name: str) -> None:
+def _reject_wide(said: Any, name: str) -> None:
     """Refuse elements of 10,000 bytes and more: zarr makes one of the fill value as soon as it opens the array."""
     kind = json.dumps([said.get("dtype"), said.get("data_type")] if isinstance(said, dict) else None)
     if re.search(r"\d{5}", kind):

@@ -11,7 +11,7 @@ from mgclust.data.dataset import open_dataset
 from mgclust.data.formats import FORMATS
 from mgclust.data.graph import open_graph
 from mgclust.data.labels import read_labels
-from mgclust.data.nifti import VOLUMES
+from mgclust.data.readers.nifti import VOLUMES
 
 PAGE = (Path(__file__).parents[2] / "docs/files.md").read_text(encoding="utf-8")
 DOCUMENTED = {"rows": open_dataset, "graph": open_graph, "labels": read_labels}

@@ -15,7 +15,7 @@ nibabel = pytest.importorskip("nibabel")
 
 from mgclust import datasets, open_dataset, plots  # noqa: E402
 from mgclust.base.errors import InputError, InsufficientMemoryError  # noqa: E402
-from mgclust.data import nifti, volumes  # noqa: E402
+from mgclust.data.readers import nifti, volumes  # noqa: E402
 from mgclust.output.label_output import output_stem, write_labels  # noqa: E402
 
 SHAPE, TIMES = (5, 4, 3), 20

@@ -18,7 +18,7 @@ import pytest
 
 from mgclust import __version__
 from mgclust.cli import commands
-from mgclust.engine import nccl_network
+from mgclust.engine.transport import nccl_network
 from mgclust.service.settings import PREFIX, Settings
 from support import settings_table
 

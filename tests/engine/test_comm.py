@@ -18,14 +18,14 @@ from distributed import Security
 
 from mgclust.base.errors import CollectiveTimeout, InputError, RunCancelled, RunFailed
 from mgclust.data import open_dataset
-from mgclust.engine import handshake, host_comm
 from mgclust.engine.abort import Abort
-from mgclust.engine.handshake import accept, dial, listen, meet
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.run_spec import RunSpec
-from mgclust.engine.session import Session
-from mgclust.engine.wire import Link, PeerLost, Wire, relay, together, waited_for
+from mgclust.engine.transport import handshake, host_comm
+from mgclust.engine.transport.handshake import accept, dial, listen, meet
+from mgclust.engine.transport.session import Session
+from mgclust.engine.transport.wire import Link, PeerLost, Wire, relay, together, waited_for
 from support import rank_jobs
 
 SOON = 60.0  # seconds, on a busy machine; what ends nothing lasts longer

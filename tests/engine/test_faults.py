@@ -118,7 +118,7 @@ def test_worker_that_hangs(client, dataset, tmp_path, monkeypatch):
 
 def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
     """It is named long before the ranks that wait for it give up."""
-    monkeypatch.setattr(run_monitor, "SILENCE_LIMIT_SECONDS", 5.0)
+    monkeypatch.setattr(run_monitor, "HEARTBEAT_TIMEOUT_SECONDS", 5.0)
     monkeypatch.setattr(driver, "STOP_GRACE_SECONDS", 0.5)
     monkeypatch.setattr(driver, "NOTIFY_LIMIT_SECONDS", 0.5)
     with pytest.raises(WorkerLost, match=r"of rank 1 has not answered for \d+ s: its process is stopped or hangs"):
@@ -128,7 +128,7 @@ def test_worker_that_is_stopped(client, dataset, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rows", ["of the data", "to predict"])
 def test_worker_that_is_stopped_while_it_is_sent_rows(client, monkeypatch, rows):
-    monkeypatch.setattr(run_monitor, "SILENCE_LIMIT_SECONDS", 5.0)
+    monkeypatch.setattr(run_monitor, "HEARTBEAT_TIMEOUT_SECONDS", 5.0)
     monkeypatch.setattr(driver, "STOP_GRACE_SECONDS", 0.5)
     monkeypatch.setattr(driver, "NOTIFY_LIMIT_SECONDS", 0.5)
     many = np.random.default_rng(0).normal(size=(1 << 19, 2))

@@ -259,7 +259,7 @@ def test_a_client_that_is_not_heard_of_loses_its_workers(leased):
     clock.run(50, second)
     clock.now += 3600  # the scheduler was stopped, which is not the client's fault
     assert not second()
-    clock.run(leases.CLIENT_SILENCE_SECONDS - 50, second)
+    clock.run(leases.CLIENT_TIMEOUT_SECONDS - 50, second)
     assert second() == {"tcp://a:1": "of tcp://a:1"}
 
 

@@ -21,15 +21,16 @@ from mgclust.algorithms import base
 from mgclust.algorithms.communities import estimator as communities
 from mgclust.base.errors import DeviceUnavailableError
 from mgclust.data import open_dataset
-from mgclust.engine import host_comm, nccl_network, rank
+from mgclust.engine import rank
 from mgclust.engine.abort import Abort
 from mgclust.engine.dask import tasks
-from mgclust.engine.handshake import listen, meet
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.run_spec import RunSpec
-from mgclust.engine.session import Session
-from mgclust.engine.wire import Wire
+from mgclust.engine.transport import host_comm, nccl_network
+from mgclust.engine.transport.handshake import listen, meet
+from mgclust.engine.transport.session import Session
+from mgclust.engine.transport.wire import Wire
 from support import rank_jobs, rank_processes, tiny_cases
 
 pytestmark = [pytest.mark.xdist_group("workers"), pytest.mark.timeout(300)]

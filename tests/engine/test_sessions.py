@@ -208,7 +208,7 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
     """A session is known by a random name, which its client alone has."""
     from mgclust.engine.partition import Partition
     from mgclust.engine.rank import RankAssignment
-    from mgclust.engine.wire import SessionLost
+    from mgclust.engine.transport.wire import SessionLost
 
     first = connections(own)
     (session,) = vars(own)["mgclust_sessions"]

@@ -24,7 +24,7 @@ def gpu():
 @pytest.fixture
 def gpu_column_boxes(gpu):
     """What `gpu.pairs` and `gpu.canopy` use where it pays; CuPy is there."""
-    return importlib.import_module("mgclust.kernels.pairs.gpu_column_boxes")
+    return importlib.import_module("mgclust.kernels.pairs.boxes.gpu_column_boxes")
 
 
 @pytest.fixture

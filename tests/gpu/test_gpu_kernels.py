@@ -233,7 +233,8 @@ def few_features(kind: str, n: int, d: int) -> np.ndarray:
 @pytest.mark.parametrize("features", [1, 2, 3, 8, 16])
 def test_nearest_rows_of_few_features(gpu, monkeypatch, features, kind, neighbors):
     """By lists, and in boxes: pieces of rows, blocks of columns, and both norms, with the bits of the CPU."""
-    from mgclust.kernels.pairs import gpu_column_boxes, gpu_nearest_rows
+    from mgclust.kernels.pairs import gpu_nearest_rows
+    from mgclust.kernels.pairs.boxes import gpu_column_boxes
 
     monkeypatch.setattr(gpu_nearest_rows, "SCRATCH_BYTES", 1)
     monkeypatch.setattr(gpu_nearest_rows, "FEWEST_ROWS", 3000)

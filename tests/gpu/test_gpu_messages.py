@@ -85,7 +85,7 @@ def test_similarities(gpu, cpu, d, norm, dtype):
 @pytest.mark.parametrize("kind", ["clusters", "twins", "tiny", "not finite"])
 @pytest.mark.parametrize(("n", "d"), [(1, 120), (100, 50), *((2100, d) for d in (17, 120, 128, 129, 784))])
 def test_similarities_on_hopper_are_those_of_other_devices(gpu, monkeypatch, n, d, kind):
-    from mgclust.kernels.affinity_propagation import gpu_similarities
+    from mgclust.kernels.affinity_propagation.similarities import gpu_similarities
 
     if not gpu_similarities.is_hopper():
         pytest.skip("needs compute capability 9.0")
@@ -244,35 +244,35 @@ def test_reduced_distances_of_many_pairs(gpu, cpu, m, k, d, norm):
 
 
 def passes(context, plan, extra):
-    """Which rows were exemplars after every eighth iteration, u, and the most hot places of a row.
+    """Which rows were exemplars after every eighth iteration, u, and the most recent places of a row.
 
-    `extra` columns of each row are hot from the start, with an E that changes nothing.
+    `extra` columns of each row are recent from the start, with an E that changes nothing.
     """
     n, xp = context.dataset_shape[0], context.kernels.xp
     similarities = similarity_matrix(context, "precomputed", 0)
     similarities.synchronize()
     messages = MessagePassing(context, DenseRows(context, similarities), np.full(n, plan[0][0]))
     state, rows = messages.messages, xp.arange(n)
-    state.recent_argmax, state.hot_e, state.hot_a = (
+    state.recent_argmax, state.recent_e, state.recent_a = (
         xp.pad(places, ((0, 0), (0, 32)), constant_values=empty)
-        for places, empty in ((state.recent_argmax, -1), (state.hot_e, 0), (state.hot_a, 0))
+        for places, empty in ((state.recent_argmax, -1), (state.recent_e, 0), (state.recent_a, 0))
     )
     for place in range(extra):
         column = (rows + 7 * place + 1) % n
-        state.recent_argmax[:, place], state.hot_e[:, place] = column, -1e-30
+        state.recent_argmax[:, place], state.recent_e[:, place] = column, -1e-30
         state.a[rows, column] = -xp.inf
     exemplars = []
     for preference, damping in plan:
         messages.set_preference(np.full(n, preference))
         messages.iterate([damping] * 8)
         exemplars.append(messages.exemplars(7))
-    return exemplars, context.kernels.memory.to_host(messages.messages.u), int(messages.messages.hot_most[0])
+    return exemplars, context.kernels.memory.to_host(messages.messages.u), int(messages.messages.recent_most[0])
 
 
 @pytest.mark.parametrize("forget", [True, False])
 @pytest.mark.parametrize("dtype", REALS)
 def test_messages_of_every_kind(gpu, cpu, dtype, forget, monkeypatch):
-    """Low preferences make more columns positive than a block remembers; rows with more than 32 hot columns."""
+    """Low preferences make more columns positive than a block remembers; rows with more than 32 recent columns."""
     if not forget:
         for kernels in (gpu, cpu):
             original = kernels.affinity_propagation.pass_rows

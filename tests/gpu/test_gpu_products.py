@@ -19,7 +19,7 @@ def gpu():
 
 @pytest.fixture(autouse=True)
 def on_hopper(gpu, monkeypatch):
-    from mgclust.kernels.pairs import gpu_products
+    from mgclust.kernels.pairs.products import gpu_products
     from mgclust.kernels.toolkit.gpu_compiler import is_hopper
 
     if not is_hopper():
@@ -84,7 +84,7 @@ def x(request, kind, gpu):
 
 def both(monkeypatch, run):
     """What `run` returns with products, and without."""
-    from mgclust.kernels.pairs import gpu_products
+    from mgclust.kernels.pairs.products import gpu_products
 
     products = run()
     with monkeypatch.context() as patch:
@@ -209,7 +209,7 @@ def test_gaussian_sums(gpu, d, condition):
 
 def test_lists_that_are_too_short(gpu, monkeypatch):
     """Narrower pieces; direct differences where that does not help."""
-    from mgclust.kernels.pairs import gpu_products
+    from mgclust.kernels.pairs.products import gpu_products
 
     X = _blobs(np.random.default_rng(1), 40)
     x = gpu.memory.to_device((X - X.mean(axis=0)).astype("float32"))
@@ -226,7 +226,7 @@ def test_lists_that_are_too_short(gpu, monkeypatch):
 
 def test_pieces_of_many_rows(gpu, monkeypatch):
     """Rows and columns that are packed in several pieces."""
-    from mgclust.kernels.pairs import gpu_products
+    from mgclust.kernels.pairs.products import gpu_products
 
     X = _blobs(np.random.default_rng(2), 70)
     x = gpu.memory.to_device((X - X.mean(axis=0)).astype("float32"))
@@ -302,7 +302,7 @@ def test_cluster_sums(gpu, x, clustered):
 
 def test_cluster_sums_of_many_rows_and_a_single_one(gpu, monkeypatch):
     """Rows and columns that are packed in several pieces; clusters of one row, and of none in a call."""
-    from mgclust.kernels.pairs import gpu_products
+    from mgclust.kernels.pairs.products import gpu_products
 
     X = _blobs(np.random.default_rng(4), 70)
     x = gpu.memory.to_device((X - X.mean(axis=0)).astype("float32"))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mgclust.kernels import load
-from mgclust.kernels.affinity_propagation import cpu_columns
-from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
 from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Iteration, padded
+from mgclust.kernels.affinity_propagation.sparse_forms import cpu_columns
+from mgclust.kernels.affinity_propagation.sparse_forms.columns import ColumnMessages, load_columns
 from support import cuda_on_cpu
 
 REALS = (np.float32, np.float64)
@@ -31,7 +31,7 @@ def gpu(tmp_path_factory):
     if cuda_on_cpu.compiler() is None:
         pytest.skip("there is no C++ compiler")
     folder = tmp_path_factory.mktemp("kernels")
-    with cuda_on_cpu.gpu_modules(folder, "affinity_propagation.gpu_columns") as (module,):
+    with cuda_on_cpu.gpu_modules(folder, "affinity_propagation.sparse_forms.gpu_columns") as (module,):
         yield module
 
 
@@ -129,7 +129,7 @@ def test_listed_availabilities_find_their_places(columns, memory, dtype):
 
 
 def state(rng, m, n, k, dtype, first_row):
-    """Messages of rows with up to six hot columns; coarse, since devices round R(k,k) and u in different ways."""
+    """Messages of rows with up to six recent columns; coarse, since devices round R(k,k) and u in different ways."""
 
     def coarse(values):
         return np.rint(np.asarray(values) * 4096) / 4096
@@ -137,36 +137,37 @@ def state(rng, m, n, k, dtype, first_row):
     kept = rng.permutation(n)[:k].astype("int32")
     s, a = (-coarse(rng.random((m, k))).astype(dtype) for _ in range(2))
     s[(kept[None] == first_row + np.arange(m)[:, None])] = -np.inf
-    hot = {name: np.zeros((m, RECENT_ARGMAXES), dtype) for name in ("hot_s", "hot_e", "hot_a")}
-    recent_argmax, hot_place = (np.full((m, RECENT_ARGMAXES), -1, "int32") for _ in range(2))
+    recent = {name: np.zeros((m, RECENT_ARGMAXES), dtype) for name in ("recent_s", "recent_e", "recent_a")}
+    recent_argmax, recent_place = (np.full((m, RECENT_ARGMAXES), -1, "int32") for _ in range(2))
     for i in range(m):
         count = rng.integers(0, 7)
         recent_argmax[i, :count] = rng.permutation(n)[:count]
         recent_argmax[i, :count][recent_argmax[i, :count] == first_row + i] = (first_row + i + 1) % n
         recent_argmax[i, :count] = [*dict.fromkeys(recent_argmax[i, :count]), *[-1] * count][:count]
         for h in np.flatnonzero(recent_argmax[i] >= 0):
-            hot["hot_s"][i, h], hot["hot_a"][i, h] = -coarse(rng.random(2))
-            hot["hot_e"][i, h] = -rng.choice([0, 2.0**-100, 0.25])
+            recent["recent_s"][i, h], recent["recent_a"][i, h] = -coarse(rng.random(2))
+            recent["recent_e"][i, h] = -rng.choice([0, 2.0**-100, 0.25])
             place = np.flatnonzero(kept == recent_argmax[i, h])
             if len(place):
-                hot_place[i, h], hot["hot_s"][i, h], a[i, place[0]] = place[0], s[i, place[0]], -np.inf
+                recent_place[i, h], recent["recent_s"][i, h], a[i, place[0]] = place[0], s[i, place[0]], -np.inf
     vectors = {name: coarse(rng.normal(size=n)) for name in ("r_diagonal", "a_diagonal")}
     return ColumnMessages(
-        n=n, first_row=first_row, u=-coarse(rng.random(m)), recent_argmax=recent_argmax, **hot,
-        hot_most=np.zeros(1, "int32"), c=coarse(rng.normal(size=n)).astype(dtype), **vectors,
+        n=n, first_row=first_row, u=-coarse(rng.random(m)), recent_argmax=recent_argmax, **recent,
+        recent_most=np.zeros(1, "int32"), c=coarse(rng.normal(size=n)).astype(dtype), **vectors,
         preference=np.full(n, -3.0), sums=np.zeros(2 * n + 1, "int64"),
         totals=np.zeros(2 * n + 1, "int64"), progress=np.zeros(2, "int64"), exemplars=np.zeros((1, n), "uint8"),
         last_exemplars=np.zeros(n, "uint8"), counts=np.zeros((1, 2), "int64"),
-        a_column=-coarse(rng.random(n)).astype(dtype), hot_place=hot_place, columns=kept, s=s, a=a,
+        a_column=-coarse(rng.random(n)).astype(dtype), recent_place=recent_place, columns=kept, s=s, a=a,
         nearest=-coarse(0.3 * rng.random(m)).astype(dtype), slack=np.zeros(m, dtype), undecided=np.zeros(m, "uint8"),
     )  # fmt: skip
 
 
-def hot_of(messages, i):
-    """The hot columns of a row, in any order."""
+def recent_of(messages, i):
+    """The recent columns of a row, in any order."""
     m, places = messages, np.flatnonzero(messages.recent_argmax[i] >= 0)
     return sorted(
-        (m.recent_argmax[i, h], m.hot_place[i, h], m.hot_s[i, h], m.hot_e[i, h], m.hot_a[i, h]) for h in places
+        (m.recent_argmax[i, h], m.recent_place[i, h], m.recent_s[i, h], m.recent_e[i, h], m.recent_a[i, h])
+        for h in places
     )
 
 
@@ -186,9 +187,9 @@ def test_rows_on_a_gpu(gpu, m, n, k, dtype):
             messages.sums[...] = 0
             module.pass_column_rows(messages, rows, numbers, again=turn == 3, outside=outside)
         undecided += int(here.undecided.sum())
-        for name in ("u", "a", "sums", "slack", "undecided", "hot_most"):
+        for name in ("u", "a", "sums", "slack", "undecided", "recent_most"):
             np.testing.assert_array_equal(getattr(there, name), getattr(here, name), err_msg=f"{name}, turn {turn}")
-        assert [hot_of(here, i) for i in rows] == [hot_of(there, i) for i in rows]
+        assert [recent_of(here, i) for i in rows] == [recent_of(there, i) for i in rows]
     assert 0 < undecided < 4 * m
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import mgclust.kernels
 from mgclust.kernels import Kernels, load
-from mgclust.kernels.affinity_propagation.columns import ColumnPassing
-from mgclust.kernels.affinity_propagation.listed import ListedPassing
+from mgclust.kernels.affinity_propagation.sparse_forms.columns import ColumnPassing
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import ListedPassing
 from mgclust.kernels.pairs.metrics import Metric
 
 FOLDER = Path(mgclust.kernels.__file__).parent
@@ -52,7 +52,7 @@ def defaults(node):
 def written(concept, device):
     """Every function at the top of the device's files of a concept."""
     found = {}
-    for path in sorted((FOLDER / concept).glob(f"{device}*.py")):
+    for path in sorted((FOLDER / concept).rglob(f"{device}*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef):
                 found[path.stem, node.name] = node
@@ -62,9 +62,9 @@ def written(concept, device):
 def offered(concept, device, module=None):
     """The functions that the device's module offers, by name: defined there, or imported from a file beside it."""
     module = module or device
-    tree = ast.parse((FOLDER / concept / f"{module}.py").read_text(encoding="utf-8"))
+    tree = ast.parse((FOLDER / concept / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
     functions = written(concept, device)
-    out = {name: node for (stem, name), node in functions.items() if stem == module}
+    out = {name: node for (stem, name), node in functions.items() if stem == module.rpartition(".")[2]}
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"mgclust.kernels.{concept}."):
             stem = node.module.rpartition(".")[2]
@@ -85,7 +85,9 @@ def test_devices_have_what_the_contract_says(concept, device):
     compare(expected, functions)
 
 
-@pytest.mark.parametrize(("protocol", "stem"), [(ListedPassing, "cpu_listed"), (ColumnPassing, "cpu_columns")])
+@pytest.mark.parametrize(
+    ("protocol", "stem"), [(ListedPassing, "sparse_forms.cpu_listed"), (ColumnPassing, "sparse_forms.cpu_columns")]
+)
 def test_forms_of_messages_have_what_their_contracts_say(protocol, stem):
     functions, public = offered("affinity_propagation", "cpu", stem)
     assert set(functions) == public
@@ -130,7 +132,7 @@ def test_every_cuda_kernel_is_asked_for_by_its_name(path):
     """
     asked = {
         node.value
-        for source in FOLDER.glob("*/gpu*.py")
+        for source in FOLDER.rglob("gpu*.py")
         for statement in ast.parse(source.read_text(encoding="utf-8")).body
         if getattr(statement, "name", "") != "kernels_of" and not ast.unparse(statement).startswith("SLOW_KERNELS")
         for node in ast.walk(statement)

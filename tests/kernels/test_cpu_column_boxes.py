@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgclust.kernels import load
-from mgclust.kernels.pairs import cpu_column_boxes as _cpu_boxes
+from mgclust.kernels.pairs.boxes import cpu_column_boxes as _cpu_boxes
 
 cpu = load("cpu")
 

@@ -11,8 +11,9 @@ import pytest
 from mgclust.algorithms.density_peaks.passes.near_linear import tree_bytes
 from mgclust.kernels import load
 from mgclust.kernels.low_dimension.gaussian_grid import SPACING, GaussianGrid, grid_convolve, plan_gaussian_grid
-from mgclust.kernels.pairs import cpu_column_boxes, cpu_tasks
-from mgclust.kernels.pairs.column_boxes import NO_COLUMN
+from mgclust.kernels.pairs import cpu_tasks
+from mgclust.kernels.pairs.boxes import cpu_column_boxes
+from mgclust.kernels.pairs.boxes.column_boxes import NO_COLUMN
 from mgclust.kernels.toolkit import threads
 
 cpu = load("cpu")

@@ -42,9 +42,9 @@ def fresh(
         a=a,
         u=np.zeros(m),
         recent_argmax=np.full((m, places), -1, np.int32),
-        hot_e=np.zeros((m, places), s.dtype),
-        hot_a=np.zeros((m, places), s.dtype),
-        hot_most=np.zeros(1, np.int32),
+        recent_e=np.zeros((m, places), s.dtype),
+        recent_a=np.zeros((m, places), s.dtype),
+        recent_most=np.zeros(1, np.int32),
         c=np.zeros(width, s.dtype),
         r_diagonal=np.zeros(n),
         a_diagonal=np.zeros(n),
@@ -59,12 +59,12 @@ def fresh(
 
 
 def grow(messages: Messages) -> None:
-    """Twice as many hot places when a row has filled all of them: each needs a free one when `pass_rows` begins."""
-    if messages.hot_most[0] < messages.recent_argmax.shape[1]:
+    """Twice as many recent places when a row has filled all of them: each needs a free one when `pass_rows` begins."""
+    if messages.recent_most[0] < messages.recent_argmax.shape[1]:
         return
     more = ((0, 0), (0, messages.recent_argmax.shape[1]))
     messages.recent_argmax = np.pad(messages.recent_argmax, more, constant_values=-1)
-    messages.hot_e, messages.hot_a = np.pad(messages.hot_e, more), np.pad(messages.hot_a, more)
+    messages.recent_e, messages.recent_a = np.pad(messages.recent_e, more), np.pad(messages.recent_a, more)
 
 
 class Run:
@@ -140,7 +140,7 @@ def schedule(iterations: int, median: float):
 
 def explicit_responsibilities(messages: Messages, sigma: float) -> np.ndarray:
     r = sigma * messages.s.astype(np.float64) - messages.u[:, None]
-    for i, (columns, values) in enumerate(zip(messages.recent_argmax, messages.hot_e, strict=True)):
+    for i, (columns, values) in enumerate(zip(messages.recent_argmax, messages.recent_e, strict=True)):
         filled = columns >= 0
         r[i, columns[filled]] -= values[filled]
     return r[:, : messages.n]
@@ -175,7 +175,7 @@ def test_textbook_update_over_a_whole_run(n, places):
         a = messages.a[:, :n].copy()
         for i in range(n):
             filled = messages.recent_argmax[i] >= 0
-            a[i, messages.recent_argmax[i, filled]] = messages.hot_a[i, filled]
+            a[i, messages.recent_argmax[i, filled]] = messages.recent_a[i, filled]
         worst = max(worst, difference(a[off], before[off], size))
         assert (messages.a[:, n:] == -np.inf).all() and (messages.a[:, :n].diagonal() == -np.inf).all()
     assert worst < 1e-12
@@ -225,7 +225,7 @@ def test_float32_finds_what_float64_finds():
     assert exemplars[0] == exemplars[1] and 1 < len(exemplars[0]) < 30
 
 
-def test_hot_places_grow_and_are_given_back():
+def test_recent_places_grow_and_are_given_back():
     n = 200
     s = similarity_matrix(n)
     run = Run([fresh(s, 0.0)], negligible=1e-300)
@@ -233,12 +233,12 @@ def test_hot_places_grow_and_are_given_back():
     for i in range(120):
         run.iterate(0.97, -30.0 - 40.0 * (i // 6 % 2))
     most = int((messages.recent_argmax >= 0).sum(axis=1).max())
-    assert most > 1 and messages.hot_most[0] >= most
+    assert most > 1 and messages.recent_most[0] >= most
     run.negligible = 1e300
     run.iterate(0.97, -30.0)
     assert (messages.recent_argmax >= 0).sum(axis=1).max() <= 1
-    hot = (messages.a[:, :n] == -np.inf).sum(axis=1) - 1
-    assert (hot == (messages.recent_argmax >= 0).sum(axis=1)).all()
+    recent = (messages.a[:, :n] == -np.inf).sum(axis=1) - 1
+    assert (recent == (messages.recent_argmax >= 0).sum(axis=1)).all()
     assert (messages.recent_argmax[:, 1:] == -1).all()  # filled places come first
 
 

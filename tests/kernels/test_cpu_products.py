@@ -7,8 +7,8 @@ import pytest
 
 from mgclust.algorithms.common.preparation import DOT_CONDITION
 from mgclust.kernels import load
-from mgclust.kernels.pairs import cpu_products as _cpu_products
 from mgclust.kernels.pairs import cpu_tasks as _cpu_tasks
+from mgclust.kernels.pairs.products import cpu_products as _cpu_products
 
 cpu = load("cpu")
 ROWS, FEATURES = 1003, 40

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgclust.kernels import load
-from mgclust.kernels.pairs import column_boxes, cpu_column_boxes
+from mgclust.kernels.pairs.boxes import column_boxes, cpu_column_boxes
 from support import cuda_on_cpu
 
 cpu = load("cpu")
@@ -26,7 +26,7 @@ def gpu(tmp_path_factory):
     if cuda_on_cpu.compiler() is None:
         pytest.skip("there is no C++ compiler")
     folder = tmp_path_factory.mktemp("kernels")
-    with cuda_on_cpu.gpu_modules(folder, "pairs.gpu_column_boxes", "canopy.gpu") as modules:
+    with cuda_on_cpu.gpu_modules(folder, "pairs.boxes.gpu_column_boxes", "canopy.gpu") as modules:
         yield dict(zip(("boxes", "canopy"), modules, strict=True))
 
 

@@ -18,7 +18,7 @@ from mgclust.kernels.toolkit import nvrtc_process
 from mgclust.kernels.toolkit.cuda_text import KERNEL, only_kernel
 
 FOLDER = Path(mgclust.kernels.__file__).parent
-FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.cu"))
+FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.cu"))
 LIBRARIES = ("cupy", "cupy.cuda", "cupyx", "cuda", "cuda.pathfinder")
 FITS = {
     "density peaks": lambda X: mgclust.DensityPeaks(client=None, device="cpu").fit(X),
@@ -311,5 +311,5 @@ def test_a_process_that_compiles(monkeypatch, tmp_path, fails):
 
 
 def test_constants_that_python_and_files_share_agree(gpu):
-    products = importlib.import_module("mgclust.kernels.pairs.gpu_products")
-    assert f"#define STAYING {products.STAYING} " in (FOLDER / "pairs/split_products.cuh").read_text()
+    products = importlib.import_module("mgclust.kernels.pairs.products.gpu_products")
+    assert f"#define STAYING {products.STAYING} " in (FOLDER / "pairs/products/split_products.cuh").read_text()

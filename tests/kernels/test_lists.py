@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mgclust.kernels import load
-from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import padded
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import load_lists
 
 TYPES = ["float32", "float64"]
 
@@ -40,7 +40,7 @@ def in_order(s: np.ndarray, low: float) -> np.ndarray:
 
 
 def made(lists, memory, s: np.ndarray, low: np.ndarray) -> SimpleNamespace:
-    """The lists of all rows, without own elements or hot columns."""
+    """The lists of all rows, without own elements or recent columns."""
     xp_s, xp_low = memory.to_device(s), memory.to_device(low)
     counts = memory.to_device(np.zeros(len(s), np.int64))
     lists.count_similar(xp_s, xp_low, out=counts)
@@ -50,8 +50,8 @@ def made(lists, memory, s: np.ndarray, low: np.ndarray) -> SimpleNamespace:
         "n": s.shape[1] - (-s.shape[1] % 32), "begin": begin, "own": np.zeros(len(s), np.int64),
         "column": np.full(total, -7, np.int32), "s": np.zeros(total, s.dtype),
         "a": np.full(total, -np.inf, s.dtype), "a_column": -np.arange(s.shape[1], dtype=s.dtype) / 7,
-        "recent_argmax": np.full((len(s), 32), -1, np.int32), "hot_place": np.full((len(s), 32), -1, np.int32),
-        "hot_s": np.zeros((len(s), 32), s.dtype),
+        "recent_argmax": np.full((len(s), 32), -1, np.int32), "recent_place": np.full((len(s), 32), -1, np.int32),
+        "recent_s": np.zeros((len(s), 32), s.dtype),
     }  # fmt: skip
     on_device = {name: each[name] if name == "n" else memory.to_device(each[name]) for name in each}
     found = SimpleNamespace(length=counts, **on_device)
@@ -110,8 +110,8 @@ def test_noise_is_drawn_again(device, lists, memory, n, dtype):
     found = made(lists, memory, s, low)
     rng, before = np.random.default_rng(0), rows_of(memory, found)
     own, a = memory.to_host(found.own).copy(), memory.to_host(found.a).copy()
-    hot, place, similarity = (
-        memory.to_host(each).copy() for each in (found.recent_argmax, found.hot_place, found.hot_s)
+    recent, place, similarity = (
+        memory.to_host(each).copy() for each in (found.recent_argmax, found.recent_place, found.recent_s)
     )
     begin, a_column = memory.to_host(found.begin), memory.to_host(found.a_column)
     values = [{} for _ in range(m)]
@@ -119,34 +119,34 @@ def test_noise_is_drawn_again(device, lists, memory, n, dtype):
         own[row] = len(columns) // (row % 4 + 1)
         for at in range(own[row]):
             values[row][int(columns[at])] = a[begin[row] + at] = -rng.random()
-        for h, at in enumerate((0, own[row] // 2, len(columns) - 1)):  # hot columns, the last of no own element
-            hot[row, 3 * h], similarity[row, 3 * h] = columns[at], s[row, columns[at]]
+        for h, at in enumerate((0, own[row] // 2, len(columns) - 1)):  # recent columns, the last of no own element
+            recent[row, 3 * h], similarity[row, 3 * h] = columns[at], s[row, columns[at]]
             if at < own[row]:
                 place[row, 3 * h], a[begin[row] + at] = at, -np.inf
                 del values[row][int(columns[at])]
-    found.own, found.a, found.recent_argmax, found.hot_place, found.hot_s = map(
-        memory.to_device, (own, a, hot, place, similarity)
+    found.own, found.a, found.recent_argmax, found.recent_place, found.recent_s = map(
+        memory.to_device, (own, a, recent, place, similarity)
     )
     numbers = memory.to_device(np.arange(m))
     lists.redraw_lists(found, numbers, seed=seed, draw=2, tiny=1000.0)
     noisy = memory.to_device(s.copy())
     load(device).affinity_propagation.jitter(noisy, numbers, n=n, seed=seed, draw=2, tiny=1000.0)
     noisy, own = memory.to_host(noisy), memory.to_host(found.own)
-    place, similarity = memory.to_host(found.hot_place), memory.to_host(found.hot_s)
+    place, similarity = memory.to_host(found.recent_place), memory.to_host(found.recent_s)
     for row, (columns, listed, availability) in enumerate(rows_of(memory, found)):
         members = np.sort(before[row][0])
         expected = members[np.argsort(-noisy[row, members], kind="stable")]
         np.testing.assert_array_equal(columns, expected)
         np.testing.assert_array_equal(listed, noisy[row, expected])
         assert (availability[own[row] :] == -np.inf).all() and set(values[row]) <= set(columns[: own[row]].tolist())
-        hot_now = {int(k): h for h, k in enumerate(hot[row]) if k >= 0}
+        recent_now = {int(k): h for h, k in enumerate(recent[row]) if k >= 0}
         for at in range(own[row]):
             k = int(columns[at])
-            if k in hot_now:
-                assert place[row, hot_now[k]] == at and availability[at] == -np.inf
+            if k in recent_now:
+                assert place[row, recent_now[k]] == at and availability[at] == -np.inf
             else:
                 assert availability[at] == values[row].get(k, a_column[k])
-        for k, h in hot_now.items():
+        for k, h in recent_now.items():
             assert similarity[row, h] == noisy[row, k]
             assert place[row, h] < own[row] and (place[row, h] < 0 or columns[place[row, h]] == k)
 

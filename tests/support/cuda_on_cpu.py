@@ -106,7 +106,7 @@ def gpu_modules(folder: Path, *names: str):
     folder : Path
         For what is compiled.
     *names : str
-        Below ``mgclust.kernels``: ``pairs.gpu_column_boxes``.
+        Below ``mgclust.kernels``: ``pairs.boxes.gpu_column_boxes``.
     """
     cupy = types.ModuleType("cupy")
     cupy.__dict__.update({name: getattr(np, name) for name in dir(np) if not name.startswith("__")})

@@ -12,13 +12,13 @@ import numpy as np
 
 from mgclust import kernels
 from mgclust.data import open_dataset
-from mgclust.engine import host_comm
 from mgclust.engine.abort import Abort
-from mgclust.engine.handshake import listen
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Rows
-from mgclust.engine.session import Session
-from mgclust.engine.wire import PeerLost, Wire
+from mgclust.engine.transport import host_comm
+from mgclust.engine.transport.handshake import listen
+from mgclust.engine.transport.session import Session
+from mgclust.engine.transport.wire import PeerLost, Wire
 
 SOON = 60.0  # seconds; a deadlock lasts for longer
 TIMEOUT = 40.0  # seconds of a collective: a rank that is killed is noticed long before

@@ -97,7 +97,7 @@ def adaptive_affinity_propagation(
         middle = median(context, similarities, with_diagonal=False)
         similarities.synchronize()
     if preference is None:
-        refuse_scan(similarities, middle, affinity)
+        reject_scan(similarities, middle, affinity)
     # A scan moves one number; what a vector of preferences has beside it is added to it.
     first = None if preference is None else float(np.median(preference))
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
@@ -162,7 +162,7 @@ def unassigned(n: int) -> ExemplarAssignment:
     return ExemplarAssignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan)
 
 
-def refuse_scan(similarities: Similarities, median: float, affinity: str) -> None:
+def reject_scan(similarities: Similarities, median: float, affinity: str) -> None:
     """The preference starts at half the median and has to fall."""
     if similarities.all_alike:
         raise InputError(

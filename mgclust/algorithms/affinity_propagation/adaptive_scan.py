@@ -73,7 +73,7 @@ from mgclust.algorithms.affinity_propagation.adaptive_state import (
     MAX_PACE,
     MAX_RETURNS,
     MAX_RISES,
-    MAX_UNSETTLED,
+    MAX_UNSTABLE,
     MEAN_OF,
     MIN_PACE,
     PACE_DROP,
@@ -127,7 +127,7 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
     ends = state.iteration % profile.stride == 0
     if state.iteration >= state.max_iter:
         state.stopped = f"max_iter={state.max_iter} iterations"
-    elif ends and state.iteration >= profile.settle:
+    elif ends and state.iteration >= profile.first_decision:
         before = state.counts[-1 - profile.stride]
         if state.hastens and k > state.high:
             state.rises = MAX_RISES
@@ -154,7 +154,7 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
                 state.preference *= 1 + state.pace
     state.latest = ScanCandidate(k, state.iteration, min(state.run, state.iteration), preference, damping, False)
     stored = state.candidates.get(k)
-    few = k <= MAX_UNSETTLED or 0 < state.high < state.low + MAX_UNSETTLED
+    few = k <= MAX_UNSTABLE or 0 < state.high < state.low + MAX_UNSTABLE
     stays = state.latest.strength >= (1 if few else profile.rest)
     better = stored is None or state.latest.strength >= stored.strength
     record = state.profile.stride > 0 and k > 0 and stays and state.wanted(k) and better
@@ -212,7 +212,7 @@ def observe(state: ScanState, stats: Stats) -> None:
         falls = state.sums[-1] < state.sums[-2] and (state.phase == 1 or stats.n_exemplars <= previous)
         state.marks.append(falls or min(last) == max(last))
     k, (above, below) = stats.n_exemplars, state.nearest
-    if k > state.high > 0 and state.iteration >= falling(state).settle:
+    if k > state.high > 0 and state.iteration >= falling(state).first_decision:
         state.nearest = (min(above or k, k), below)
     elif 0 < k < state.low:
         state.nearest = (above, max(below, k))
@@ -221,7 +221,7 @@ def observe(state: ScanState, stats: Stats) -> None:
 def confirm(state: ScanState) -> tuple[bool, bool]:
     """Count how often the exemplars were at rest; whether that makes a confirmation, or half of one."""
     profile, k = state.profile, state.counts[-1]
-    decided = state.iteration >= profile.settle
+    decided = state.iteration >= profile.first_decision
     at_rest = decided and state.run >= profile.rest
     half = decided and state.phase == 2 and 0 < profile.half_rest <= state.run
     confirmed = half_confirmed = False
@@ -268,7 +268,7 @@ def lower_preference(state: ScanState) -> str:
 
 def oscillates(state: ScanState, profile: Profile) -> bool:
     """Tell whether the number of exemplars neither rests nor falls, or has led to nothing for too long."""
-    if state.iteration <= profile.settle or state.stopped:
+    if state.iteration <= profile.first_decision or state.stopped:
         return False
     restless = state.waited > profile.window and sum(state.marks) < profile.calm_share * profile.window
     return restless or 0 < profile.stall < state.waited
@@ -365,10 +365,10 @@ def upcoming(state: ScanState, most: int) -> list[float]:
     Neither the preference nor the noise changes, and the scan does not end, before the last of them is done.
     """
     if state.profile.stride or state.hastens:
-        stride, settle = falling(state).stride, falling(state).settle
-        ahead = max(settle - state.iteration, stride - state.iteration % stride)
+        stride, first = falling(state).stride, falling(state).first_decision
+        ahead = max(first - state.iteration, stride - state.iteration % stride)
         return [state.damping] * max(1, min(most, ahead, state.max_iter - state.iteration))
-    below = max(state.profile.settle - state.iteration, until_below(state))
+    below = max(state.profile.first_decision - state.iteration, until_below(state))
     ends = min(until_confirmed(state), until_oscillation(state), below, state.max_iter - state.iteration)
     count = max(1, min(most, ends))
     dampings, escapes = [state.damping], state.escapes
@@ -390,7 +390,7 @@ def until_below(state: ScanState) -> int:
 def until_confirmed(state: ScanState) -> int:
     """Iterations to the earliest that may be confirmed or end the scan: if no flag changes from now on."""
     profile = state.profile
-    decided = max(profile.settle - state.iteration, 1)
+    decided = max(profile.first_decision - state.iteration, 1)
     at_rest = max(decided, profile.rest - state.run)
     return min(at_rest + max(profile.delay - state.held, 1) - 1, max(decided, state.wait_limit - state.run))
 
@@ -398,7 +398,7 @@ def until_confirmed(state: ScanState) -> int:
 def until_oscillation(state: ScanState) -> int:
     """Iterations to the earliest that may be taken for an oscillation: if none of them is calm."""
     profile, marks = state.profile, list(state.marks)
-    ahead = max(profile.settle + 1 - state.iteration, 1)
+    ahead = max(profile.first_decision + 1 - state.iteration, 1)
     while True:
         waited = state.waited + ahead
         unmarked = max(MEAN_OF - 1 - state.iteration, 0)  # the first iterations leave no marks

@@ -14,7 +14,7 @@ __all__ = [
     "MAX_PACE",
     "MAX_RETURNS",
     "MAX_RISES",
-    "MAX_UNSETTLED",
+    "MAX_UNSTABLE",
     "MEAN_OF",
     "MIN_PACE",
     "PACE_DROP",
@@ -39,7 +39,7 @@ RISE, RISE_STRIDES, MAX_RISES = 0.25, 5, 12  # below the upper end at first: to 
 MIN_PACE, MAX_PACE = 0.006, 0.4  # of its steps, as a share of the preference
 PACE_GROWTH, PACE_DROP = 1.5, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
 MAX_RETURNS, RETURN_DROP = 3, 0.1  # steps taken back in a row for numbers that were skipped, and its pace after one
-MAX_UNSETTLED = 100  # clusters up to which it records solutions that do not stay
+MAX_UNSTABLE = 100  # clusters up to which it records solutions that do not stay
 SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
 # Of a scan, before its first iteration.
 GIVEN = ("profile", "n", "median", "max_iter", "fixed", "wait_limit", "low", "high")
@@ -62,7 +62,7 @@ class Profile:
     # that nothing is recorded in between
     plain: bool
     delay: int = 10  # times in a row at rest that make a confirmation
-    settle: int = 100  # no decision falls before this iteration
+    first_decision: int = 100  # no decision falls before this iteration
     window: int = 40  # iterations that are watched for oscillation
     # damping, damping_limit: initial damping, and the most that oscillations alone raise it to
     damping: float = 0.5
@@ -78,7 +78,16 @@ PROFILES = {
     "code": Profile("code", 50, 15, calm_share=0.66, stall=150, damping_limit=0.9, plain=False),
     "paper": Profile("paper", 40, 0, calm_share=2 / 3, stall=0, damping_limit=0.85, plain=True),
     "fast": Profile(
-        "fast", 8, 0, calm_share=0.2, stall=0, damping_limit=0.9, plain=True, settle=40, damping=0.7, stride=STRIDE
+        "fast",
+        8,
+        0,
+        calm_share=0.2,
+        stall=0,
+        damping_limit=0.9,
+        plain=True,
+        first_decision=40,
+        damping=0.7,
+        stride=STRIDE,
     ),
 }
 
@@ -142,7 +151,7 @@ class ScanState:
     # steps taken back: how many in a row, at which K that had skipped numbers; from which number on there are no more
     returns: int = 0
     returned_at: int = 0
-    given_up: int = MAX_UNSETTLED + 1
+    given_up: int = MAX_UNSTABLE + 1
     iteration: int = 0  # iterations done
     phase: int = 1  # 1 until the first confirmation, then 2
     run: int = ALWAYS  # iterations over which no flag has changed

@@ -28,7 +28,7 @@ __all__ = ["SLOTS", "ExemplarAssignment", "MessagePassing"]
 Array = Any
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
 FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
-MAX_AHEAD = 24  # and at most: rows rarely have more than 8 hot columns, and then 32 places are enough
+MAX_AHEAD = 24  # and at most: rows rarely have more than 8 recent columns, and then 32 places are enough
 FEW_VALUES = 64  # that are added one by one
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 __all__ = ["PreferenceSearch", "Tried"]
 
 STEP = 4.0  # by which the distance changes until there are too few and too many clusters
-UNSETTLED = 2.0  # times as many clusters as with a larger preference: the messages have not come to an end
+UNCONVERGED = 2.0  # times as many clusters as with a larger preference: the messages have not come to an end
 NEAREST = 2.0**-20  # the least distance, as a share of the reach; nearer ones are not told apart in float32
 CLOSE = 1e-5  # relative difference of distances that ends the search
 ABOVE = 0.01  # how far above the largest similarity, as a share of the reach, every row is its own exemplar
@@ -86,7 +86,7 @@ class PreferenceSearch:
             fewest = min(
                 (other.n_clusters for other in self.tried if other.preference > each.preference), default=self.n
             )
-            if self.wanted < each.n_clusters <= UNSETTLED * fewest:
+            if self.wanted < each.n_clusters <= UNCONVERGED * fewest:
                 near = distance
             else:
                 far = distance

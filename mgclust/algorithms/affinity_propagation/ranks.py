@@ -17,9 +17,9 @@ What runs where. Each rank holds the rows of S and A that are its own, or lists 
 over a row are local. One sum of 2 n integers an iteration tells every rank the column sums, from which all draw the
 same conclusions.
 
-Cost of all pairs (of lists: `mgclust.kernels.affinity_propagation.listed`). Memory: 2 n^2 numbers over all ranks. Time:
-n^2 reduced distances once, then per iteration 3 n^2 numbers read or written. Communication: the data once, 16 n bytes
-an iteration.
+Cost of all pairs (of lists: `mgclust.kernels.affinity_propagation.sparse_forms.listed`). Memory: 2 n^2 numbers over
+all ranks. Time: n^2 reduced distances once, then per iteration 3 n^2 numbers read or written. Communication: the data
+once, 16 n bytes an iteration.
 """
 
 from __future__ import annotations

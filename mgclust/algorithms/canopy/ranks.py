@@ -13,7 +13,7 @@ What runs where. Every rank owns consecutive row blocks; rows never move but for
     trees        of `Canopy.agglomerate` alone: pairs within canopies, `mgclust.algorithms.canopy.agglomeration`
 
 Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; few features and many
-centres take far fewer (`mgclust.kernels.pairs.column_boxes`). Memory per rank: its rows up to three times,
+centres take far fewer (`mgclust.kernels.pairs.boxes.column_boxes`). Memory per rank: its rows up to three times,
 the centres, 60 bytes a row; on its host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at most
 n / 4096 steps and usually a handful.
 """
@@ -35,7 +35,7 @@ from mgclust.algorithms.canopy.members import (
     piece_bytes,
     room_for_boxes,
 )
-from mgclust.algorithms.common.preparation import prepare_rows, refuse_out_of_range
+from mgclust.algorithms.common.preparation import prepare_rows, reject_out_of_range
 from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import few_digits
@@ -153,7 +153,7 @@ def _prepare(context: Context, measure: Metric) -> None:
     )
     with np.errstate(over="ignore"):
         reach = float((high / 2 - low / 2).max())
-    refuse_out_of_range(context, measure, reach)
+    reject_out_of_range(context, measure, reach)
     if context.dtype == np.float32:
         middle = few_digits(low / 2 + high / 2, (high - low) / 4)
         context.rows.apply(measure.prepare(xp.asarray(middle)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
-from mgclust.kernels.pairs.column_boxes import MAX_FEATURES, column_bytes
+from mgclust.kernels.pairs.boxes.column_boxes import MAX_FEATURES, column_bytes
 
 __all__ = ["search_all_rows"]
 

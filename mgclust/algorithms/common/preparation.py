@@ -23,7 +23,7 @@ __all__ = [
     "prepare_again",
     "prepare_beside",
     "prepare_rows",
-    "refuse_out_of_range",
+    "reject_out_of_range",
     "warnings_of_distances",
 ]
 
@@ -70,10 +70,10 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     d = context.dataset_shape[1]
     narrowed, stretch = _any(context, context.rows.rounded), 1.0
     if measure.unit_rows:
-        _refuse_undefined(context, measure)
+        _reject_undefined(context, measure)
         center = np.zeros(d)
         if narrowed:
-            _refuse_faint(context, measure)
+            _reject_faint(context, measure)
         if narrowed and measure.center_rows:
             stretch = float(context.sum_over_blocks(_length_by_spread) / context.dataset_shape[0]) ** 0.5
     else:
@@ -84,7 +84,7 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     origin = xp.zeros((1, d), dtype=context.dtype)
     for x in _pieces(context):
         longest = xp.maximum(longest, kernels.pairs.reduced_distances(origin, x, norm="l2").max())
-    refuse_out_of_range(context, measure, largest, gaussian=gaussian)
+    reject_out_of_range(context, measure, largest, gaussian=gaussian)
     offset = context.rows.offset
     radius = float(comm.all_reduce(longest, "max")[0])
     # Each number changes by half a unit in its last place at most, so a row by that share of its length, each time.
@@ -158,12 +158,12 @@ def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None
     """Do to new rows what was done to those of an earlier run."""
     xp, offset = context.kernels.xp, context.rows.offset
     if measure.unit_rows:
-        _refuse_undefined(context, measure)
+        _reject_undefined(context, measure)
     context.rows.apply(measure.prepare(xp.asarray(prepared.origin if offset is None else prepared.origin - offset)))
-    _refuse_far(context, measure, largest_value(context))
+    _reject_far(context, measure, largest_value(context))
 
 
-def _refuse_far(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
+def _reject_far(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
     if not largest < (most := _range(context, measure, gaussian=gaussian)[1]):
         raise InputError(
             f"rows lie up to {largest:.3g} from those that were fitted, that should be below {most:.1g} with "
@@ -197,7 +197,7 @@ def prepare_beside(
     moved = measure.prepare(context.kernels.xp.asarray(prepared.origin - offset))(moved)
     largest = float(abs(moved).max()) if len(moved) else 0.0
     largest = float(context.comm.all_reduce(np.array([largest]), "max")[0])
-    _refuse_far(context, measure, largest, gaussian=gaussian)
+    _reject_far(context, measure, largest, gaussian=gaussian)
     return moved
 
 
@@ -227,7 +227,7 @@ def largest_value(context: Context) -> float:
     return float(context.comm.all_reduce(largest, "max")[0])
 
 
-def refuse_out_of_range(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
+def reject_out_of_range(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
     """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
     low, high = _range(context, measure, gaussian=gaussian)
     # Numbers that became 0 in a narrower type are 0 whatever was subtracted.
@@ -255,7 +255,7 @@ def _range(context: Context, measure: Metric, dtype: Any = None, *, gaussian: bo
     return float(limits.tiny) ** (1 / power) * 2.0**20, high
 
 
-def _refuse_undefined(context: Context, measure: Metric) -> None:
+def _reject_undefined(context: Context, measure: Metric) -> None:
     """Refuse rows without a direction, and such as have lost it when they became narrower."""
     narrowed = _any(context, context.rows.rounded)
     count, first = _rows_that(context, measure.undefined)
@@ -272,7 +272,7 @@ def _undefined(measure: Metric, count: int, first: int, narrowed: str = "") -> I
     )
 
 
-def _refuse_faint(context: Context, measure: Metric) -> None:
+def _reject_faint(context: Context, measure: Metric) -> None:
     """Refuse rows that were narrowed to numbers with fewer digits than their type has elsewhere."""
     least = float(np.finfo(context.dtype).tiny / np.finfo(context.dtype).eps)
     count, first = _rows_that(context, lambda x: abs(x).max(axis=1) < least)

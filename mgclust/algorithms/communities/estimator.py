@@ -45,7 +45,7 @@ from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
-from mgclust.base.dask_arrays import refuse_lost
+from mgclust.base.dask_arrays import reject_lost
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
@@ -256,7 +256,7 @@ class ModularityClusterer(Clusterer):
             need = partial(estimate, n=self.n_nodes_, levels=True)
             spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
             where = {name: place[name] for name in ("client", "device", "n_workers")}
-            refuse_lost(self._dataset.dask_array)
+            reject_lost(self._dataset.dask_array)
             with connect(**where) as cluster:
                 self._tree = run(spec, self._dataset, cluster).value
         assert self._tree is not None

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.engine.comm import Comm, SoloComm
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
+from mgclust.engine.transport.comm import Comm, SoloComm
 from mgclust.kernels import Kernels
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from mgclust.algorithms.communities.levels import MAX_RESOLUTION, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
-from mgclust.base.dask_arrays import is_dask, refuse_lost
+from mgclust.base.dask_arrays import is_dask, reject_lost
 from mgclust.base.errors import InputError
 from mgclust.data import open_graph
 from mgclust.engine.dask.cluster import connect
@@ -82,7 +82,7 @@ def modularity(
             f"labels (shape={given.shape}, dtype={given.dtype}) should be one integer for each of the graph's "
             f"n_nodes={opened.n_nodes} nodes."
         )
-    refuse_lost(given)
+    reject_lost(given)
     arguments = {"n": opened.n_nodes, "labels": given if is_dask(given) else _dense(given), "resolution": resolution}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
     with connect(client=client, device=device, n_workers=n_workers) as cluster:

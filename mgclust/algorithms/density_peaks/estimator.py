@@ -32,7 +32,7 @@ from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_ag
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
 from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, may_shift, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
-from mgclust.base.dask_arrays import is_dask, refuse_lost
+from mgclust.base.dask_arrays import is_dask, reject_lost
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -338,7 +338,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
                 "predict needs the rows that were fitted, which a saved result does not hold; fit them again."
             )
         dataset, parameters = self._open_more(X), self._checked()
-        refuse_lost(self.rho_)
+        reject_lost(self.rho_)
         density, rows = parameters["density"], dataset.shape[0]
         adaptive = parameters["k"] == "adaptive"
         k = list_length(parameters["k"], len(self.rho_)) * (density == "knn")

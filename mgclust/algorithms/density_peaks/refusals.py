@@ -38,8 +38,8 @@ def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> No
         )
     if n_clusters is not None and n_clusters > n:
         raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
-    _refuse_densities(parameters, n)
-    _refuse_pairs(parameters, n)
+    _reject_densities(parameters, n)
+    _reject_pairs(parameters, n)
     if density == "knn" and k != "adaptive" and k >= n:
         raise InputError(f"k={k} should be < n_samples={n}: a row is not its own neighbour; ask for fewer.")
     if density == "knn" and weights is not None:
@@ -52,7 +52,7 @@ def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> No
         )
 
 
-def _refuse_densities(parameters: dict[str, Any], n: int) -> None:
+def _reject_densities(parameters: dict[str, Any], n: int) -> None:
     """Refuse errors of densities that have none, and tests of what was given."""
     density, k, significance = parameters["density"], parameters["k"], parameters["significance"]
     if density != "knn" and (k == "adaptive" or significance is not None):
@@ -73,7 +73,7 @@ def _refuse_densities(parameters: dict[str, Any], n: int) -> None:
         )
 
 
-def _refuse_pairs(parameters: dict[str, Any], n: int) -> None:
+def _reject_pairs(parameters: dict[str, Any], n: int) -> None:
     """Refuse a number of random pairs where none are drawn, or more than there are."""
     pairs = parameters["sample_size"]
     if pairs is None:

@@ -23,13 +23,13 @@ import numpy as np
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import PIECE, WeightedSums
 from mgclust.engine.spmd import Context
 
-__all__ = ["Settling"]
+__all__ = ["ConvergenceTest"]
 
 Array = Any
 
 
 @dataclass(frozen=True)
-class Settling:
+class ConvergenceTest:
     """The rule by which iterations end: one of three quantities changes by no more than `tol`.
 
     Parameters

@@ -287,8 +287,8 @@ default="auto"
         if self.n_clusters_range is not None:
             self.scan_ = RangeCandidate.columns(value.candidates)
             scan = {f"scan_{name}": column for name, column in self.scan_.items()}
-        unsettled, others = problems_of(self, value, inputs)
-        self._categories = dict.fromkeys(unsettled, UnconvergedWarning)
+        unconverged, others = problems_of(self, value, inputs)
+        self._categories = dict.fromkeys(unconverged, UnconvergedWarning)
         return Result(
             labels=self.labels_,
             arrays={
@@ -320,6 +320,6 @@ default="auto"
                 "best_init": value.best,
                 "computed_in": self.computed_in_,
             },
-            warnings=[*unsettled, *others],
+            warnings=[*unconverged, *others],
             **frame,
         )

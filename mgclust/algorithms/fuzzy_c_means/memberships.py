@@ -26,7 +26,7 @@ from mgclust.algorithms.common.weights import RowWeights
 from mgclust.algorithms.fuzzy_c_means.covariances import CovarianceSums
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums
-from mgclust.base.dask_arrays import refuse_lost
+from mgclust.base.dask_arrays import reject_lost
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
@@ -142,7 +142,7 @@ class Memberships:
 
         Those of a Dask array stay with its rows.
         """
-        refuse_lost(self._dataset.dask_array)
+        reject_lost(self._dataset.dask_array)
         with connect(**self._place) as cluster:
             on_workers = stays_on_workers(cluster, self._dataset)
         if on_workers or 2 * self.nbytes <= psutil.virtual_memory().available:
@@ -171,7 +171,7 @@ class Memberships:
             resident=False,
             row_arguments={} if weights is None else {"weights": weights.array},
         )
-        refuse_lost(self._dataset.dask_array)
+        reject_lost(self._dataset.dask_array)
         with connect(**self._place) as cluster:
             if what == "memberships" and not stays_on_workers(cluster, self._dataset):
                 self._check_room()

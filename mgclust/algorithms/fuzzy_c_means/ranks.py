@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.preparation import Prepared, prepare_rows
-from mgclust.algorithms.fuzzy_c_means.convergence import Settling
+from mgclust.algorithms.fuzzy_c_means.convergence import ConvergenceTest
 from mgclust.algorithms.fuzzy_c_means.covariances import (
     ROUND_STEPS,
     CovarianceSums,
@@ -124,7 +124,7 @@ def fuzzy_c_means(
         sums = full or WeightedSums(context, m, own_weights, noise)
         prepared = prepare_rows(context, METRICS[metric], sums.weights)
         scale = WeightedSums(context, m, own_weights).scale()
-        settling = Settling(stop, tol, scale)
+        convergence = ConvergenceTest(stop, tol, scale)
         whitening = None if full is None else full.look_at_all_rows()
 
     def start(c: int) -> list[Fit]:
@@ -158,7 +158,7 @@ def fuzzy_c_means(
     with context.stage("iterate"):
         for c in numbers[len(done) :]:
             fits = fits or start(c)
-            iterate(context, sums, fits, saved, done, of=len(numbers), max_iter=max_iter, settling=settling)
+            iterate(context, sums, fits, saved, done, of=len(numbers), max_iter=max_iter, convergence=convergence)
             best = int(np.argmin([fit.history[-1] for fit in fits]))
             done.append(Number(fits[best], best, [sums.unit * fit.history[-1] for fit in fits]))
             saved, fits = None, []
@@ -273,7 +273,7 @@ def iterate(
     *,
     of: int = 1,
     max_iter: int,
-    settling: Settling,
+    convergence: ConvergenceTest,
 ) -> None:
     """Pass over the rows until every set of prototypes has settled, and once more to score where it ended.
 
@@ -288,14 +288,14 @@ def iterate(
         before, prototypes = prototypes, sums.moved(reduced, prototypes)
         scores, moved = context.fetch(reduced), sums.fetched(prototypes)
         reduced = sums.at(prototypes)
-        changes = settling.of_memberships(context, sums, before, prototypes, last=moving[0].n_iter + 1 == max_iter)
+        changes = convergence.of_memberships(context, sums, before, prototypes, last=moving[0].n_iter + 1 == max_iter)
         for fit, of_fit, to, change in zip(moving, scores(), moved(), changes, strict=True):
             fit.score(of_fit, sums)
-            fit.change = settling.of_objective(fit.history)
-            if fit.change > settling.tol:
+            fit.change = convergence.of_objective(fit.history)
+            if fit.change > convergence.tol:
                 fit.update(of_fit, to, sums)
-                fit.change = min(fit.change, settling.of_centers(fit.shift), change)
-            if fit.change <= settling.tol:
+                fit.change = min(fit.change, convergence.of_centers(fit.shift), change)
+            if fit.change <= convergence.tol:
                 fit.stop_reason = "tol"
             elif fit.n_iter == max_iter:
                 fit.stop_reason = "max_iter"
@@ -307,9 +307,9 @@ def iterate(
             for fit, of_fit in zip(moving, scored, strict=True):
                 if fit.stop_reason and len(fit.history) == fit.n_iter:  # its centres have moved since they were scored
                     fit.score(of_fit, sums)
-                    if settling.stop == "objective":
-                        fit.change = settling.of_objective(fit.history)
-                        fit.stop_reason = "tol" if fit.change <= settling.tol else fit.stop_reason
+                    if convergence.stop == "objective":
+                        fit.change = convergence.of_objective(fit.history)
+                        fit.stop_reason = "tol" if fit.change <= convergence.tol else fit.stop_reason
             left = [i for i, fit in enumerate(moving) if not fit.stop_reason]
             moving, prototypes, reduced = [moving[i] for i in left], prototypes[left], reduced[left]
         if moving and context.checkpoint.due():

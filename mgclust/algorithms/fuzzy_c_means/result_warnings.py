@@ -26,7 +26,7 @@ SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all
 def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> tuple[list[str], list[str]]:
     """Warnings that centres have not settled, and of clusters that are none."""
     fit, c, n = value.fit, len(value.fit.centers), int(value.sizes.sum())
-    unsettled, others, nearest = [], [], fit.prototypes.separations()
+    unconverged, others, nearest = [], [], fit.prototypes.separations()
     numbers = [each.n_clusters for each in value.candidates]
     if len(numbers) > 1 and c in (numbers[0], numbers[-1]) and c > 2:
         criterion = criterion_of(model.criterion, model.noise_distance, model.covariance_type)
@@ -47,12 +47,12 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             "objective": "the objective still changed by {:.2g} of itself",
             "memberships": "memberships still changed by up to {:.2g}",
         }[model.stop]
-        unsettled.append(
+        unconverged.append(
             f"{changed.format(fit.change)} in iteration max_iter={fit.n_iter}{of_number}, more than "
             f"tol={model.tol:g}: raise max_iter or tol."
         )
     if moving := [k for k in value.moving if k != c]:
-        unsettled.append(
+        unconverged.append(
             f"fits with n_clusters={', '.join(map(str, moving))} of n_clusters_range had not settled after max_iter="
             f"{model.max_iter} iterations, so their indices may be better than scan_ says: raise max_iter or tol."
         )
@@ -69,7 +69,7 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
     if empty and fit.within <= (ON_A_CENTER * value.scale) ** 2:
         which = "different rows" if inputs.weights is None else "different rows with a positive sample_weight"
         others.append(f"n_clusters={c} is more than the number of {which}, {c - empty}: ask for fewer clusters.")
-        return unsettled, others
+        return unconverged, others
     if together:
         apart = math.sqrt(nearest.min() / within) if within else 0.0
         others.append(
@@ -114,4 +114,4 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "
             "for fewer clusters or try another init."
         )
-    return unsettled, others
+    return unconverged, others

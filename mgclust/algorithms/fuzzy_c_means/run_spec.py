@@ -71,7 +71,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
     full = parameters["covariance_type"] == "full"
     criterion = criterion_of(parameters["criterion"], delta, parameters["covariance_type"])
     if full:
-        refuse_covariances(parameters, criterion, c, d, f"{which}={available}", available)
+        reject_covariances(parameters, criterion, c, d, f"{which}={available}", available)
     elif parameters["shrinkage"]:
         raise InputError(
             f"shrinkage={parameters['shrinkage']:g} is of covariances, which covariance_type='spherical' has none "
@@ -142,7 +142,7 @@ def work_of(n: int, d: int, c: int) -> Work:
     return Work(n * d * c, "features of rows times clusters", least, PRODUCTS_A_SECOND)
 
 
-def refuse_covariances(parameters: dict[str, Any], criterion: str, c: int, d: int, rows: str, available: int) -> None:
+def reject_covariances(parameters: dict[str, Any], criterion: str, c: int, d: int, rows: str, available: int) -> None:
     """Refuse what covariances of clusters do not go with."""
     if parameters["metric"] != "euclidean":
         raise InputError(

@@ -50,7 +50,7 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
         first = int(np.argmax(array < 0))
         raise _negative(array[first], first, int((array < 0).sum()))
     classes, codes = np.unique(array, return_inverse=True)
-    _refuse_too_few_or_many(classes, n_samples)
+    _reject_too_few_or_many(classes, n_samples)
     return Labeling(codes.reshape(-1).astype(np.int32), classes)
 
 
@@ -69,7 +69,7 @@ def _encode_on_workers(labels: Any, n_samples: int) -> Labeling:
         below = labels.astype(np.float64) < 0
         first = int(computed(below.argmax()))
         raise _negative(computed(labels[first]), first, int(computed(below.sum())))
-    _refuse_too_few_or_many(classes, n_samples)
+    _reject_too_few_or_many(classes, n_samples)
     return Labeling(labels.map_blocks(by_value(partial(_codes, classes=classes)), dtype=np.int32), classes)
 
 
@@ -84,7 +84,7 @@ def _negative(label: Any, row: int, count: int) -> InputError:
     )
 
 
-def _refuse_too_few_or_many(classes: np.ndarray, n_samples: int) -> None:
+def _reject_too_few_or_many(classes: np.ndarray, n_samples: int) -> None:
     if not 2 <= len(classes) <= n_samples - 1:
         what = "all rows have one label" if len(classes) == 1 else "each row has a label of its own"
         raise InputError(

@@ -147,13 +147,13 @@ def score_distances(context: Context, labeling: np.ndarray, largest_diagonal: fl
     def read(start: int, stop: int) -> Array:
         return -context.rows.read(start, stop)
 
-    _refuse_no_distances(context, largest_diagonal)
+    _reject_no_distances(context, largest_diagonal)
     scorer = _Scorer(context, [labeling])
     scorer.matrix(read, 0.0)
     return scorer.scores(keep_samples=True)[0]
 
 
-def _refuse_no_distances(context: Context, largest_diagonal: float) -> None:
+def _reject_no_distances(context: Context, largest_diagonal: float) -> None:
     xp, n = context.kernels.xp, context.dataset_shape[0]
     found = np.full(2, n, np.int64)  # the first row of each kind
     for start, stop in context.cut_rows(16 * n):

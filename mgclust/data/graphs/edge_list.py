@@ -14,7 +14,7 @@ from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
-from mgclust.data.tables import utf8_line
+from mgclust.data.readers.tables import utf8_line
 
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.data.tables import utf8_line
+from mgclust.data.readers.tables import utf8_line
 from mgclust.outside.quoting import reason, shortened
 
 __all__ = ["Dialect", "Edges", "line_of", "parse_edges", "split_line"]

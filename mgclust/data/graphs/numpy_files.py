@@ -14,7 +14,7 @@ from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes,
 from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.stored_array import StoredArray
 from mgclust.data.location import Location
-from mgclust.data.numpy_files import member_layout
+from mgclust.data.readers.numpy_files import member_layout
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
 

@@ -44,7 +44,7 @@ def open_networkx(graph: Any, weight: str | None) -> Graph:
     """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are an attribute."""
     nodes = list(graph.nodes)
     name = f"networkx {type(graph).__name__}"
-    _refuse_empty(len(nodes), name)
+    _reject_empty(len(nodes), name)
     number = {node: i for i, node in enumerate(nodes)}
     edges = list(graph.edges(data=True))
     ends = (number[node] for u, v, _ in edges for node in (u, v))
@@ -59,7 +59,7 @@ def open_networkx(graph: Any, weight: str | None) -> Graph:
 def open_igraph(graph: Any, weight: str | None) -> Graph:
     """Open an igraph graph; names are the attribute ``name`` of vertices, weights one of edges."""
     name = "igraph Graph"
-    _refuse_empty(graph.vcount(), name)
+    _reject_empty(graph.vcount(), name)
     pairs = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
     attributes = graph.es.attributes()
     samples = [(key, value) for key in attributes for value in graph.es[:FEW_EDGES][key]]
@@ -79,7 +79,7 @@ def open_matrix(matrix: Any, name: str) -> Graph:
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")
-    _refuse_empty(matrix.shape[0], name)
+    _reject_empty(matrix.shape[0], name)
     if matrix.shape[0] > MAX_NODES or matrix.dtype.kind not in "iufb":
         raise InputError(
             f"{name} is {matrix.shape[0]} x {matrix.shape[0]} of dtype {matrix.dtype}; it should be real "
@@ -156,7 +156,7 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
     names = ids.names()
     if not text and without_gaps(names):
         return DaskGraph(_dask_rows(frame), len(names), name)
-    _refuse_empty(len(names), name)
+    _reject_empty(len(names), name)
     types = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
     numbered = frame.map_partitions(by_value(partial(_number_partition, names=NodeNames(names), text=text)), meta=types)
     return DaskGraph(_dask_rows(numbered), len(names), name, names)
@@ -374,7 +374,7 @@ class _Weights:
             graph.mention(self._unused, remedy)
 
 
-def _refuse_empty(n_nodes: int, name: str) -> None:
+def _reject_empty(n_nodes: int, name: str) -> None:
     if not n_nodes:
         raise InputError(f"{name} is an empty graph; a graph should have at least one node.")
 

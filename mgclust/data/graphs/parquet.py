@@ -13,7 +13,7 @@ from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.graphs.objects import as_weights, edge_columns, mention_columns
 from mgclust.data.location import Location
-from mgclust.data.tables import open_parquet, parquet_layout, read_groups
+from mgclust.data.readers.tables import open_parquet, parquet_layout, read_groups
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 

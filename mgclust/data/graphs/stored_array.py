@@ -13,7 +13,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.location import Location
-from mgclust.data.numpy_files import NpyLayout, data_offset, fill, member_layout, read_layout
+from mgclust.data.readers.numpy_files import NpyLayout, data_offset, fill, member_layout, read_layout
 from mgclust.outside.inflation import check_holds, check_memory
 from mgclust.outside.quoting import shortened
 

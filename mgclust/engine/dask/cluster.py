@@ -126,7 +126,7 @@ def connect(
                 client = stack.enter_context(_remote_client(client))
         elif hasattr(client, "get_client") and not getattr(client, "asynchronous", True):
             client = stack.enter_context(_client_of(client))
-        _refuse_others(client)
+        _reject_others(client)
         growth = work.growth(device) if work is not None and n_workers is None else 1
         offers = _workers(client, n_workers or 1, growth, paced(on_progress))
         workers = tuple(offers)
@@ -134,7 +134,7 @@ def connect(
         yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
 
 
-def _refuse_others(client: Any) -> None:
+def _reject_others(client: Any) -> None:
     """Refuse what is no client, and one in whose event loop this is: it would wait for itself."""
     if not (hasattr(client, "asynchronous") and hasattr(client, "sync")):
         raise InputError(

@@ -41,7 +41,7 @@ from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
 from mgclust.engine.rows import share_of
-from mgclust.engine.wire import PeerLost, SessionLost, too_late, waited_for
+from mgclust.engine.transport.wire import PeerLost, SessionLost, too_late, waited_for
 
 __all__ = ["Driver"]
 

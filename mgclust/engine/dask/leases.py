@@ -12,7 +12,7 @@ What runs wait for is demand for an adaptive cluster, and leased workers are not
 What ranks say of their progress passes the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
 
 A lease ends with its run, or once its client's connection is closed, or its client has been silent for
-`CLIENT_SILENCE_SECONDS`.
+`CLIENT_TIMEOUT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from mgclust.engine.dask.session_registry import SessionRegistry
 
 __all__ = ["Leases"]
 
-CLIENT_SILENCE_SECONDS = 60.0  # seconds; clients let the scheduler hear of them every five
+CLIENT_TIMEOUT_SECONDS = 60.0  # seconds; clients let the scheduler hear of them every five
 LOOK_SECONDS = 0.2  # seconds between two looks at workers and clients
 LONGEST_STEP_SECONDS = 2.0  # seconds between two looks that count: the process may have been stopped, or the machine
 WAIT_LIMIT_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
@@ -334,7 +334,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             if heard != state.last_seen:
                 heard, since = state.last_seen, now
             self._heard[client] = heard, since
-            if now - since > CLIENT_SILENCE_SECONDS:
+            if now - since > CLIENT_TIMEOUT_SECONDS:
                 self._drop(client)
 
 

@@ -24,7 +24,7 @@ __all__ = ["WATCH_POLL_SECONDS", "RunMonitor"]
 
 WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
 # Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
-SILENCE_LIMIT_SECONDS = 60.0
+HEARTBEAT_TIMEOUT_SECONDS = 60.0
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
 # One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
@@ -61,7 +61,7 @@ class RunMonitor:
         self.holders: set[str] = set()
         self.begun = False
         self.events: queue.SimpleQueue = queue.SimpleQueue()
-        self._silence: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
+        self._heartbeats: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
 
     def subscribe(self) -> None:
@@ -162,8 +162,8 @@ class RunMonitor:
             # Dask would compute its chunks again, perhaps on a worker that waits for the rank that is to have them.
             raise WorkerLost(f"worker {gone[0]}, from which ranks get rows, was lost. Run again.")
         heard = {rank: alive[self.workers[rank]]["last_seen"] for rank in pending}
-        for rank, seconds in self._silence.of(heard).items():
-            if silence and seconds > SILENCE_LIMIT_SECONDS:
+        for rank, seconds in self._heartbeats.of(heard).items():
+            if silence and seconds > HEARTBEAT_TIMEOUT_SECONDS:
                 raise WorkerLost(
                     f"worker {self.workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
                     "is stopped or hangs, or its machine is away. End it, and run again."

@@ -39,11 +39,11 @@ from scipy.sparse import csr_array
 from mgclust.base.errors import MgclustError, RunFailed
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
-from mgclust.engine.handshake import listen
 from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.rows import Beside, RowSource
-from mgclust.engine.session import Session
-from mgclust.engine.wire import SessionLost, Wire
+from mgclust.engine.transport.handshake import listen
+from mgclust.engine.transport.session import Session
+from mgclust.engine.transport.wire import SessionLost, Wire
 from mgclust.kernels.toolkit import threads
 
 __all__ = [

@@ -1,9 +1,13 @@
 """Similarities with the noise that breaks ties, and the messages of one iteration.
 
-`messages` has the equations and what a rank keeps of all pairs; `listed`, how it keeps lists instead, with functions of
-their own. On the CPU `cpu` calls `cpu_similarities` and `cpu_messages`; `cpu_listed` passes messages on lists, which
-`cpu_lists` makes. `cpu_hot_columns` has what lists and columns share. On a GPU `gpu` starts ``few_features.cu``,
-``similarity.cu`` (``similarity_hopper.cu`` where it can) and ``messages.cu``.
+::
+
+    messages.py     the equations, and the arrays of a rank that keeps all pairs
+    cpu, gpu        one iteration: cpu_messages; messages.cu and messages.cuh
+    similarities/   similarities of rows, with their noise: similarity.cu, on a Hopper GPU similarity_hopper.cu,
+                    few_features.cu for at most 16 features, chosen_pairs.cu for some pairs
+    sparse_forms/   ranks that keep some pairs: listed.py (neighbour lists, which cpu_lists and lists.cu make) and
+                    columns.py (some columns); both keep recent columns (cpu_recent_columns, recent_argmax.cuh)
 """
 
 from __future__ import annotations
@@ -62,8 +66,8 @@ class AffinityPropagationKernels(Protocol):
         Parameters
         ----------
         messages : Messages
-            In place: a, u, recent_argmax, hot_e, hot_a, hot_most and sums. Every row has a free hot place. Filled
-            places come before the free ones, as this function leaves them.
+            In place: a, u, recent_argmax, recent_e, recent_a, recent_most and sums. Every row has a free recent place.
+            Filled places come before the free ones, as this function leaves them.
         numbers : Iteration
         """
 

@@ -5,7 +5,7 @@ A row is swept once, 32 columns at a time; for each vector::
     load S, A, c;  A <- the new A;  store A            12 bytes an element in float32, 5 arithmetic operations
     A + S >= m2 so far,  or  next_sigma S > a lower bound of the new u?       one branch, rarely taken
 
-The hot columns and the diagonal come first. They hold the latest maxima of the row, so that m1 and m2 start near
+The recent columns and the diagonal come first. They hold the latest maxima of the row, so that m1 and m2 start near
 their final values; and since u only rises with m1, the bound of u that is known on the way finds every column with
 R > 0, and few others: the vectors that have one are listed, and looked at again when u is known.
 
@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.kernels.affinity_propagation.cpu_hot_columns import (
+from mgclust.kernels.affinity_propagation.messages import Iteration, Messages, Vectors
+from mgclust.kernels.affinity_propagation.sparse_forms.cpu_recent_columns import (
     Diagonals,
     Numbers,
     diagonals_of,
     enter,
     renew_diagonal,
 )
-from mgclust.kernels.affinity_propagation.messages import Iteration, Messages, Vectors
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import WIDTH, add, element, first_lane, lanes_of, load, multiply, splat, store
 from mgclust.kernels.toolkit.simd_steps import (
@@ -64,13 +64,13 @@ def pass_rows(messages: Messages, numbers: Iteration) -> None:
     def task(index: int, thread: int) -> None:
         filled = sweep_rows(
             index * rows, min((index + 1) * rows, m), messages.first_row, width, a, flat, messages.c, messages.u,
-            messages.recent_argmax, messages.hot_e, messages.hot_a, diagonals, x, sums[thread], listed[thread],
+            messages.recent_argmax, messages.recent_e, messages.recent_a, diagonals, x, sums[thread], listed[thread],
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
     run_tasks(-(-m // rows), task, threads)
     messages.sums[:n] += sums.sum(axis=0)[:n] if threads > 1 else sums[0, :n]
-    messages.hot_most[0] = max(messages.hot_most[0], most.max())
+    messages.recent_most[0] = max(messages.recent_most[0], most.max())
 
 
 def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
@@ -87,28 +87,28 @@ def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) 
 
 
 @inlined
-def _finish_hot(
+def _finish_recent(
     i: int,
     base: int,
     s: Any,
     c: Any,
     u: Any,
     recent_argmax: Any,
-    hot_e: Any,
-    hot_a: Any,
+    recent_e: Any,
+    recent_a: Any,
     x: Any,
     m1: Any,
     j: int,
     m2: Any,
 ) -> Any:
-    """A of a row's hot places, and the two largest of A + S with them; the number of filled places last."""
+    """A of a row's recent places, and the two largest of A + S with them; the number of filled places last."""
     zero = s.dtype.type(0)
     filled = 0
     while filled < recent_argmax.shape[1] and recent_argmax[i, filled] >= 0:
         k = recent_argmax[i, filled]
-        r = fma(x.sigma, s[base + k], -u) - hot_e[i, filled]
-        hot_a[i, filled] = fma(x.damping, hot_a[i, filled], x.rest * min(zero, c[k] - max(zero, r)))
-        m1, j, m2 = enter(m1, j, m2, hot_a[i, filled] + s[base + k], k)
+        r = fma(x.sigma, s[base + k], -u) - recent_e[i, filled]
+        recent_a[i, filled] = fma(x.damping, recent_a[i, filled], x.rest * min(zero, c[k] - max(zero, r)))
+        m1, j, m2 = enter(m1, j, m2, recent_a[i, filled] + s[base + k], k)
         filled += 1
     return m1, j, m2, filled
 
@@ -145,26 +145,26 @@ def _sweep(
 
 
 @inlined
-def _renew_hot(
-    i: int, base: int, filled: int, a: Any, s: Any, u: Any, recent_argmax: Any, hot_e: Any, hot_a: Any, x: Any, own:
-    int, step: Any,
+def _renew_recent(
+    i: int, base: int, filled: int, a: Any, s: Any, u: Any, recent_argmax: Any, recent_e: Any, recent_a: Any, x: Any,
+    own: int, step: Any,
 ) -> int:  # fmt: skip
     """E <- damping E, and step added at column `own` (-1: nowhere); returns how many places are filled then."""
-    real = hot_e.dtype.type
+    real = recent_e.dtype.type
     kept = 0
     found = False
     for q in range(filled):
-        k, e = recent_argmax[i, q], real(x.next_damping) * hot_e[i, q]
+        k, e = recent_argmax[i, q], real(x.next_damping) * recent_e[i, q]
         if k == own:
             e += step
             found = True
         elif abs(e) <= x.negligible * max(abs(u), abs(s[base + k])):
-            a[base + k] = hot_a[i, q]
+            a[base + k] = recent_a[i, q]
             continue
-        recent_argmax[i, kept], hot_e[i, kept], hot_a[i, kept] = k, e, hot_a[i, q]
+        recent_argmax[i, kept], recent_e[i, kept], recent_a[i, kept] = k, e, recent_a[i, q]
         kept += 1
     if own >= 0 and not found:
-        recent_argmax[i, kept], hot_e[i, kept], hot_a[i, kept] = own, step, a[base + own]
+        recent_argmax[i, kept], recent_e[i, kept], recent_a[i, kept] = own, step, a[base + own]
         a[base + own] = real(-np.inf)
         kept += 1
     for q in range(kept, filled):
@@ -174,15 +174,15 @@ def _renew_hot(
 
 @inlined
 def _add_positive(
-    i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, x: Any, recent_argmax: Any, hot_e: Any,
+    i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, x: Any, recent_argmax: Any, recent_e: Any,
     listed: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Add the R > 0 of a row to the sums: hot places, and the listed vectors but for columns kept elsewhere."""
+    """Add the R > 0 of a row to the sums: recent places, and the listed vectors but for columns kept elsewhere."""
     real = s.dtype.type
     zero, lowest = real(0), real(-np.inf)
     next_sigmas, minus_u = splat(x.next_sigma), splat(-u)
     for q in range(filled):
-        r = fma(x.next_sigma, s[base + recent_argmax[i, q]], -u) - hot_e[i, q]
+        r = fma(x.next_sigma, s[base + recent_argmax[i, q]], -u) - recent_e[i, q]
         if r > zero:
             sums[recent_argmax[i, q]] += fixed(r, x.scale)
     for t in range(count):
@@ -209,8 +209,8 @@ def sweep_rows(
     c: Any,
     u: Any,
     recent_argmax: Any,
-    hot_e: Any,
-    hot_a: Any,
+    recent_e: Any,
+    recent_a: Any,
     diagonals: Diagonals,
     x: Numbers,
     sums: Any,
@@ -222,14 +222,14 @@ def sweep_rows(
     for i in range(start, stop):
         g, base, old_u = first_row + i, i * width, real(u[i])
         m1, j, m2 = real(diagonals.a[g] + diagonals.preference[g]), g, real(-np.inf)
-        m1, j, m2, filled = _finish_hot(i, base, s, c, old_u, recent_argmax, hot_e, hot_a, x, m1, j, m2)
+        m1, j, m2, filled = _finish_recent(i, base, s, c, old_u, recent_argmax, recent_e, recent_a, x, m1, j, m2)
         m1, j, m2, count = _sweep(base, width, a, s, c, old_u, u[i], x, m1, j, m2, listed)
         u[i] = x.next_damping * u[i] + (1.0 - x.next_damping) * m1
         own, step = (j, real(1.0 - x.next_damping) * (m2 - m1)) if j != g else (-1, real(0))
-        filled = _renew_hot(i, base, filled, a, s, real(u[i]), recent_argmax, hot_e, hot_a, x, own, step)
+        filled = _renew_recent(i, base, filled, a, s, real(u[i]), recent_argmax, recent_e, recent_a, x, own, step)
         most = max(most, filled)
         renew_diagonal(diagonals, g, x, m1 if j != g else m2)
-        _add_positive(i, base, filled, count, a, s, real(u[i]), x, recent_argmax, hot_e, listed, sums)
+        _add_positive(i, base, filled, count, a, s, real(u[i]), x, recent_argmax, recent_e, listed, sums)
     return most
 
 

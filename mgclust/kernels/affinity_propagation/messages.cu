@@ -4,7 +4,7 @@
 // responsibilities are positive) is not known before the row has been read; the row is not read twice because it can
 // be bounded beforehand:
 //
-//   hot columns and the diagonal    their top two values bound m1 and m2 from below, and m1 bounds the new u
+//   recent columns and the diagonal    their top two values bound m1 and m2 from below, and m1 bounds the new u
 //   the sweep                       looks closer at a value only if it reaches the bound of m2 (rare), and
 //                                   remembers the columns with sigma S > bound of u: only there can R be positive
 //   afterwards                      m1, j, m2, u, E, and the sums over the remembered columns
@@ -33,7 +33,7 @@ __device__ __forceinline__ void stream_out(real* p, const Vec& v) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 6)
 pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_, double* u, int* recent_argmax_,
-          real* hot_e_, real* hot_a_, int* hot_most, const real* __restrict__ c, const double* __restrict__ r_diagonal,
+          real* recent_e_, real* recent_a_, int* recent_most, const real* __restrict__ c, const double* __restrict__ r_diagonal,
           const double* __restrict__ a_diagonal, const double* __restrict__ preference, uint64* sums,
           double sigma_, double next_sigma_, double damping_, double next_damping, double scale, double negligible) {
     __shared__ Top bound, part[WARPS];
@@ -46,7 +46,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
     const real* s = s_ + (int64)row * stride;
     real* a = a_ + (int64)row * stride;
     int* recent_argmax = recent_argmax_ + (int64)row * places;
-    real *hot_e = hot_e_ + (int64)row * places, *hot_a = hot_a_ + (int64)row * places;
+    real *recent_e = recent_e_ + (int64)row * places, *recent_a = recent_a_ + (int64)row * places;
     const real sigma = (real)sigma_, next_sigma = (real)next_sigma_, damping = (real)damping_;
     const real rest = (real)1 - damping, old_u = (real)u[row];
 
@@ -56,8 +56,8 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
             const int k = recent_argmax[p];
             if (k < 0) continue;
             const real v = s[k];
-            hot_a[p] = finished(hot_a[p], c[k], fma(sigma, v, -old_u) - hot_e[p], damping, rest);
-            take(top, hot_a[p] + v, k);
+            recent_a[p] = finished(recent_a[p], c[k], fma(sigma, v, -old_u) - recent_e[p], damping, rest);
+            take(top, recent_a[p] + v, k);
         }
         if (lane == 0) take(top, (real)(a_diagonal[g] + preference[g]), g);
         top = over_warp(top);
@@ -122,8 +122,8 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
         if (is_fresh) place = free_place;
         if (is_fresh && lane == 0) {
             recent_argmax[place] = top.j;
-            hot_e[place] = 0;
-            hot_a[place] = a[top.j];
+            recent_e[place] = 0;
+            recent_a[place] = a[top.j];
             a[top.j] = -infinity();
         }
         __syncwarp();
@@ -132,14 +132,14 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
         for (int p = lane; p < places; p += 32) {
             const int k = recent_argmax[p];
             if (k < 0) continue;
-            real e = (real)next_damping * hot_e[p];
+            real e = (real)next_damping * recent_e[p];
             if (p == place) e += boost;
             const bool keep = p == place || counts(e, s[k], next_u, negligible);
             if (keep) {
-                hot_e[p] = e;
+                recent_e[p] = e;
                 ++filled;
             } else {
-                a[k] = hot_a[p];
+                a[k] = recent_a[p];
                 recent_argmax[p] = -1;
                 e = 0;
             }
@@ -154,7 +154,7 @@ pass_rows(int n, int first_row, int stride, int places, const real* s_, real* a_
             u[row] = next_u;
             new_u = (real)next_u;
             fresh = is_fresh ? top.j : -1;
-            atomicMax(hot_most, filled);
+            atomicMax(recent_most, filled);
         }
     }
     __syncthreads();

@@ -16,9 +16,9 @@ largest value, the update subtracts the same m1 in all columns but j, hence::
     u(i)  <- lam u(i)  + (1 - lam) m1
     E     <- lam E,    and E(i,j) += (1 - lam) (m2 - m1) <= 0
 
-where E is zero but in the few columns that lately were a row's j: its *hot* columns. The diagonals of R and A are
-vectors. Columns of A that are kept elsewhere (the diagonal, the hot columns, the padding) hold -inf in `a`: then they
-are never the maximum, and every element can be treated alike.
+where E is zero but in the few columns that lately were a row's j: its *recent* columns. The diagonals of R and A are
+vectors. Columns of A that are kept elsewhere (the diagonal, the recent columns, the padding) hold -inf in `a`: then
+they are never the maximum, and every element can be treated alike.
 
 Per iteration, element and rank: A and S are read, A is written; 12 bytes in float32. Across ranks: the sums over i of
 max(0, R(i,k)) and the R(k,k), 2 n integers. S and the preferences bound max(0, R), so the sums are fixed-point
@@ -72,10 +72,10 @@ class Vectors:
     u: Array  # shape (m,), float64
     # shape (m, places), int32: columns with E != 0; -1: a free place. Places are a multiple of `RECENT_ARGMAXES`.
     recent_argmax: Array
-    # hot_e, hot_a: of shape (m, places), real: E and A there
-    hot_e: Array
-    hot_a: Array
-    hot_most: Array  # shape (1,), int32: the most places that a row has ever filled: raised by `pass_rows`
+    # recent_e, recent_a: of shape (m, places), real: E and A there
+    recent_e: Array
+    recent_a: Array
+    recent_most: Array  # shape (1,), int32: the most places that a row has ever filled: raised by `pass_rows`
     c: Array  # shape (at least n,), real: as above; anything in the padding
     # r_diagonal, a_diagonal, preference: of shape (n,), float64: R(k,k), A(k,k) and S(k,k), equal on all ranks
     r_diagonal: Array
@@ -101,6 +101,6 @@ class Messages(Vectors):
     """State of the message passing on one rank, with all elements of its rows."""
 
     s: Array  # shape (m, padded(n)), real: similarities; -inf on the diagonal and in the padding
-    # shape (m, padded(n)), real: availabilities, one iteration behind; -inf on the diagonal, in hot columns
+    # shape (m, padded(n)), real: availabilities, one iteration behind; -inf on the diagonal, in recent columns
     # and in the padding
     a: Array

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from mgclust.kernels.pairs import cpu_loops
-from mgclust.kernels.pairs.column_boxes import MAX_FEATURES
-from mgclust.kernels.pairs.cpu_column_boxes import box_mark, box_write, boxes_for, build_boxes, panel_distances
+from mgclust.kernels.pairs.boxes.column_boxes import MAX_FEATURES
+from mgclust.kernels.pairs.boxes.cpu_column_boxes import box_mark, box_write, boxes_for, build_boxes, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, ROWS, pair_distances, valid_lanes
 from mgclust.kernels.pairs.cpu_tasks import each_task, pack
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined

@@ -7,8 +7,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.pairs.column_boxes import MAX_FEATURES
-from mgclust.kernels.pairs.gpu_column_boxes import box_mark, box_write, boxes_for, build_boxes
+from mgclust.kernels.pairs.boxes.column_boxes import MAX_FEATURES
+from mgclust.kernels.pairs.boxes.gpu_column_boxes import box_mark, box_write, boxes_for, build_boxes
 from mgclust.kernels.pairs.gpu_launch import SIDE, direct, is_low, launch, run_length
 from mgclust.kernels.toolkit.gpu_compiler import compiled
 

@@ -13,7 +13,7 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.memory.gpu import start_to_host
-from mgclust.kernels.pairs import gpu_products as pairs
+from mgclust.kernels.pairs.products import gpu_products as pairs
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled_for_hopper, is_hopper, multiprocessors
 
 __all__ = ["PIECE_ROWS", "PackedCenters", "PackedRows", "bytes_of_piece", "module", "supports"]

@@ -1,4 +1,4 @@
-// Fuzzy c-means of many centres by products of split halves (pairs/split_products.cuh): m = 2, float32, Hopper.
+// Fuzzy c-means of many centres by products of split halves (pairs/products/split_products.cuh): m = 2, float32, Hopper.
 //
 //   pack      rows, or centres, as halves, each with a power of two of its own
 //   totals    a tile of rows stays in shared memory, centres pass by: sum of 1 / s for each row
@@ -20,7 +20,7 @@
 //
 // One file because `totals` and `sums` compute the same products, and `scores` adds up what they leave.
 #include "pairs/pairs.cuh"
-#include "pairs/split_products.cuh"
+#include "pairs/products/split_products.cuh"
 #include "fuzzy_c_means/approximations.cuh"
 
 #define CHUNKS 2

@@ -1,4 +1,4 @@
-// Sums of distances to the columns of one cluster by products of split halves (pairs/split_products.cuh), float32, Hopper.
+// Sums of distances to the columns of one cluster by products of split halves (pairs/products/split_products.cuh), float32, Hopper.
 //
 // Rows and columns are taken about a point mu near the cluster, so that what cancels in
 //
@@ -19,7 +19,7 @@
 // in 64 bits. Everything about a pair depends on the pair, mu, spread and scale alone, and integers have no order: the
 // same bits however rows and columns come. Equal rows have equal bits.
 #include "pairs/pairs.cuh"
-#include "pairs/split_products.cuh"
+#include "pairs/products/split_products.cuh"
 
 // A warp a row of the padded tiles, about `centre`. `which` names the rows to take, in order, or is null. norms[row]:
 // the squared length, infinite in padded rows, and what a product is to be multiplied by.

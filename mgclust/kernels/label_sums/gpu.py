@@ -14,8 +14,8 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.label_sums import PARTIAL
-from mgclust.kernels.pairs import gpu_products
 from mgclust.kernels.pairs.gpu_launch import GROUP, direct, distances, is_low, rows_per_thread
+from mgclust.kernels.pairs.products import gpu_products
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors
 
 __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_share", "same_label_sums"]

@@ -1,7 +1,7 @@
 """One to three features without all pairs: rows in boxes (`pairs.column_boxes`), sums on a grid (`gaussian_grid`).
 
 On the CPU `cpu` calls the inner loops of both, `pairs.cpu_column_boxes` and `cpu_grid`; on a GPU `gpu` starts
-``pairs/column_boxes.cu`` and ``grid.cu``.
+``pairs/boxes/column_boxes.cu`` and ``grid.cu``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mgclust.kernels.low_dimension.gaussian_grid import GaussianGrid
-from mgclust.kernels.pairs.column_boxes import Boxes
+from mgclust.kernels.pairs.boxes.column_boxes import Boxes
 
 if TYPE_CHECKING:
     from mgclust.kernels.low_dimension import cpu, gpu

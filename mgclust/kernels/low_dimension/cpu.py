@@ -1,7 +1,7 @@
 """Kernels for one to three dimensions on the CPU: near-linear where `mgclust.kernels.pairs.cpu` compares all pairs.
 
 `spread` and `interpolate` are the two halves of a non-uniform FFT (essay and error bounds: `gaussian_grid`). The
-searches in boxes are those of `mgclust.kernels.pairs.cpu_column_boxes`.
+searches in boxes are those of `mgclust.kernels.pairs.boxes.cpu_column_boxes`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 from mgclust.kernels.low_dimension import cpu_grid
 from mgclust.kernels.low_dimension.gaussian_grid import GaussianGrid, window_polynomials
-from mgclust.kernels.pairs.column_boxes import Boxes
-from mgclust.kernels.pairs.cpu_column_boxes import (
+from mgclust.kernels.pairs.boxes.column_boxes import Boxes
+from mgclust.kernels.pairs.boxes.cpu_column_boxes import (
     box_border,
     box_count,
     box_histogram,

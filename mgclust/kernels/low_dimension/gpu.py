@@ -1,7 +1,7 @@
 """Kernels for one to three dimensions on a CUDA device: near-linear, where `pairs` compares all.
 
 `spread` and `interpolate` are the two halves of a non-uniform FFT (essay and error bounds: `gaussian_grid`; inner
-loops: ``grid.cu``). The searches in boxes are those of `mgclust.kernels.pairs.gpu_column_boxes`.
+loops: ``grid.cu``). The searches in boxes are those of `mgclust.kernels.pairs.boxes.gpu_column_boxes`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import cupy as cp
 import numpy as np
 
 from mgclust.kernels.low_dimension.gaussian_grid import WINDOW, GaussianGrid, window_polynomials
-from mgclust.kernels.pairs.column_boxes import Boxes
-from mgclust.kernels.pairs.gpu_column_boxes import (
+from mgclust.kernels.pairs.boxes.column_boxes import Boxes
+from mgclust.kernels.pairs.boxes.gpu_column_boxes import (
     box_border,
     box_count,
     box_histogram,

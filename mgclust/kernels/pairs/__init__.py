@@ -1,17 +1,19 @@
 """All pairs of rows, by tiles: sums, counts, histograms, nearest rows, and the metrics they know.
 
-On the CPU `cpu` hands tasks (`cpu_tasks`) to the inner loops (`cpu_loops`), for more than 16 features to products
-that filter (`cpu_products`, `cpu_product_loops`), or skips columns that are far away (`cpu_column_boxes`). On a GPU
-`gpu` starts (`gpu_launch`) the kernels of ``few_features.cu`` (at most 16 features), ``many_features.cu``,
-``any_features.cu``, or decides (`gpu_products`) that tensor cores are for these rows: ``split_products.cu`` filters,
-and ``listed_pairs.cu`` decides what the filter leaves open; or that most columns are far away from a row
-(`gpu_column_boxes`, ``column_boxes.cu``). Nearest rows are selected from lists (`gpu_nearest_rows`). Both devices make
-the same boxes (`column_boxes`). None of them stores a distance but `PairKernels.reduced_distances`. `cpu_values` and
-``stored_values.cu`` count values that are stored.
+::
+
+    cpu          hands tasks (cpu_tasks) to the inner loops (cpu_loops); cpu_values counts stored distances
+    gpu          starts kernels (gpu_launch): few_features.cu (at most 16 features), many_features.cu, any_features.cu;
+                 gpu_nearest_rows selects nearest rows from lists; stored_values.cu counts stored distances
+    products/    more than 16 features: matrix products filter pairs, and direct differences decide the rest
+    boxes/       few features: bounding boxes of columns, the same on both devices, skip columns that are far away
+    pairs.cuh    tiles and norms of all CUDA files; products/halves.cuh and split_products.cuh have tensor cores
+
+Only `PairKernels.reduced_distances` stores distances.
 
 Array expressions that both devices share, outside the contract: `density` sums the densities of weighted rows and of
 given distances from stored tiles, `neighbors` looks for nearest denser rows among those that a density pass kept,
-`metrics` says what the kernels need to know of a metric.
+`metrics` says what the kernels need to know of a metric, `nearest_of_many` makes lists of nearest columns.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from mgclust.kernels.pairs import cpu, gpu
-    from mgclust.kernels.pairs.column_boxes import Boxes
+    from mgclust.kernels.pairs.boxes.column_boxes import Boxes
 
 __all__ = ["PairKernels"]
 

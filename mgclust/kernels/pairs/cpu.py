@@ -25,13 +25,13 @@ import numpy as np
 
 from mgclust.kernels.pairs import LOG2_E
 from mgclust.kernels.pairs import cpu_loops as pairs
-from mgclust.kernels.pairs import cpu_products as products
-from mgclust.kernels.pairs.column_boxes import Boxes
-from mgclust.kernels.pairs.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
-from mgclust.kernels.pairs.cpu_products import Lengths, Lists, from_column
+from mgclust.kernels.pairs.boxes.column_boxes import Boxes
+from mgclust.kernels.pairs.boxes.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
 from mgclust.kernels.pairs.cpu_tasks import ThreadCounts, batch_columns, each_task, nearest_in_batch, padded
 from mgclust.kernels.pairs.cpu_values import value_histogram
 from mgclust.kernels.pairs.density import add_both_ways
+from mgclust.kernels.pairs.products import cpu_products as products
+from mgclust.kernels.pairs.products.cpu_products import Lengths, Lists, from_column
 from mgclust.kernels.toolkit.simd import WIDTH
 from mgclust.kernels.toolkit.threads import thread_count
 

@@ -15,18 +15,19 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from mgclust.kernels.pairs import LOG2_E, gpu_products
-from mgclust.kernels.pairs.column_boxes import Boxes
-from mgclust.kernels.pairs.density import add_both_ways
-from mgclust.kernels.pairs.gpu_column_boxes import (
+from mgclust.kernels.pairs import LOG2_E
+from mgclust.kernels.pairs.boxes.column_boxes import Boxes
+from mgclust.kernels.pairs.boxes.gpu_column_boxes import (
     box_border,
     box_count,
     box_nearest,
     box_neighbors,
     boxes_for,
 )
+from mgclust.kernels.pairs.density import add_both_ways
 from mgclust.kernels.pairs.gpu_launch import GROUP, LOW_DIMENSIONS, TILE, by_rows, direct, distances, launch, run_length
 from mgclust.kernels.pairs.gpu_nearest_rows import nearest_of_few, sort_rows, supports_few
+from mgclust.kernels.pairs.products import gpu_products
 from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, multiprocessors
 
 __all__ = [
@@ -255,5 +256,5 @@ def kernels_of(function: str, d: int, dtype: Any) -> Iterator[tuple[Module, str]
             (compiled("pairs/few_features.cu", dtype.name, DIM=d, ROWS=1), name) for name in differences.split()
         )
     if gpu_products.supports(dtype, d):
-        module = gpu_products.program("pairs/split_products.cu", gpu_products.chunks_of(d))
+        module = gpu_products.program("pairs/products/split_products.cu", gpu_products.chunks_of(d))
         yield from ((module, name) for name in products.split())

@@ -69,7 +69,7 @@ class Selection:
     def __init__(self, x: Array, near: Array, near_index: Array, own: Array, room: int, norm: str) -> None:
         self._x, self._near, self._index, self._own, self.room = x, near, near_index, own, np.int32(room)
         self._norm = norm
-        self._module = compiled("pairs/listed_pairs.cu", "float32", norm)
+        self._module = compiled("pairs/products/listed_pairs.cu", "float32", norm)
         self.limits = near[:, -1].copy()
         self.listed = cp.empty((len(x), room), dtype=np.int32)
         self.counts = cp.zeros(len(x), dtype=np.int32)

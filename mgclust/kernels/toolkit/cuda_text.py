@@ -11,15 +11,15 @@ __all__ = ["KERNEL", "constants_of", "cuda_text", "only_kernel"]
 FOLDER = Path(__file__).parents[1]
 # In the order in which one may include another.
 HEADERS = (
-    "pairs/split_products.cuh",
-    "pairs/halves.cuh",
+    "pairs/products/split_products.cuh",
+    "pairs/products/halves.cuh",
     "pairs/pairs.cuh",
     "fuzzy_c_means/memberships.cuh",
     "fuzzy_c_means/approximations.cuh",
     "toolkit/hashing.cuh",
     "toolkit/tie_noise.cuh",
     "affinity_propagation/messages.cuh",
-    "affinity_propagation/recent_argmax.cuh",
+    "affinity_propagation/sparse_forms/recent_argmax.cuh",
 )
 NORMS = {"l2": "NORM_L2", "l2-dot": "NORM_DOT", "l1": "NORM_L1"}
 # A kernel in a file ends at the first brace that begins a line.

@@ -44,7 +44,7 @@ class Attempts(Jobs):
     def __init__(self, engine: Engine, settings: Settings, runner: str | None = None) -> None:
         super().__init__(engine, settings)
         self._runner, self.clock = runner, RunningTimeClock()
-        self._silence: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
+        self._heartbeats: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
         self.blocked: str | None = None  # the next job, which `claim` found unable to start
         self._turn: str | None = None  # the job that is next by fair share, but was blocked; urgent ones come before it
 
@@ -183,7 +183,7 @@ class Attempts(Jobs):
         running = select(Job.id, Job.attempt, Job.heartbeat).where(Job.state == "RUNNING")
         with reading(self._engine) as session:
             marks = {id_: (attempt, heartbeat) for id_, attempt, heartbeat in session.execute(running)}
-        silent = [id_ for id_, seconds in self._silence.of(marks).items() if seconds > after]
+        silent = [id_ for id_, seconds in self._heartbeats.of(marks).items() if seconds > after]
         lost = []
         for id_ in silent:  # one transaction each: two processes that lock several users could deadlock
             files = size_of_job(self._settings, id_)

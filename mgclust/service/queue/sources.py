@@ -234,7 +234,7 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
     for source in sources:
         if time.monotonic() > end:
             raise InputError(f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer in one.")
-        _beneath_root(source["path"], settings.folders)
+        _under_root(source["path"], settings.folders)
 
 
 def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> RootedFile:
@@ -250,7 +250,7 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
         if isinstance(file, Exception):
             raise file
         return file
-    return _beneath_root(source["path"], settings.folders)
+    return _under_root(source["path"], settings.folders)
 
 
 def files_of_job(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:
@@ -267,7 +267,7 @@ def files_of_job(engine: Engine, settings: Settings, job: Job) -> dict[str, Root
     return {name: _resolve(engine, settings, owner, source) for name, source in named_sources(job.request).items()}
 
 
-def _beneath_root(name: str, folders: list[Path]) -> RootedFile:
+def _under_root(name: str, folders: list[Path]) -> RootedFile:
     """Resolve a path to a file or folder beneath one of the folders, without links.
 
     The file may be replaced before it is opened: what counts is that `RootedFile` opens nothing outside.

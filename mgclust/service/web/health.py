@@ -31,7 +31,7 @@ class Health:
 
     def __init__(self, engine: Engine, after: float) -> None:
         self._engine, self._after = engine, after
-        self._silence: HeartbeatMonitor[str] = HeartbeatMonitor(RunningTimeClock())
+        self._heartbeats: HeartbeatMonitor[str] = HeartbeatMonitor(RunningTimeClock())
         self._age: float | None = None
         # Any number of requests costs one query at a time, in a thread that other requests cannot keep busy.
         self._batched = Batched[None, dict[str, Any]](lambda requests: [self._report()] * len(requests))
@@ -58,7 +58,7 @@ class Health:
         """Read the signs of life once."""
         with reading(self._engine) as session:
             marks = {sign.runner: sign.count for sign in session.scalars(select(RunnerSign))}
-        self._age = min(self._silence.of(marks).values(), default=None)
+        self._age = min(self._heartbeats.of(marks).values(), default=None)
 
     @property
     def runner(self) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from mgclust import AdaptiveAffinityPropagation, AffinityPropagation
 from mgclust.algorithms.affinity_propagation import estimator
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
 from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
-from mgclust.kernels.affinity_propagation import cpu, cpu_listed
+from mgclust.kernels.affinity_propagation import cpu
+from mgclust.kernels.affinity_propagation.sparse_forms import cpu_listed
 from support import cuda_on_cpu
 from support.list_constants import set_constant
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.skipif(cuda_on_cpu.compiler() is None, reason="there is
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory):
-    names = ("affinity_propagation.gpu", "affinity_propagation.gpu_listed")
+    names = ("affinity_propagation.gpu", "affinity_propagation.sparse_forms.gpu_listed")
     with cuda_on_cpu.gpu_modules(tmp_path_factory.mktemp("kernels"), *names) as found:
         yield found
 
@@ -37,7 +38,7 @@ def trace(monkeypatch, modules):
         seen.append(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
         if self.rows.name == "sparse":  # the places that are filled come first
             assert (np.diff((m.recent_argmax >= 0).astype(int), axis=1) <= 0).all()
-            assert m.hot_most[0] >= (m.recent_argmax >= 0).sum(axis=1).max()
+            assert m.recent_most[0] >= (m.recent_argmax >= 0).sum(axis=1).max()
         return found
 
     def fit(model, X):

@@ -21,8 +21,8 @@ from mgclust.data import open_dataset
 from mgclust.engine import partition
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_files import Writer
-from mgclust.engine.comm import SoloComm
-from mgclust.kernels.affinity_propagation import cpu_listed
+from mgclust.engine.transport.comm import SoloComm
+from mgclust.kernels.affinity_propagation.sparse_forms import cpu_listed
 from support.list_constants import set_constant
 
 KINDS = ["blobs", "noise in the plane", "noise in 64 dimensions", "clump and far rows", "duplicates", "line"]
@@ -335,7 +335,7 @@ def test_rows_whose_reach_is_rounded():
     assert AffinityPropagation(**given).fit(X).n_clusters_ == 6
 
 
-def test_hot_columns_saved_at_any_places(monkeypatch, tmp_path):
+def test_recent_columns_saved_at_any_places(monkeypatch, tmp_path):
     """A run resumes where free places lie before and between those that are filled."""
     data = open_dataset(rows("blobs", 150))
     model = AdaptiveAffinityPropagation(
@@ -358,7 +358,9 @@ def test_hot_columns_saved_at_any_places(monkeypatch, tmp_path):
             raise RunCancelled("enough")
         replicated, of_rows = original(self)
         filled.append(int((of_rows["recent_argmax"] >= 0).sum()))
-        places = {name: np.ascontiguousarray(of_rows[name][:, ::-1]) for name in ("recent_argmax", "hot_e", "hot_a")}
+        places = {
+            name: np.ascontiguousarray(of_rows[name][:, ::-1]) for name in ("recent_argmax", "recent_e", "recent_a")
+        }
         return replicated, of_rows | places
 
     monkeypatch.setattr(Writer, "done", lambda self: bool(self.files()))

@@ -104,7 +104,7 @@ def test_rows_in_boxes(gathered, monkeypatch, device):
     monkeypatch.setattr(nearest_rows, "CPU_STEP_ROWS", 5000)
     monkeypatch.setattr(nearest_rows, "STEP_ROWS", 5000)
     if device == "cuda":  # which has boxes for more rows only
-        monkeypatch.setattr("mgclust.kernels.pairs.gpu_column_boxes.MIN_PAIRS", 1 << 20)
+        monkeypatch.setattr("mgclust.kernels.pairs.boxes.gpu_column_boxes.MIN_PAIRS", 1 << 20)
     monkeypatch.setattr(rank, "_range_rows", lambda *_: 4096)
     distances, indices = nearest_neighbors(X, 9, device=device, client=None)
     assert taken[0] == ((len(X) if gathered == 2 else 4096), True)

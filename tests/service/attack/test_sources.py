@@ -76,13 +76,13 @@ def test_a_name_that_is_too_long(service):
 
 
 def test_a_name_that_begins_with_a_dot(service):
-    from mgclust.service.queue.sources import _beneath_root
+    from mgclust.service.queue.sources import _under_root
 
     _, _, root = service
     for name in (".x.npy", "x.npy"):
         (root / name).write_text(name)
-        assert _beneath_root(str(root / name), [root]).name == name
-    assert _beneath_root(str(root), [root]).name == ""
+        assert _under_root(str(root / name), [root]).name == name
+    assert _under_root(str(root), [root]).name == ""
 
 
 def test_requests_that_fail_are_in_the_audit_log(service, monkeypatch):

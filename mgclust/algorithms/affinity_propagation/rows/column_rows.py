@@ -1,7 +1,8 @@
 """A rank's rows of the messages as a few columns, once lists would hold too many pairs.
 
-Why the numbers are those of all elements bit for bit stands in `mgclust.kernels.affinity_propagation.columns`. Here
-columns are taken where rows are undecided, and the course of the iterations is kept, from which their A follows.
+Why the numbers are those of all elements bit for bit stands in
+`mgclust.kernels.affinity_propagation.sparse_forms.columns`. Here columns are taken where rows are undecided, and the
+course of the iterations is kept, from which their A follows.
 
 Few clusters are left then. A scan does not come back to many, so this form is not left again, and it is not saved: a
 run resumes from what its lists have saved.
@@ -23,9 +24,9 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
 )
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
-from mgclust.kernels.affinity_propagation.columns import ColumnMessages, load_columns
-from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import Iteration, Vectors
+from mgclust.kernels.affinity_propagation.sparse_forms.columns import ColumnMessages, load_columns
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import load_lists
 from mgclust.kernels.masks import count_true
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class ColumnRows(MessageRows):
 
     name = SPARSE
     of_rows = ()
-    hot: ClassVar[dict[str, int]] = {**MessageRows.hot, "hot_place": -1, "hot_s": 0}
+    recent: ClassVar[dict[str, int]] = {**MessageRows.recent, "recent_place": -1, "recent_s": 0}
     can_be_saved = False
     messages: ColumnMessages
     similarities: ComputedSimilarities
@@ -81,8 +82,8 @@ class ColumnRows(MessageRows):
         self.messages = ColumnMessages(
             **{name: getattr(old, name) for name in Vectors.__dataclass_fields__},
             a_column=old.a_column,
-            hot_place=xp.full_like(old.hot_place, -1),
-            hot_s=old.hot_s,
+            recent_place=xp.full_like(old.recent_place, -1),
+            recent_s=old.recent_s,
             columns=xp.zeros(0, "int32"),
             s=xp.zeros((m, 0), self.context.dtype),
             a=xp.zeros((m, 0), self.context.dtype),
@@ -158,10 +159,10 @@ class ColumnRows(MessageRows):
         filled = messages.recent_argmax >= 0
         # 64-bit integers, since CuPy would compile the sum of a mask; see `masks`.
         bounds = xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(filled.astype("int64").sum(axis=1))])
-        s = messages.hot_s[filled]
+        s = messages.recent_s[filled]
         columns = messages.recent_argmax[filled]
         kernels.jitter_lists(s, bounds, numbers, columns, seed=seed, draw=draw, tiny=LATER_NOISE)
-        messages.hot_s[filled] = s
+        messages.recent_s[filled] = s
 
     def _pass(self, rows: Array, numbers: Iteration, *, again: bool) -> None:
         messages, xp = self.messages, self.context.kernels.xp
@@ -201,11 +202,11 @@ class ColumnRows(MessageRows):
         for start in range(0, m, step):
             part = slice(start, min(start + step, m))
             s[part, before:], a[part, before:] = self._replayed(part, columns, where)
-        # Hot elements of new columns were hot in the beginning.
+        # Recent elements of new columns were recent in the beginning.
         place = xp.where(messages.recent_argmax >= 0, where[xp.maximum(messages.recent_argmax, 0)], -1)
-        rows, hot = xp.nonzero(place >= 0)
-        a[rows, before + place[rows, hot]] = -np.inf
-        messages.hot_place[rows, hot] = before + place[rows, hot]
+        rows, recent = xp.nonzero(place >= 0)
+        a[rows, before + place[rows, recent]] = -np.inf
+        messages.recent_place[rows, recent] = before + place[rows, recent]
         messages.s, messages.a, messages.columns = s, a, xp.concatenate([messages.columns, columns])
         self._taken[columns] = True
 

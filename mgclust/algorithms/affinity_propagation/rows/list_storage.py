@@ -1,6 +1,7 @@
 """The memory of a rank's neighbour lists: lists are made, made longer and shorter, and moved.
 
-`mgclust.kernels.affinity_propagation.listed` says what a list holds. `listed_rows` decides when lists change.
+`mgclust.kernels.affinity_propagation.sparse_forms.listed` says what a list holds. `listed_rows` decides when lists
+change.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import BLOCK
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
-from mgclust.kernels.affinity_propagation.listed import ListedMessages, load_lists
 from mgclust.kernels.affinity_propagation.messages import PADDING, RECENT_ARGMAXES
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import ListedMessages, load_lists
 
 __all__ = ["LIST_GROWTH", "SHORTEST_LIST", "StoredLists", "first_length"]
 
@@ -57,8 +58,8 @@ class StoredLists(MessageRows):
             s=xp.zeros(0, dtype),
             a=xp.zeros(0, dtype),
             a_column=xp.zeros(n, dtype),
-            hot_place=xp.full((m, RECENT_ARGMAXES), -1, "int32"),
-            hot_s=xp.zeros((m, RECENT_ARGMAXES), dtype),
+            recent_place=xp.full((m, RECENT_ARGMAXES), -1, "int32"),
+            recent_s=xp.zeros((m, RECENT_ARGMAXES), dtype),
             active=xp.zeros(0, "int32"),
             active_s=xp.zeros((m, 0), dtype),
             outside=xp.zeros(2, f"uint{8 * dtype.itemsize}"),
@@ -137,8 +138,8 @@ class StoredLists(MessageRows):
             rows = self._rows[start : start + step]
             s = self.similarities.of_rows(rows)
             self._list(rows, s, xp.maximum(wanted[rows], np.finfo(s.dtype).min))
-            hot = messages.recent_argmax[rows]
-            messages.hot_s[rows] = xp.where(hot >= 0, xp.take_along_axis(s, xp.maximum(hot, 0), axis=1), 0)
+            recent = messages.recent_argmax[rows]
+            messages.recent_s[rows] = xp.where(recent >= 0, xp.take_along_axis(s, xp.maximum(recent, 0), axis=1), 0)
             part = slice(int(ends[start - 1]) if start else 0, int(ends[start + len(rows) - 1]))
             self._kernels.place_own(messages, rows, counts[rows], columns[part], values[part])
         if len(messages.active):

@@ -1,9 +1,9 @@
 """A rank's rows of the messages as neighbour lists, for the elements that matter.
 
 What lists hold, and why the numbers are those of all elements bit for bit, stands in
-`mgclust.kernels.affinity_propagation.listed`. Here iterations pass over lists, and it is decided when lists change:
-longer if a row is undecided, shorter if nothing reads what they hold, given up if all elements or few columns are
-cheaper. How they change is in `list_storage`.
+`mgclust.kernels.affinity_propagation.sparse_forms.listed`. Here iterations pass over lists, and it is decided when
+lists change: longer if a row is undecided, shorter if nothing reads what they hold, given up if all elements or few
+columns are cheaper. How they change is in `list_storage`.
 
 Rows whose two largest A + S are undecided ask for columns far away, up to their whole row, where one exemplar less is
 left. A few columns that are active now decide them instead, so those are chosen again wherever that takes fewer
@@ -30,8 +30,8 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
 )
 from mgclust.engine.checkpoint import Ragged, Saved
 from mgclust.engine.spmd import Context
-from mgclust.kernels.affinity_propagation.listed import Step
 from mgclust.kernels.affinity_propagation.messages import PADDING, Iteration, Vectors, padded
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import Step
 from mgclust.kernels.masks import count_true
 
 __all__ = ["ListedRows"]
@@ -51,9 +51,9 @@ class ListedRows(StoredLists):
     """Neighbour lists: memory and time for the elements that matter."""
 
     name = SPARSE
-    of_rows = ("u", "recent_argmax", "hot_e", "hot_a", "floor")
+    of_rows = ("u", "recent_argmax", "recent_e", "recent_a", "floor")
     replicated = (*MessageRows.replicated, "a_column")
-    hot: ClassVar[dict[str, int]] = {**MessageRows.hot, "hot_place": -1, "hot_s": 0}
+    recent: ClassVar[dict[str, int]] = {**MessageRows.recent, "recent_place": -1, "recent_s": 0}
 
     def __init__(
         self, context: Context, similarities: Similarities, *, keep_lists: bool, can_end: bool = False
@@ -216,11 +216,11 @@ class ListedRows(StoredLists):
         self._remake(floor, *map(self.context.kernels.memory.to_device, own))
 
     def _fill_first_places(self) -> None:
-        """Bring hot columns to the first places of their rows: a GPU once left free ones between them."""
+        """Bring recent columns to the first places of their rows: a GPU once left free ones between them."""
         messages, xp = self.messages, self.context.kernels.xp
         places = xp.arange(messages.recent_argmax.shape[1])
         order = xp.argsort(xp.where(messages.recent_argmax < 0, len(places), 0) + places, axis=1)
-        for name in ("recent_argmax", "hot_e", "hot_a"):
+        for name in ("recent_argmax", "recent_e", "recent_a"):
             setattr(messages, name, xp.take_along_axis(getattr(messages, name), order, axis=1))
 
     def _dense(self) -> DenseRows:

@@ -14,8 +14,8 @@ import numpy as np
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
-from mgclust.kernels.affinity_propagation.listed import Step
 from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Iteration, Messages
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import Step
 
 __all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows"]
 
@@ -37,7 +37,7 @@ class MessageRows(ABC):
     of_rows: ClassVar[tuple[str, ...]]  # arrays of `messages` that a checkpoint holds
     # arrays of `messages` that a checkpoint holds once: all ranks have the same
     replicated: ClassVar[tuple[str, ...]] = ("c", "r_diagonal", "a_diagonal", "last_exemplars")
-    hot: ClassVar[dict[str, int]] = {"recent_argmax": -1, "hot_e": 0, "hot_a": 0}
+    recent: ClassVar[dict[str, int]] = {"recent_argmax": -1, "recent_e": 0, "recent_a": 0}
     can_be_saved = True
     messages: Any
 
@@ -56,9 +56,9 @@ class MessageRows(ABC):
             "first_row": self.context.rows.start,
             "u": xp.zeros(m),
             "recent_argmax": xp.full((m, RECENT_ARGMAXES), -1, "int32"),
-            "hot_e": xp.zeros((m, RECENT_ARGMAXES), dtype),
-            "hot_a": xp.zeros((m, RECENT_ARGMAXES), dtype),
-            "hot_most": xp.zeros(1, "int32"),
+            "recent_e": xp.zeros((m, RECENT_ARGMAXES), dtype),
+            "recent_a": xp.zeros((m, RECENT_ARGMAXES), dtype),
+            "recent_most": xp.zeros(1, "int32"),
             "c": xp.zeros(width, dtype),
             "r_diagonal": xp.zeros(n),
             "a_diagonal": xp.zeros(n),
@@ -79,9 +79,9 @@ class MessageRows(ABC):
 
     def reset(self) -> None:
         """Forget all iterations; lists stay as long as they have become."""
-        for name, empty in self.hot.items():
+        for name, empty in self.recent.items():
             getattr(self.messages, name)[...] = empty
-        for name in ("u", "hot_most", "c", "r_diagonal", "a_diagonal", "exemplars", "last_exemplars"):
+        for name in ("u", "recent_most", "c", "r_diagonal", "a_diagonal", "exemplars", "last_exemplars"):
             getattr(self.messages, name)[...] = 0
         self._filled = 0
 
@@ -157,25 +157,25 @@ class MessageRows(ABC):
         for name in self.of_rows:
             for place, rows in saved.rows(name):
                 if name == "recent_argmax":
-                    # Ranks have as many hot places as their rows have needed.
+                    # Ranks have as many recent places as their rows have needed.
                     self.widen(rows.shape[1])
                     self._filled = max(self._filled, int((rows >= 0).sum(axis=1).max()))
                 getattr(self.messages, name)[place][..., : rows.shape[-1]] = to_device(rows)
-        self.messages.hot_most[0] = self._filled
+        self.messages.recent_most[0] = self._filled
 
     def make_room(self, iterations: int) -> None:
-        """Each iteration fills at most one more hot place a row."""
+        """Each iteration fills at most one more recent place a row."""
         if self._filled + iterations > self.messages.recent_argmax.shape[1]:
-            self._filled = int(self.messages.hot_most[0])
+            self._filled = int(self.messages.recent_most[0])
             self.widen(-(-(self._filled + iterations) // RECENT_ARGMAXES) * RECENT_ARGMAXES)
         self._filled += iterations
 
     def widen(self, more: int) -> None:
-        """Make it at least so many hot places a row."""
+        """Make it at least so many recent places a row."""
         xp, places = self.context.kernels.xp, self.messages.recent_argmax.shape[1]
         if places >= more:
             return
-        for name, empty in self.hot.items():
+        for name, empty in self.recent.items():
             old = getattr(self.messages, name)
             grown = xp.full((old.shape[0], more), empty, old.dtype)
             grown[:, :places] = old
@@ -186,7 +186,7 @@ class DenseRows(MessageRows):
     """All elements: two numbers for each."""
 
     name = DENSE
-    of_rows = ("a", "u", "recent_argmax", "hot_e", "hot_a")
+    of_rows = ("a", "u", "recent_argmax", "recent_e", "recent_a")
     messages: Messages
 
     def __init__(self, context: Context, similarities: Similarities) -> None:

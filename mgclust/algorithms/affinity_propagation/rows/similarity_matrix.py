@@ -26,9 +26,9 @@ import numpy as np
 
 from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
 from mgclust.engine.spmd import Context
-from mgclust.kernels.affinity_propagation.columns import load_columns
-from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import padded
+from mgclust.kernels.affinity_propagation.sparse_forms.columns import load_columns
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import load_lists
 from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = [

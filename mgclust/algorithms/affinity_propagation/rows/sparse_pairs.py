@@ -1,8 +1,8 @@
 """Similarities of some pairs, all others being impossible: -inf.
 
-Lists of a row's pairs are complete (see `mgclust.kernels.affinity_propagation.listed`): no row is ever undecided, and
-no n x n array exists. What differs from all pairs: a row may have no pair with any exemplar, and a member of a cluster
-may have no pair with the others, for which it can then not stand.
+Lists of a row's pairs are complete (see `mgclust.kernels.affinity_propagation.sparse_forms.listed`): no row is ever
+undecided, and no n x n array exists. What differs from all pairs: a row may have no pair with any exemplar, and a
+member of a cluster may have no pair with the others, for which it can then not stand.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
 )
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import PADDING, padded
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import load_lists
 
 __all__ = ["SparsePairRows", "SparseSimilarities", "estimate_of_pairs", "fewest_exemplars"]
 
@@ -183,12 +183,12 @@ class SparsePairRows(ListedRows):
         messages, given, memory = self.messages, self.similarities, self.context.kernels.memory
         messages.own[...], messages.a[...] = 0, -np.inf
         messages.column[...], messages.s[...] = memory.to_device(given.column), memory.to_device(given.s)
-        recent_argmax, hot_s = memory.to_host(messages.recent_argmax), memory.to_host(messages.hot_s)
-        for row, hot in enumerate(recent_argmax):
+        recent_argmax, recent_s = memory.to_host(messages.recent_argmax), memory.to_host(messages.recent_s)
+        for row, recent in enumerate(recent_argmax):
             part = slice(given.begin[row], given.begin[row] + given.length[row])
-            for place in np.flatnonzero(hot >= 0):
-                hot_s[row, place] = given.s[part][given.column[part] == hot[place]][0]
-        messages.hot_s[...] = memory.to_device(hot_s)
+            for place in np.flatnonzero(recent >= 0):
+                recent_s[row, place] = given.s[part][given.column[part] == recent[place]][0]
+        messages.recent_s[...] = memory.to_device(recent_s)
         self._kernels.place_own(messages, self._rows, counts, columns, values)
 
 

@@ -87,11 +87,11 @@ def find_cutoff(
             every = n * (n - 1) // 2
             s, _ = passes.cutoff(different_rank(n, fraction, equal) / every, exact=True, seed=seed)
             exactness["different_pairs"] = every - equal
-        _refuse_too_small(context, measure, s)
+        _reject_too_small(context, measure, s)
     return CutoffDistance(s, measure.distance(s), error, fraction)
 
 
-def _refuse_too_small(context: Context, measure: Metric, s: float) -> None:
+def _reject_too_small(context: Context, measure: Metric, s: float) -> None:
     """Refuse rows that are all equal, and a smallest distance whose square the type does not hold."""
     least = float(np.finfo(context.dtype).tiny) ** 0.45
     if s == 0:

@@ -1,7 +1,7 @@
 """Near-linear ways to the same figures in one, two or three dimensions.
 
 All-pairs passes cost n^2. With few features every rank can hold all rows (12 bytes each in 3-D), sorted into boxes
-(`mgclust.kernels.pairs.column_boxes`), and answer its share of the questions by skipping what is far away:
+(`mgclust.kernels.pairs.boxes.column_boxes`), and answer its share of the questions by skipping what is far away:
 
 dc       counts pairs of boxes that lie wholly within or beyond the bracket at once       same bits as all pairs
 delta    nearest denser row, best box first                                               same bits
@@ -24,7 +24,7 @@ from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_of_dupl
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 from mgclust.kernels.low_dimension.gaussian_grid import grid_convolve, plan_gaussian_grid
-from mgclust.kernels.pairs.column_boxes import CURVE_FEATURES, Boxes
+from mgclust.kernels.pairs.boxes.column_boxes import CURVE_FEATURES, Boxes
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["NearLinear", "is_taken", "most_cells", "tree_bytes"]

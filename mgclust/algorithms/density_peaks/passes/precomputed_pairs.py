@@ -39,7 +39,7 @@ class PrecomputedPairs(AllPairs):
     algorithm = "given"
 
     def _prepare(self) -> None:
-        self._refuse_no_distances()
+        self._reject_no_distances()
 
     def norm(self, s: float) -> str:  # noqa: D102
         return "given"
@@ -112,7 +112,7 @@ class PrecomputedPairs(AllPairs):
     def _own_zeros(self, dtype: Any) -> Array:
         return self._xp.zeros(len(self._context.rows), dtype=dtype)
 
-    def _refuse_tiny(self, largest: float) -> None:
+    def _reject_tiny(self, largest: float) -> None:
         """Refuse distances that lose digits, or all of them, in their type."""
         context, least = self._context, SMALLEST_SHARE * float(np.finfo(self._context.dtype).tiny)
         # Distances that became 0 in a narrower type are no equal rows.
@@ -125,12 +125,12 @@ class PrecomputedPairs(AllPairs):
             f"be above {least:.1g}; rescale the data{' or use dtype=' + repr('float64') if helps else ''}."
         )
 
-    def _refuse_no_distances(self) -> None:
+    def _reject_no_distances(self) -> None:
         """Refuse a matrix with a negative number, another diagonal than 0, or more asymmetry than rounding leaves."""
         context, xp = self._context, self._xp
         n = context.dataset_shape[0]
         largest = largest_value(context)
-        self._refuse_tiny(largest)
+        self._reject_tiny(largest)
         tolerance = float(np.finfo(context.dtype).eps) ** 0.5 * largest
         found = np.full(3, n * n, np.int64)  # the first place of each kind
         for chunk, block in context.all_pairs():

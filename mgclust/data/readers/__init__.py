@@ -1,0 +1,1 @@
+"""Readers of files with rows, one module per family of formats."""

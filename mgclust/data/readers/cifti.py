@@ -1,0 +1,24 @@
+"""CIFTI-2: what its header says of the grayordinates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgclust.data.location import Location
+from mgclust.data.readers.nifti import cifti_axes, read_header
+
+__all__ = ["brain_models", "grayordinate"]
+
+
+def brain_models(location: Location) -> Any:
+    """Meaning of each grayordinate: nibabel's BrainModelAxis."""
+    return cifti_axes(read_header(location))[1]
+
+
+def grayordinate(models: Any, index: int) -> tuple[str, str, tuple[int, ...]]:
+    """One grayordinate: its structure, "vertex" or "voxel", and its vertex number or its i, j, k."""
+    element, where, structure = models[index]
+    name = structure.removeprefix("CIFTI_STRUCTURE_").lower()
+    if element == "CIFTI_MODEL_TYPE_SURFACE":
+        return name, "vertex", (int(where),)
+    return name, "voxel", tuple(int(value) for value in where)

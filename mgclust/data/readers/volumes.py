@@ -1,0 +1,333 @@
+"""Voxels, or grayordinates, as rows: BOLD series in NIfTI and CIFTI files.
+
+Rows are in C order of the grid: of the voxels (i, j, k) in the mask, k runs fastest. That is the order of
+``volume[mask]`` in NumPy, and of nilearn's maskers. Several runs are put one after the other in time, each detrended
+and standardised by itself, so that a step from one run to the next is no signal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.base.errors import InputError
+from mgclust.data.base import Dataset
+from mgclust.data.location import Location, is_path
+from mgclust.data.readers.nifti import SeriesFile, open_series, read_mask
+from mgclust.data.rows import RowTransform
+from mgclust.outside.inflation import check_memory
+
+__all__ = ["VolumeDataset", "open_volumes"]
+
+_FEWER = "give a mask of fewer voxels, or fewer runs"
+_VOXEL_BYTES = 40  # of a grid's voxel while it is decided which are rows
+_CONSTANT = ("drop", "refuse")
+# float64 copies of this many numbers at once, beside the rows in float32.
+_NUMBERS_AT_ONCE = 2**21
+
+
+class VolumeDataset(Dataset):
+    """The voxels of one BOLD series or of several runs.
+
+    Opening it reads the files once: which voxels are constant, and whether one is not a number, decides what the rows
+    are. They stay in memory in float32 from then on. What travels to another process are the paths and the choice
+    of voxels; it reads the files once, too, and keeps the rows that it said it would `expect`.
+
+    Attributes
+    ----------
+    runs : tuple of SeriesFile
+    mask : Location or None
+    warnings : list of str
+        What was left out.
+    """
+
+    def __init__(
+        self, runs: Sequence[SeriesFile], mask: Location | None, transform: RowTransform, constant: str
+    ) -> None:
+        self.runs = tuple(runs)
+        self.mask = mask
+        self.transform = transform
+        first = self.runs[0]
+        chosen = _choose(self.runs, mask)
+        self._pack(chosen)
+        name = first.location.name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
+        super().__init__((int(chosen.sum()), sum(run.n_times for run in runs)), np.float32, name)
+        self.kind = first.kind
+        self.masked = self.shape[0]
+        self._window = (0, self.masked)  # the rows that are kept
+        self._opened: _Series | None = _Series.read(self.runs, chosen, transform)
+        flat = self._opened.constant
+        self.dropped = int(flat.sum())
+        if self.dropped:
+            self._drop(chosen, flat, constant)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None, "_window": (0, self.shape[0])}
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """Mask of the voxels that are rows: (grid size,) of bool, in C order of the grid."""
+        return np.unpackbits(self._packed, count=self.runs[0].grid.size).astype(bool)
+
+    @property
+    def voxels(self) -> np.ndarray:
+        """The voxel (i, j, k) of each row; of a CIFTI file its grayordinate."""
+        return np.stack(np.unravel_index(np.flatnonzero(self.chosen), self.runs[0].grid.shape), axis=1)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences that the user of a result should know of these rows."""
+        if not self.dropped:
+            return []
+        parts = "voxels" if self.kind == "nifti" else "grayordinates"
+        return [
+            f"{self.dropped:,} of {self.masked:,} {parts} do not change over time"
+            f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out; they have no cluster "
+            "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows."
+        ]
+
+    def to_grid(self, values: Any, fill: float = 0) -> np.ndarray:
+        """Put one value per row where it belongs.
+
+        Parameters
+        ----------
+        values : array of shape (n_samples,)
+        fill : number
+            For the voxels that are no rows.
+
+        Returns
+        -------
+        ndarray of the grid's shape
+            For NIfTI 3-D; for CIFTI one value per grayordinate.
+        """
+        values = np.asarray(values)
+        if values.shape != self.shape[:1]:
+            raise InputError(f"values has shape {values.shape}, it should be ({self.shape[0]},): one a row.")
+        out = np.full(self.runs[0].grid.size, fill, dtype=values.dtype)
+        out[self.chosen] = values
+        return out.reshape(self.runs[0].grid.shape)
+
+    def mean(self) -> np.ndarray:
+        """Mean over time of each row before it was detrended or standardised."""
+        return self._series(0, self.shape[0]).mean
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the file, or of the SHA-256 of all runs and the mask; `describe` says what was done to them."""
+        for run in self.runs:
+            run.location.check(run.stamp)
+        locations = [run.location for run in self.runs] + ([] if self.mask is None else [self.mask])
+        hashes = [location.sha256() for location in locations]
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Say what was read, which voxels are rows and what was done to them."""
+        first = self.runs[0]
+        return {
+            **super().describe(),
+            "files": [run.location.name for run in self.runs],
+            "time_points": [run.n_times for run in self.runs],
+            "repetition_time": first.repetition_time,
+            "mask": None if self.mask is None else self.mask.name,
+            "grid": list(first.grid.shape),
+            "voxels_in_mask": self.masked,
+            "constant_voxels_dropped": self.dropped,
+            "standardize": "zscore" if self.transform.zscore else None,
+            "detrend": self.transform.detrend,
+        }
+
+    def label_volume(self, labels: Any) -> dict[str, Any] | None:
+        """The clusters over the mean volume; nothing for CIFTI, whose cortex is a surface."""
+        if self.kind != "nifti":
+            return None
+        grid = self.runs[0].grid
+        return {
+            "volume": self.to_grid(np.asarray(labels, dtype=np.int64) + 1),
+            "background": self.to_grid(self.mean(), fill=np.nan),
+            "affine": np.array(grid.affine),
+            "oriented": grid.oriented,
+        }
+
+    def expect(self, start: int, stop: int) -> None:
+        """Keep only these rows in memory, unless all of them are there already; see `Dataset.expect`."""
+        if self._opened is None:
+            self._window = (start, stop)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        series = self._series(start, stop)
+        return series.rows[start - self._window[0] : stop - self._window[0]]
+
+    def _series(self, start: int, stop: int) -> _Series:
+        """At least these rows, read from the files if they are not in memory."""
+        if self._opened is not None and not (self._window[0] <= start and stop <= self._window[1]):
+            self._opened, self._window = None, (0, self.shape[0])
+        if self._opened is None:
+            chosen = np.zeros(self.runs[0].grid.size, dtype=bool)
+            chosen[np.flatnonzero(self.chosen)[slice(*self._window)]] = True
+            self._opened = _Series.read(self.runs, chosen, self.transform)
+        return self._opened
+
+    def _pack(self, chosen: np.ndarray) -> None:
+        self._packed = np.packbits(chosen)
+
+    def _drop(self, chosen: np.ndarray, flat: np.ndarray, constant: str) -> None:
+        assert self._opened is not None
+        if constant == "refuse":
+            where = f"the first is voxel {_place(self, int(flat.argmax()))}"
+            raise InputError(
+                f"{self.name}: {self.dropped:,} of {self.masked:,} voxels do not change over time, {where}; "
+                "leave them out by constant='drop', or choose a mask without them."
+            )
+        if flat.all():
+            raise InputError(f"{self.name}: none of its {self.masked:,} voxels changes over time; check the mask.")
+        chosen[np.flatnonzero(chosen)[flat]] = False
+        self._pack(chosen)
+        self.shape = (self.masked - self.dropped, self.shape[1])
+        self._window = (0, self.shape[0])
+        self._opened.leave_out(flat)
+
+
+class _Series:
+    """The rows of all runs in memory."""
+
+    def __init__(self, n: int, n_times: int) -> None:
+        self.rows = np.empty((n, n_times), dtype=np.float32)
+        self.mean = np.zeros(n, dtype=np.float32)
+        self.constant = np.zeros(n, dtype=bool)
+
+    @classmethod
+    def read(cls, runs: Sequence[SeriesFile], chosen: np.ndarray, transform: RowTransform) -> _Series:
+        n, n_times = int(chosen.sum()), sum(run.n_times for run in runs)
+        check_memory(f"the rows of {runs[0].location.name}", 4 * n * n_times, _FEWER)
+        series = cls(n, n_times)
+        start = 0
+        for run in runs:
+            columns = slice(start, start + run.n_times)
+            start += run.n_times
+            out = series.rows[:, columns]
+            base = None if run.lossless or not (transform.detrend or transform.zscore) else np.zeros(n)
+            with run.location.reading():
+                run.fill(out, chosen, base)
+            series._finish(run, columns, transform, base, chosen)
+        series.mean /= n_times
+        return series
+
+    def leave_out(self, flat: np.ndarray) -> None:
+        """Close the gaps in place: a copy would need the memory twice."""
+        kept = np.flatnonzero(~flat)
+        step = max(1, _NUMBERS_AT_ONCE // self.rows.shape[1])
+        for start in range(0, len(kept), step):
+            part = kept[start : start + step]
+            self.rows[start : start + len(part)] = self.rows[part]
+        self.rows = self.rows[: len(kept)]
+        self.mean, self.constant = self.mean[kept], self.constant[kept]
+
+    def _finish(
+        self, run: SeriesFile, columns: slice, transform: RowTransform, base: np.ndarray | None, chosen: np.ndarray
+    ) -> None:
+        """Turn stored numbers into values, and those into what was asked for, some rows at a time."""
+        step = max(1, _NUMBERS_AT_ONCE // run.n_times)
+        bad, first = 0, -1
+        for start in range(0, len(self.rows), step):
+            part = slice(start, start + step)
+            stored = self.rows[part, columns]
+            finite = np.isfinite(stored).all(axis=1)
+            if not finite.all():
+                first = first if bad else start + int((~finite).argmax())
+                bad += int((~finite).sum())
+                continue
+            self.constant[part] |= (stored == stored[:, :1]).all(axis=1)
+            values = stored.astype(np.float64)
+            if base is not None:
+                values += base[part, None]
+            values = values * run.slope + run.inter
+            self.mean[part] += values.sum(axis=1)
+            if transform.detrend or transform.zscore:
+                values, constant = transform(values)
+                self.constant[part] |= constant
+            self.rows[part, columns] = values
+        if bad:
+            voxel = np.flatnonzero(chosen)[first]
+            place = tuple(int(index) for index in np.unravel_index(voxel, run.grid.shape))
+            raise InputError(
+                f"{run.location.name}: {bad:,} of {len(self.rows):,} voxels hold NaN or infinite values, the first is "
+                f"voxel {place}; give a mask without them, or repair the file."
+            )
+
+
+def open_volumes(
+    locations: Sequence[Location], mask: Any, transform: RowTransform, constant: str | None = None
+) -> VolumeDataset:
+    """Open one BOLD series, or several runs on one grid.
+
+    Parameters
+    ----------
+    locations : sequence of Location
+        .nii, .nii.gz or .dtseries.nii files; one run each, in the order in which they follow each other.
+    mask : path or None
+        NIfTI only. None: every voxel that is not 0 throughout.
+    transform : RowTransform
+        Done to each run by itself.
+    constant : {None, "drop", "refuse"}
+        What to do with voxels that do not change over time in at least one run; None is "drop".
+    """
+    constant = constant or "drop"
+    if constant not in _CONSTANT:
+        raise InputError(f"constant={constant!r} should be 'drop' or 'refuse'.")
+    if mask is not None and not is_path(mask):
+        raise InputError(f"mask is a {type(mask).__name__}; give the path of a NIfTI file (.nii, .nii.gz).")
+    runs = [open_series(location) for location in locations]
+    _check_alike(runs)
+    for run in runs:
+        if transform.detrend and run.n_times < 3:
+            raise InputError(
+                f"detrend=True needs at least 3 points in time, {run.location.name} has {run.n_times}: a line fits "
+                "two values exactly; leave detrend out."
+            )
+    if mask is not None and runs[0].kind == "cifti":
+        raise InputError(
+            f"mask={Location.of(mask).name!r} goes with NIfTI; {runs[0].location.name} is a CIFTI file, whose "
+            "grayordinates are chosen already: leave mask out."
+        )
+    return VolumeDataset(runs, None if mask is None else Location.of(mask), transform, constant)
+
+
+def _check_alike(runs: Sequence[SeriesFile]) -> None:
+    first = runs[0]
+    for run in runs[1:]:
+        if run.kind != first.kind:
+            raise InputError(
+                f"{first.location.name} is {first.kind}, {run.location.name} is {run.kind}; runs of one kind."
+            )
+        if run.kind == "cifti":
+            from mgclust.data.readers.cifti import brain_models
+
+            if brain_models(run.location) != brain_models(first.location):
+                raise InputError(f"{run.location.name} has other grayordinates than {first.location.name}.")
+        elif not run.grid.same_as(first.grid):
+            raise InputError(
+                f"{run.location.name} is on another grid than {first.location.name}: it has {run.grid}; the first run "
+                f"has {first.grid}. Resample the runs to one grid."
+            )
+
+
+def _choose(runs: Sequence[SeriesFile], mask: Location | None) -> np.ndarray:
+    first = runs[0]
+    check_memory(f"the grid of {first.location.name}", _VOXEL_BYTES * first.grid.size, _FEWER)
+    if mask is not None:
+        return read_mask(mask, first.grid, first.location.name)
+    if first.kind == "cifti":
+        return np.ones(first.grid.size, dtype=bool)
+    chosen = np.zeros(first.grid.size, dtype=bool)
+    for run in runs:
+        with run.location.reading():
+            chosen |= run.nonzero()
+    if not chosen.any():
+        raise InputError(f"{first.location.name} holds nothing but zeros; check the file.")
+    return chosen
+
+
+def _place(dataset: VolumeDataset, row: int) -> tuple[int, ...]:
+    return tuple(int(index) for index in dataset.voxels[row])

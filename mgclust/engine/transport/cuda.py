@@ -1,0 +1,406 @@
+"""Collectives between GPUs, and pacing on one.
+
+Three things can wait on a GPU: this rank's own kernels, a collective, and the host. Host code never blocks in
+a CUDA call that another rank could keep from returning: it records an event and polls it, looking at the
+abort flag, at NCCL's own errors, at the other ranks' sockets and at the clock in between.
+
+``stream`` broadcasts each range of rows on a second CUDA stream into one of three buffers::
+
+    broadcasts   | range 0 | range 1 | range 2 |   ...          waits for the kernels that still read its buffer
+    kernels              | range 0 | range 1 | range 2 |        the caller's, on the current stream
+
+The caller is handed range i once it has arrived, while range i + 1 is already on its way. Kernels are queued at
+most three ranges ahead, so that a cancelled run stops within a few tiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import nccl
+
+from mgclust.base.errors import CollectiveTimeout, DeviceUnavailableError, RunFailed
+from mgclust.engine.abort import Abort
+from mgclust.engine.partition import Partition, RowRange
+from mgclust.engine.rows import Block, Rows
+from mgclust.engine.transport.comm import SoloComm, check_reducible
+from mgclust.engine.transport.host_comm import HostComm
+from mgclust.engine.transport.nccl_network import choose_interface
+
+__all__ = ["Communicator", "DeviceSoloComm", "NcclComm"]
+
+Array = Any
+BUFFERS = 3
+BUSY_POLLS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
+SLEEP_SECONDS = 50e-6
+POLL_SECONDS = 0.05  # seconds between two looks at flags and sockets
+CONNECT_SECONDS = 60.0  # seconds that NCCL may take to connect: it needs about 1 on one host, whatever the data
+
+
+_NCCL_OPERATIONS = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL_MIN}
+
+
+def _poll(event: Any, look: Callable[[], None]) -> None:
+    """Wait for a CUDA event; ``look`` is called now and then and may raise."""
+    for _ in range(BUSY_POLLS):
+        if event.done:
+            return
+    next_look = 0.0
+    while not event.done:
+        if time.monotonic() >= next_look:
+            look()
+            next_look = time.monotonic() + POLL_SECONDS
+        time.sleep(SLEEP_SECONDS)
+
+
+def _mark(stream: Any) -> Any:
+    """An event behind everything queued on a stream so far."""
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event
+
+
+class DeviceSoloComm(SoloComm):
+    """The only rank, on a GPU: keeps the queue of kernels short, so that `abort`, which ends waits, stops a run."""
+
+    def __init__(self, partition: Partition, range_rows: int, abort: Abort) -> None:
+        super().__init__(partition, range_rows)
+        self._abort = abort
+
+    def mark(self) -> Any:
+        return _mark(cupy.cuda.get_current_stream())
+
+    def synchronize(self, mark: Any = None) -> None:
+        _poll(mark or self.mark(), self._abort.check)
+
+    def stream(self, rows: Rows) -> Iterator[Block]:
+        marks: list[Any] = []
+        for block in super().stream(rows):
+            yield block
+            marks.append(_mark(cupy.cuda.get_current_stream()))
+            if len(marks) == BUFFERS:
+                _poll(marks.pop(0), self._abort.check)
+
+
+class Communicator:
+    """NCCL's communicator of one rank, and the stream of its broadcasts; for runs one after the other.
+
+    Made in a thread: NCCL waits for all ranks without a limit. The ranks have met already, so none is missing here
+    unless it dies right now, or another program connects to NCCL's port in this moment, which NCCL may wait for without
+    a limit. Then the thread is left behind, and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL takes
+    no message from connections that do not begin with its random number, which the ranks have from the host links.
+
+    Parameters
+    ----------
+    host : HostComm
+        Connected to the same ranks.
+    addresses : sequence of str
+        Of this rank, as of `mgclust.engine.transport.nccl_network.choose_interface`.
+    """
+
+    def __init__(self, host: HostComm, addresses: Sequence[str]) -> None:
+        if not nccl.available:
+            raise DeviceUnavailableError(
+                "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
+                "gpu-cu12), which brings it, or use one GPU with client=None."
+            )
+        choose_interface(addresses)
+        # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
+        # then carry as much. NCCL looks once in a process, before it first connects.
+        os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
+        self.stream = cupy.cuda.Stream(non_blocking=True)
+        self._device = cupy.cuda.Device().id
+        unique = host.agree(nccl.get_unique_id() if host.rank == 0 else None)
+        made: list[Any] = []
+
+        def make() -> None:
+            try:
+                with cupy.cuda.Device(self._device):
+                    made.append(nccl.NcclCommunicator(host.size, unique, host.rank))
+            except Exception as error:
+                made.append(error)
+
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        limit = min(host.wire.timeout, CONNECT_SECONDS)
+        end = time.monotonic() + limit
+        while thread.is_alive():
+            thread.join(POLL_SECONDS)
+            host.wire.abort.check()
+            host.check_peers()
+            if time.monotonic() > end:
+                raise CollectiveTimeout(
+                    f"NCCL did not connect {host.size} GPUs within {limit:g} s: a rank hangs, there is a firewall, "
+                    "or another program connects to NCCL's ports. Run again; NCCL_DEBUG=INFO tells more."
+                )
+        if isinstance(made[0], Exception):
+            raise RunFailed(f"NCCL could not connect {host.size} GPUs: {made[0]}.") from made[0]
+        self._nccl: Any = made[0]
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call one of NCCL's functions.
+
+        Parameters
+        ----------
+        name : str
+            In CuPy.
+        *arguments : object
+            Its.
+        """
+        if self._nccl is None:
+            raise RunFailed("the NCCL communicator was aborted.")
+        getattr(self._nccl, name)(*arguments)
+
+    def abort(self) -> None:
+        """End it, with whatever it waits for; other ranks are not asked."""
+        communicator, self._nccl = self._nccl, None
+        if communicator is not None:
+            with cupy.cuda.Device(self._device):
+                communicator.abort()
+
+
+class NcclComm:
+    """One GPU a rank. Device arrays go through NCCL, NumPy arrays and small values through the host links.
+
+    Parameters
+    ----------
+    host : HostComm
+        Of the same run; its links are closed together with the communicator.
+    communicator : Communicator
+        Of the same ranks.
+    """
+
+    def __init__(self, host: HostComm, communicator: Communicator) -> None:
+        self.rank = host.rank
+        self.size = host.size
+        self._host = host
+        self._abort = host.wire.abort
+        self._timeout = host.wire.timeout
+        self._ranges = host.ranges
+        self._nccl = communicator
+        self._stream = communicator.stream
+        self._streaming = False
+
+    def all_reduce(self, array: Array, op: str = "sum") -> Array:
+        check_reducible(array.dtype, op)
+        if isinstance(array, np.ndarray):
+            return self._host.all_reduce(array, op)
+        self._enter("all_reduce")
+        source = cupy.ascontiguousarray(array)
+        result = cupy.empty_like(source)
+        if source.size:
+            operation = _NCCL_OPERATIONS[op]
+            here = cupy.cuda.get_current_stream()
+            kind = _nccl_type(source.dtype)
+            self._call("allReduce", source.data.ptr, result.data.ptr, source.size, kind, operation, here.ptr)
+            self._wait(_mark(here), "all_reduce")
+        return result
+
+    def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
+        check_reducible(array.dtype, op)
+        self._enter("queue_reduce")
+        to, kind, here = array if out is None else out, _nccl_type(array.dtype), cupy.cuda.get_current_stream()
+        self._call("allReduce", array.data.ptr, to.data.ptr, array.size, kind, _NCCL_OPERATIONS[op], here.ptr)
+
+    def mark(self) -> Any:
+        return _mark(cupy.cuda.get_current_stream())
+
+    def synchronize(self, mark: Any = None) -> None:
+        self._wait(mark or self.mark(), "queue_reduce")
+
+    def all_gather(self, array: Array) -> Array:
+        if isinstance(array, np.ndarray):
+            return self._host.all_gather(array)
+        self._enter("all_gather")
+        lengths = self._host.all_gather(np.array([array.shape[0]], np.int64)).tolist()
+        longest = max(lengths)
+        # NCCL gathers equal lengths only: shorter ones are padded, and the padding is cut out again.
+        padded = cupy.zeros((longest, *array.shape[1:]), array.dtype)
+        padded[: array.shape[0]] = array
+        gathered = cupy.empty((self.size, *padded.shape), array.dtype)
+        if padded.size:
+            here = cupy.cuda.get_current_stream()
+            data = (padded.data.ptr, gathered.data.ptr, padded.nbytes, nccl.NCCL_UINT8)
+            self._call("allGather", *data, here.ptr)
+            self._wait(_mark(here), "all_gather")
+        return cupy.concatenate([gathered[rank, :length] for rank, length in enumerate(lengths)], axis=0)
+
+    def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
+        """See `Comm`; one broadcast for each rank, all at once."""
+        self._enter("queue_gather")
+        here = cupy.cuda.get_current_stream()
+        with self._together():
+            for root, (start, stop) in enumerate(pairwise(bounds)):
+                part = array[start:stop]
+                if part.nbytes:
+                    self._call("bcast", part.data.ptr, part.nbytes, nccl.NCCL_UINT8, root, here.ptr)
+
+    def exchange(self, parts: list[Array]) -> Array:
+        if isinstance(parts[0], np.ndarray):
+            return self._host.exchange(parts)
+        self._enter("exchange")
+        lengths = self._host.all_gather(np.array([[len(part) for part in parts]], np.int64))[:, self.rank]
+        parts = [cupy.ascontiguousarray(part) for part in parts]
+        stops = np.cumsum(lengths).tolist()
+        got = cupy.empty((stops[-1], *parts[0].shape[1:]), parts[0].dtype)
+        here = cupy.cuda.get_current_stream()
+        with self._together():
+            for peer, (start, stop) in enumerate(pairwise([0, *stops])):
+                if peer == self.rank:
+                    continue
+                if parts[peer].nbytes:
+                    self._call("send", parts[peer].data.ptr, parts[peer].nbytes, nccl.NCCL_UINT8, peer, here.ptr)
+                if start < stop:
+                    theirs = got[start:stop]
+                    self._call("recv", theirs.data.ptr, theirs.nbytes, nccl.NCCL_UINT8, peer, here.ptr)
+        got[stops[self.rank] - len(parts[self.rank]) : stops[self.rank]] = parts[self.rank]
+        self._wait(_mark(here), "exchange")
+        return got
+
+    def broadcast(self, array: Array | None, root: int = 0) -> Array:
+        self._enter("broadcast")
+        shape, dtype, on_host = self._host.agree(
+            None if array is None else (array.shape, array.dtype.str, isinstance(array, np.ndarray)), root
+        )
+        if on_host:
+            return self._host.broadcast(array, root)
+        buffer = cupy.array(array, order="C") if self.rank == root else cupy.empty(shape, np.dtype(dtype))
+        if buffer.size:
+            here = cupy.cuda.get_current_stream()
+            self._call("bcast", buffer.data.ptr, buffer.nbytes, nccl.NCCL_UINT8, root, here.ptr)
+            self._wait(_mark(here), "broadcast")
+        return buffer
+
+    def agree(self, value: Any, root: int = 0) -> Any:
+        self._enter("agree")
+        return self._host.agree(value, root)
+
+    def barrier(self) -> None:
+        """See `Comm`; waits for the host side of all ranks only."""
+        self._enter("barrier")
+        self._host.barrier()
+
+    def stream(self, rows: Rows) -> Iterator[Block]:
+        self._enter("stream")
+        self._streaming = True
+        compute = cupy.cuda.get_current_stream()
+        # Whatever prepared the rows was queued on the current stream.
+        self._stream.wait_event(_mark(compute))
+        largest = max((each.stop - each.start for each in self._ranges), default=0)
+        buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._ranges)))]
+        keep: list[Any] = [None] * BUFFERS  # a sender's own rows, until their readers are done
+        free: list[Any] = [None] * BUFFERS  # events: kernels no longer read the buffer
+        try:
+            flight = [self._launch(rows, 0, buffers, keep, free)] if self._ranges else []
+            for index, each in enumerate(self._ranges):
+                if index + 1 < len(self._ranges):
+                    flight.append(self._launch(rows, index + 1, buffers, keep, free))
+                x, arrived = flight.pop(0)
+                self._wait(arrived, "stream")
+                yield Block(each.start, each.stop, x)
+                free[index % BUFFERS] = _mark(compute)
+            # The buffers go back to CuPy's pool when this returns.
+            for event in free:
+                if event is not None:
+                    self._wait(event, "stream")
+            self._streaming = False
+        finally:
+            if self._streaming:
+                self.abort()
+
+    def stream_length(self) -> int:
+        return len(self._ranges)
+
+    def leave(self) -> None:
+        for stream in (cupy.cuda.get_current_stream(), self._stream):
+            self._wait(_mark(stream), "leave")
+        self._host.leave()
+
+    def abort(self) -> None:
+        # Sockets first: ranks that still poll learn of it before NCCL has taken this one down.
+        self._host.abort()
+        self._nccl.abort()
+
+    def _launch(
+        self, rows: Rows, index: int, buffers: list[Any], keep: list[Any], free: list[Any]
+    ) -> tuple[Array, Any]:
+        """Queue the broadcast of one range of rows; its array, and the event of its arrival."""
+        each: RowRange = self._ranges[index]
+        slot = index % BUFFERS
+        if free[slot] is not None:
+            self._stream.wait_event(free[slot])
+        if each.owner == self.rank:
+            # On this stream, so that rows copied from the host or transformed are in order with their
+            # broadcast.
+            with self._stream:
+                x = cupy.ascontiguousarray(rows.read(each.start, each.stop))
+        else:
+            x = buffers[slot][: each.stop - each.start]
+        # The array that the slot held before is freed here: behind the wait above, on the stream it came
+        # from.
+        keep[slot] = x
+        self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, each.owner, self._stream.ptr)
+        return x, _mark(self._stream)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        try:
+            self._nccl.call(name, *arguments)
+        except nccl.NcclError as error:
+            raise RunFailed(f"NCCL failed in {name} on rank {self.rank}: {error}.") from error
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """Calls to NCCL that it starts at once, when all have been made."""
+        nccl.groupStart()
+        try:
+            yield
+        finally:
+            nccl.groupEnd()
+
+    def _enter(self, name: str) -> None:
+        self._abort.check()
+        if self._streaming:
+            raise RuntimeError(f"{name} was called before stream() had yielded its last block.")
+
+    def _wait(self, event: Any, what: str) -> None:
+        end = time.monotonic() + self._timeout
+        try:
+            _poll(event, lambda: self._look(what, end))
+        except BaseException:
+            # Kernels of NCCL that wait for a dead rank would block this device for ever.
+            with contextlib.suppress(Exception):
+                self.abort()
+            raise
+
+    def _look(self, what: str, end: float) -> None:
+        self._abort.check()
+        try:
+            self._nccl.call("check_async_error")
+        except nccl.NcclError as error:
+            raise RunFailed(f"NCCL failed in {what} on rank {self.rank}: {error}.") from error
+        self._host.check_peers()
+        if time.monotonic() > end:
+            raise CollectiveTimeout(
+                f"rank {self.rank} waited longer than timeout={self._timeout:g} s in {what}; another rank "
+                "hangs or is much slower."
+            )
+
+
+def _nccl_type(dtype: np.dtype) -> int:
+    """NCCL's name of an element type."""
+    names = {
+        "i1": "INT8", "u1": "UINT8", "i4": "INT32", "u4": "UINT32", "i8": "INT64", "u8": "UINT64",
+        "f4": "FLOAT32", "f8": "FLOAT64",
+    }  # fmt: skip
+    name = names.get(dtype.str[1:])
+    if name is None:
+        raise TypeError(f"all_reduce of {dtype} is not supported; use int32, int64, float32 or float64.")
+    return getattr(nccl, f"NCCL_{name}")

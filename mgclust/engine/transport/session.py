@@ -1,0 +1,124 @@
+"""Connections of a rank to the others, kept between runs.
+
+::
+
+    open    sockets to rank 0, authenticated, inside TLS where the cluster has it; those between other ranks are made in
+            the first run that needs them
+    begin   the communicator of one run over them; on GPUs NCCL's is made in the first run
+    close   at the end of the last run
+
+Runs use a session one after the other. One that does not end in order closes it on every rank: what is still under way
+between ranks would be in the way of the next. How a session ends with its client is in `mgclust.engine.dask.tasks`.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from mgclust.base.errors import DeviceUnavailableError
+from mgclust.engine.abort import Abort
+from mgclust.engine.partition import Partition
+from mgclust.engine.transport import nccl_network
+from mgclust.engine.transport.comm import Comm
+from mgclust.engine.transport.handshake import accept, dial
+from mgclust.engine.transport.host_comm import HostComm, Peers
+from mgclust.engine.transport.wire import Wire
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One rank's end.
+
+    Parameters
+    ----------
+    rank, size : int
+        This rank and how many there are; at least two.
+    peers : Peers
+        As of `HostComm`.
+    wire : Wire
+        What the links share.
+    """
+
+    def __init__(self, rank: int, size: int, peers: Peers, wire: Wire) -> None:
+        self._rank, self._size, self._peers, self._wire = rank, size, peers, wire
+        self._links = peers.links
+        self._gpus: Any = None  # mgclust.engine.transport.cuda.Communicator
+
+    @classmethod
+    def open(
+        cls,
+        rank: int,
+        size: int,
+        wire: Wire,
+        address: tuple[str, int],
+        listener: socket.socket | None = None,
+        hosts: tuple[str, ...] = (),
+    ) -> Session:
+        """Meet the other ranks.
+
+        Parameters
+        ----------
+        rank, size, wire
+            See `Session`; the wire's abort and timeout are those of this meeting.
+        address : (str, int)
+            Where rank 0 listens.
+        listener : socket.socket, optional
+            On rank 0; closed here.
+        hosts : tuple of str, optional
+            Where this rank can listen to others: the address by which they know it, and what it listens on where this
+            machine does not have that one. By default the address from which it reaches rank 0.
+        """
+        if listener is None:
+            return cls(rank, size, Peers({0: dial(address, wire, rank)}, hosts), wire)
+        with listener:
+            return cls(rank, size, Peers(accept(listener, wire, size), hosts), wire)
+
+    def begin(self, partition: Partition, abort: Abort, timeout: float) -> HostComm:
+        """The communicator of CPU ranks for one run.
+
+        Parameters
+        ----------
+        partition : Partition
+            Which rank owns which rows.
+        abort : Abort
+            Ends every wait of the run.
+        timeout : float
+            Seconds that a collective may take.
+        """
+        self._wire.abort, self._wire.timeout = abort, timeout
+        return HostComm(self._rank, self._size, self._peers, self._wire, partition)
+
+    def on_gpus(self, host: HostComm) -> Comm:
+        """The communicator of GPUs for the same run.
+
+        Parameters
+        ----------
+        host : HostComm
+            What `begin` returned, after the ranks have met.
+        """
+        from mgclust.engine.transport.cuda import Communicator, NcclComm
+
+        if self._gpus is None:
+            own = *self._peers.hosts, *(link.host for link in self._links.values())
+            self._gpus = Communicator(host, own)
+        return NcclComm(host, self._gpus)
+
+    def check_gpus(self) -> None:
+        """Raise DeviceUnavailableError where this rank and another must not use NCCL; some ranks may not find out."""
+        encrypted = self._wire.client_tls is not None
+        if encrypted and not all(link.local for link in self._links.values()) and not nccl_network.is_permitted():
+            raise DeviceUnavailableError(nccl_network.refusal())
+
+    @property
+    def broken(self) -> bool:
+        """True once a connection is closed: there can be no further run."""
+        return any(link.hung_up() for link in self._links.values())
+
+    def close(self) -> None:
+        """Leave at once; the other ranks notice."""
+        for link in self._links.values():
+            link.close()
+        if self._gpus is not None:
+            self._gpus.abort()

@@ -1,0 +1,1 @@
+"""Similarities of rows, with the noise that breaks ties."""

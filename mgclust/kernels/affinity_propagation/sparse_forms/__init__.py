@@ -1,0 +1,1 @@
+"""Messages of rows that keep only some pairs: neighbour lists (`listed`) or some columns (`columns`)."""

@@ -1,0 +1,1 @@
+"""Pairs by matrix products, which filter; what the filter leaves open is computed directly: for many features."""
