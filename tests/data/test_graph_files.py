@@ -376,3 +376,31 @@ def test_a_model_that_lives_to_the_end_leaves_no_file_open():
     options = ["-W", "always::ResourceWarning", "-c", script]
     done = subprocess.run([sys.executable, *options], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("change", ["none", "rounding", "weight", "arc", "triangle"])
+def test_a_general_matrix_market_file_may_be_symmetric(tmp_path, monkeypatch, rng, weighted, change):
+    """What is symmetric has each edge once, with the weights of the same matrix in memory."""
+    if change in ("rounding", "weight") and not weighted:
+        return
+    monkeypatch.setattr(text_chunks, "CHUNK_BYTES", 60)
+    matrix = np.triu(rng.random((7, 7)) if weighted else np.ones((7, 7))) * (rng.random((7, 7)) < 0.6)
+    matrix[0, 1] = matrix[2, 2] = 1
+    if change != "triangle":
+        matrix = matrix + np.triu(matrix, 1).T
+    matrix[0, 1] *= {"rounding": 1 + 4e-16, "weight": 1.5, "arc": 0}.get(change, 1)
+    sparse = scipy.sparse.coo_array(matrix)
+    order = rng.permutation(sparse.nnz)
+    kind = "real" if weighted else "pattern"
+    lines = [
+        f"{u + 1} {v + 1}" + (f" {w!r}" if weighted else "")
+        for u, v, w in zip(sparse.row[order], sparse.col[order], sparse.data[order].tolist(), strict=True)
+    ]
+    path = tmp_path / "m.mtx"
+    path.write_text(f"%%MatrixMarket matrix coordinate {kind} general\n7 7 {len(lines)}\n" + "\n".join(lines) + "\n")
+    graph, memory = open_graph(path), open_graph(sparse)
+    assert graph.directed == memory.directed == (change in ("weight", "arc"))
+    found, expected = (sorted(each.read(0, each.shape[0]).tolist()) for each in (graph, memory))
+    assert found == expected
+    assert pickle.loads(pickle.dumps(graph)).read(2, 5).tolist() == graph.read(2, 5).tolist()
