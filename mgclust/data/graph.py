@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, collected, refuse_containers
-from mgclust.data.formats import Requested, format_of
+from mgclust.data.files import InFile
+from mgclust.data.formats import Requested, at_hand
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.objects import (
@@ -102,13 +103,16 @@ def _refuse_weight(weight: str | None) -> None:
 
 
 def _open_location(location: Location, n_nodes: int | None, columns: Columns) -> Graph:
-    format = format_of(location, "graph")
-    if columns is not None and not format.table:
-        raise InputError(
-            f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
-        )
-    assert format.graph is not None
-    return _agreed(format.graph(location, Requested(columns=columns, n_nodes=n_nodes)), n_nodes, None)
+    with at_hand(location, "graph") as (file, format):
+        if columns is not None and not format.table:
+            raise InputError(
+                f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
+            )
+        assert format.graph is not None
+        graph = format.graph(file, Requested(columns=columns, n_nodes=n_nodes))
+        if location.once:
+            cast(InFile, graph).hold()
+        return _agreed(graph, n_nodes, None)
 
 
 def _open_whole(source: Any) -> Graph | None:

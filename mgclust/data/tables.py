@@ -47,7 +47,7 @@ class TextDataset(LoadedDataset):
     kind = "csv"
 
     def __init__(self, location: Location, delimiter: str | None, columns: Columns) -> None:
-        with location.open() as file:
+        with location.open_text() as file:
             first, self._skip = _first_line(file, location)
             self._delimiter = delimiter or _guess_delimiter(first, location)
             count = first.count(self._delimiter) + 1
@@ -78,7 +78,7 @@ class TextDataset(LoadedDataset):
 
         wanted = [str(j) for j in self._selected]
         parts: list[np.ndarray] = []
-        with self.location.open() as file:
+        with self.location.open_text() as file:
             try:
                 reader = pa_csv.open_csv(
                     file,
@@ -104,7 +104,7 @@ class TextDataset(LoadedDataset):
     def _fault(self, good: int, error: Exception) -> InputError:
         """Find what pyarrow complained of, with the line where an editor will show it."""
         name = self.location.name
-        with self.location.open() as file:
+        with self.location.open_text() as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
             for _ in range(self._skip):
                 text.readline()
