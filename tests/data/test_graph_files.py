@@ -404,3 +404,36 @@ def test_a_general_matrix_market_file_may_be_symmetric(tmp_path, monkeypatch, rn
     found, expected = (sorted(each.read(0, each.shape[0]).tolist()) for each in (graph, memory))
     assert found == expected
     assert pickle.loads(pickle.dumps(graph)).read(2, 5).tolist() == graph.read(2, 5).tolist()
+
+
+@pytest.mark.parametrize("delimiter", [" ", "\t", ","])
+@pytest.mark.parametrize("weights", ["none", "all", "some", "numpy", "among others", "others"])
+@pytest.mark.parametrize("named", [False, True])
+def test_attributes_that_networkx_writes(tmp_path, named, weights, delimiter):
+    """The edges that networkx reads back, with its weights."""
+    networkx = pytest.importorskip("networkx")
+    given = networkx.Graph()
+    for i, (u, v) in enumerate(EDGES.tolist()):
+        data = {
+            "none": {}, "all": {"weight": WEIGHTS[i].item()}, "some": {"weight": 2.5} if i % 2 else {},
+            "numpy": {"weight": WEIGHTS[i]}, "others": {"km": 2, "colour": "red, {blue}"},
+            "among others": {"colour": "a, 'b'", "km": 7, "weight": 1e-3 * (i + 1)},
+        }[weights]  # fmt: skip
+        given.add_edge(*((f"n{u}", f"n{v}") if named else (u, v)), **data)
+    path = tmp_path / "g.edgelist"
+    networkx.write_edgelist(given, path, delimiter=delimiter)
+    graph, expected = open_graph(path), open_graph(given)
+    names = np.arange(5) if graph.names is None else graph.names
+    found = {
+        frozenset(names[edge[:2].astype(int)].tolist()): edge[2:].tolist() for edge in graph.read(0, graph.shape[0])
+    }
+    own = np.arange(5) if expected.names is None else expected.names
+    assert found == {frozenset(own[e[:2].astype(int)].tolist()): e[2:].tolist() for e in expected.read(0, 6)}
+    assert ["'km'" in text for text in graph.warnings] == ([True] if weights == "others" else [False] * (weights == "some"))
+
+
+def test_a_late_weight_among_attributes_is_no_silent_loss(tmp_path):
+    path = tmp_path / "g.txt"
+    path.write_text("0 1 {}\n" * 1500 + "3 0 {'weight': 2}\n")
+    with pytest.raises(InputError, match="line 1501 .*: 4 fields where the first edge has 2"):
+        open_graph(path)
