@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from mgclust.base.errors import InputError
 from mgclust.data import label_files
+from mgclust.data.arrow_files import holds_parquet
 from mgclust.data.base import Dataset
 from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_list import open_edge_list
@@ -107,6 +108,7 @@ FORMATS = {
     ".tsv": _DELIMITED,
     ".parquet": _PARQUET,
     ".pq": _PARQUET,
+    ".feather": _PARQUET,
     ".zarr": Format(lambda location, asked: ZarrDataset(location)),
     ".mtx": Format(graph=lambda location, asked: open_matrix_market(TextChunks(location)), text=True),
     ".graph": _METIS,
@@ -150,6 +152,8 @@ def _format_of(location: Location, what: What) -> Format:
     found = FORMATS.get(location.suffix, Format())
     if what == "rows" and found.rows is None and _inside_zarr(location):
         found = FORMATS[".zarr"]
+    if found == Format() and holds_parquet(location):
+        found = _PARQUET
     if getattr(found, what) and (found.text or not location.compression):
         return found
     known = suffixes(what)
@@ -157,7 +161,7 @@ def _format_of(location: Location, what: What) -> Format:
     if not location.remote and not location.exists():
         raise InputError(f"{name} does not exist, nor is its suffix one of {known}; check the path.")
     if not location.remote and location.is_directory():
-        raise InputError(f"{name} is a directory that is no zarr store; give the path of a file: {known}.")
+        raise InputError(f"{name} is a directory that is no zarr store and holds no .parquet; give the path of a file: {known}.")
     suffix = location.suffix + location.compression
     raise InputError(f"{name} has suffix {suffix!r}; it should be {known}: convert it to one of them.")
 

@@ -206,6 +206,19 @@ class Location:
             return os.path.isfile(os.path.join(self.path, name))
         return self.is_directory() and (name, False) in self.beneath.listed()
 
+    def inside(self, name: str) -> Location:
+        """A file of the local directory that this is."""
+        own = None if self.beneath is None else self.beneath.inside(name)
+        return Location(f"{self.name.rstrip('/')}/{name}", os.path.join(self.path, name), own)
+
+    def listed(self) -> Iterator[str]:
+        """Names of the files of a local directory and of those in it, relative to it and sorted by their parts."""
+        if self.beneath is not None:
+            yield from sorted(self.beneath.files(), key=lambda name: name.split("/"))
+            return
+        for path in sorted(p for p in Path(self.path).rglob("*") if p.is_file()):
+            yield path.relative_to(self.path).as_posix()
+
     def stamp(self) -> Stamp:
         """Describe the present content."""
         with self.reading():
@@ -257,14 +270,13 @@ class Location:
 
     def _files(self) -> Iterator[tuple[str, IO[bytes]]]:
         """The files of a directory with their names in it, sorted by their parts."""
-        if self.beneath is not None:
-            for name in sorted(self.beneath.files(), key=lambda name: name.split("/")):
+        for name in self.listed():
+            if self.beneath is not None:
                 with self.beneath.open_inside(name) as file:
                     yield name, file
-            return
-        for path in sorted(p for p in Path(self.path).rglob("*") if p.is_file()):
-            with open(path, "rb") as file:
-                yield path.relative_to(self.path).as_posix(), file
+            else:
+                with open(os.path.join(self.path, name), "rb") as file:
+                    yield name, file
 
     def _remote_size(self) -> int:
         import fsspec

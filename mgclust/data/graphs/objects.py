@@ -398,6 +398,8 @@ def _column(frame: Any, position: int, label: str, name: str) -> np.ndarray:
     if len(gaps):
         raise InputError(f"row {gaps[0]} of {name} has nothing in column {label!r}; drop the row or fill it in.")
     array = np.asarray(values.to_numpy())
+    if array.ndim != 1:
+        raise InputError(f"column {label!r} of {name} holds arrays; give a node or a weight in each row.")
     if array.dtype.kind == "O" and all(isinstance(item, (int, float, np.number)) for item in array[:1]):
         return np.asarray(array.tolist())  # numbers of a type that may lack some
     return array
