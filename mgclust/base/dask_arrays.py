@@ -8,7 +8,16 @@ from typing import Any
 
 from mgclust.base.errors import InputError, MgclustError, RunFailed
 
-__all__ = ["computed", "empty_chunk", "in_event_loop", "is_dask", "lost_array", "parts_of", "reject_lost"]
+__all__ = [
+    "check_chunk",
+    "computed",
+    "empty_chunk",
+    "in_event_loop",
+    "is_dask",
+    "lost_array",
+    "parts_of",
+    "reject_lost",
+]
 
 # Errors of Dask for futures of a client that is closed, and of workers that have gone.
 _LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
@@ -45,6 +54,24 @@ def computed(array: Any) -> Any:
             f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}. X.compute() should be "
             "an array of numbers."
         ) from error
+
+
+def check_chunk(array: Any, shape: tuple[int, ...]) -> None:
+    """Refuse rows that are of another shape than their Dask array says.
+
+    Parameters
+    ----------
+    array : array
+        As computed.
+    shape : tuple of int
+        As ``X.chunks`` says.
+    """
+    found = getattr(array, "shape", None)
+    if found != shape:
+        raise InputError(
+            f"a chunk of the Dask array has shape {found}, where X.chunks says {shape}: call "
+            "X.compute_chunk_sizes(), and X = X.persist() before it if each computation gives other rows."
+        )
 
 
 def reject_lost(array: Any) -> None:

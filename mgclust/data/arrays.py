@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import computed, empty_chunk, reject_lost
+from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_lost
 from mgclust.base.errors import InputError
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
@@ -108,10 +108,12 @@ class DaskDataset(CheckedDataset):
             meta=empty_chunk(self._array),
         )
         rows = plain_rows(computed(few), self.dtype)
+        check_chunk(rows, (len(ascending), self.shape[1]))
         return np.asarray(rows.get() if hasattr(rows, "get") else rows, self.dtype)[places.reshape(-1)]
 
     def _read(self, start: int, stop: int) -> Any:
         rows = plain_rows(computed(self._array[start:stop]), self.dtype)
+        check_chunk(rows, (stop - start, self.shape[1]))
         if hasattr(rows, "__cuda_array_interface__"):
             return rows.astype(self.dtype, order="C", copy=False)
         return np.ascontiguousarray(rows, dtype=self.dtype)
@@ -166,7 +168,12 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
             raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); slice a sparse matrix.")
         return open_sparse_rows(source)
     if module.startswith("dask.") and hasattr(source, "to_dask_array"):
-        frame = _numeric(source if columns is None else source[_names(columns)])
+        labels = list(source.columns)
+        chosen = select_columns([str(label) for label in labels], columns, "the Dask DataFrame")
+        names = [labels[j] for j in chosen]
+        if columns is not None and max(map(labels.count, names)) > 1:
+            raise InputError(f"columns={columns!r} names columns of the Dask DataFrame that share a name; rename them.")
+        frame = _numeric(source if columns is None else source[names])
         lengths = tuple(computed(frame.map_partitions(len)))
         return DaskDataset(frame.to_dask_array(lengths=lengths), _feature_names(list(frame.columns)))
     if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
@@ -241,6 +248,10 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
                 raise InputError(f"columns={column} should be from 0 to {len(names) - 1}, the last column of {name}.")
             chosen.append(int(column))
         elif column in names:
+            if names.count(column) > 1:
+                raise InputError(
+                    f"columns={column!r} names {names.count(column)} columns of {name}; give their numbers, from 0."
+                )
             chosen.append(names.index(column))
         else:
             listed = shortened(", ".join(map(repr, names[:20])), 1000) + (", ..." if len(names) > 20 else "")
@@ -248,10 +259,6 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
     if not chosen:
         raise InputError(f"columns=[] should name at least one column of {name}.")
     return chosen
-
-
-def _names(columns: Sequence[str | int] | str) -> list[Any]:
-    return [columns] if isinstance(columns, (str, int)) else list(columns)
 
 
 def _as_numbers(source: Any) -> np.ndarray:
@@ -311,6 +318,11 @@ def _column(frame: Any, position: int, name: str) -> np.ndarray:
     else:
         series = frame[:, position]
     values = series.to_numpy()
+    first = next(iter(values), None)
+    if values.ndim != 1 or (hasattr(first, "__len__") and not isinstance(first, (str, bytes))):
+        raise InputError(
+            f"{name} holds lists or arrays; give numbers, one in each row: numpy.stack(column) makes a table."
+        )
     if values.dtype.kind == "O":
         try:
             if hasattr(frame, "iloc"):  # pandas' own "missing" is no number for NumPy

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
-from mgclust.data.formats import FORMATS, Format, Requested, format_of
+from mgclust.data.files import InFile
+from mgclust.data.formats import FORMATS, Format, Requested, at_hand
 from mgclust.data.location import Location, is_path
 from mgclust.data.readers.nifti import is_volume
 from mgclust.data.readers.numpy_files import open_memmap
@@ -107,16 +108,22 @@ def _volumes(source: Any) -> list[Location]:
 
 def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str | None) -> Dataset:
     location = Location.of(source) if is_path(source) else None
-    if delimiter is not None and not (location and FORMATS.get(location.suffix, Format()).delimited):
+    if delimiter is not None and not (location and _delimited(location)):
         raise InputError(f"delimiter={delimiter!r} applies to .csv and .tsv files; leave it out.")
     if location is None:
         return _open_object(source, columns)
-    with location.reading():
-        format = format_of(location, "rows")
+    with location.reading(), at_hand(location, "rows") as (file, format):
         if columns is not None and not format.table:
             raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); leave it out.")
         assert format.rows is not None
-        return format.rows(location, Requested(delimiter, columns))
+        dataset = format.rows(file, Requested(delimiter, columns))
+        if location.once:
+            cast(InFile, dataset).hold()
+        return dataset
+
+
+def _delimited(location: Location) -> bool:
+    return location.once or FORMATS.get(location.suffix, Format()).delimited
 
 
 def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Dataset:

@@ -17,9 +17,16 @@ class InFile(Dataset):
 
     location: Location
     _stamp: Any
+    _held: Any = None
+
+    def hold(self) -> None:
+        """Keep all rows in memory, since the file is about to vanish."""
+        self._held = self.read(0, self.shape[0])
 
     def read(self, start: int, stop: int) -> Any:
         """Rows ``start`` to ``stop - 1``; see `mgclust.data.Dataset.read`."""
+        if self._held is not None and 0 <= start <= stop <= len(self._held):
+            return self._held[start:stop]
         self._check()
         with self.location.reading():
             return super().read(start, stop)
@@ -28,7 +35,9 @@ class InFile(Dataset):
         self.location.check(self._stamp)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the file's bytes."""
+        """SHA-256 of the file's bytes, or of the rows where the file was a pipe."""
+        if self._held is not None:
+            return super().fingerprint()
         self.location.check(self._stamp)
         return self.location.sha256()
 

@@ -5,11 +5,13 @@ Volumes (.nii, .nii.gz) stand beside it: several of them are one data set (`mgcl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from mgclust.base.errors import InputError
 from mgclust.data import label_files
+from mgclust.data.arrow_files import holds_parquet
 from mgclust.data.base import Dataset
 from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_list import open_edge_list
@@ -23,8 +25,9 @@ from mgclust.data.readers.nifti import VOLUMES
 from mgclust.data.readers.numpy_files import open_npy, open_npz
 from mgclust.data.readers.tables import ParquetDataset, TextDataset
 from mgclust.data.readers.zarr_files import ZarrDataset
+from mgclust.outside.streams import COMPRESSIONS
 
-__all__ = ["FORMATS", "Format", "Requested", "format_of", "suffixes"]
+__all__ = ["FORMATS", "Format", "Requested", "at_hand", "suffixes"]
 
 What = Literal["rows", "graph", "labels"]
 
@@ -62,8 +65,8 @@ class Format(NamedTuple):
         Whether `columns` chooses some.
     delimited : bool
         Whether rows have a `delimiter`.
-    gzip : bool
-        Whether as a graph it may be gzipped.
+    text : bool
+        Whether it is text, which may be compressed or come from a pipe.
     """
 
     rows: Callable[[Location, Requested], Dataset] | None = None
@@ -71,7 +74,7 @@ class Format(NamedTuple):
     labels: Callable[[Location], Any] | None = None
     table: bool = False
     delimited: bool = False
-    gzip: bool = False
+    text: bool = False
 
 
 def _text(location: Location, asked: Requested) -> Dataset:
@@ -79,16 +82,12 @@ def _text(location: Location, asked: Requested) -> Dataset:
 
 
 def _edges(location: Location, asked: Requested) -> Graph:
-    return open_edge_list(_chunks(location), _suffix(location), asked.n_nodes, asked.columns)
+    return open_edge_list(TextChunks(location), location.suffix, asked.n_nodes, asked.columns)
 
 
-def _chunks(location: Location) -> TextChunks:
-    return TextChunks(location, location.suffix == ".gz")
-
-
-_EDGES = Format(graph=_edges, table=True, gzip=True)
-_DELIMITED = Format(_text, _edges, label_files.read_text_labels, table=True, delimited=True, gzip=True)
-_METIS = Format(graph=lambda location, asked: open_metis(_chunks(location)), gzip=True)
+_EDGES = Format(graph=_edges, table=True, text=True)
+_DELIMITED = Format(_text, _edges, label_files.read_text_labels, table=True, delimited=True, text=True)
+_METIS = Format(graph=lambda location, asked: open_metis(TextChunks(location)), text=True)
 _PARQUET = Format(
     lambda location, asked: ParquetDataset(location, asked.columns),
     lambda location, asked: open_parquet_graph(location, asked.n_nodes, asked.columns),
@@ -109,8 +108,9 @@ FORMATS = {
     ".tsv": _DELIMITED,
     ".parquet": _PARQUET,
     ".pq": _PARQUET,
+    ".feather": _PARQUET,
     ".zarr": Format(lambda location, asked: ZarrDataset(location)),
-    ".mtx": Format(graph=lambda location, asked: open_matrix_market(_chunks(location)), gzip=True),
+    ".mtx": Format(graph=lambda location, asked: open_matrix_market(TextChunks(location)), text=True),
     ".graph": _METIS,
     ".metis": _METIS,
     ".txt": _EDGES._replace(labels=label_files.read_plain_labels),
@@ -118,40 +118,54 @@ FORMATS = {
     ".edgelist": _EDGES,
     ".el": _EDGES,
 }
-_MORE = {"rows": f", {' and '.join(VOLUMES)}", "graph": ", text as .gz too", "labels": " or a result directory"}
+_MORE = {"rows": f", {' and '.join(VOLUMES)}", "graph": "", "labels": " or a result directory"}
 
 
 def suffixes(what: What) -> str:
     """List what is read as rows, as a graph or as labels, for messages and help."""
-    return ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what)) + _MORE[what]
+    listed = ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what))
+    return f"{listed}{_MORE[what]}; text as {', '.join(COMPRESSIONS)} too"
 
 
-def format_of(location: Location, what: What) -> Format:
-    """The format of a file that is to be read as rows, as a graph or as labels.
+@contextlib.contextmanager
+def at_hand(location: Location, what: What) -> Iterator[tuple[Location, Format]]:
+    """The format of a file that is to be read as rows, as a graph or as labels, and where it can be read.
+
+    Standard input and named pipes are copied to a file that vanishes afterwards: what is opened has to `hold` its rows.
 
     Raises
     ------
     InputError
         There is no such file, or none of its suffix is read as that.
     """
-    found = FORMATS.get(_suffix(location) if what == "graph" else location.suffix, Format())
+    if not location.once:
+        yield location, _format_of(location, what)
+        return
+    found = _format_of(location, what) if location.suffix else _DELIMITED
+    if not found.text:
+        raise InputError(f"{location.name} is a pipe, of which only text is read; write it to a file.")
+    with location.copied() as copy:
+        yield copy, found
+
+
+def _format_of(location: Location, what: What) -> Format:
+    found = FORMATS.get(location.suffix, Format())
     if what == "rows" and found.rows is None and _inside_zarr(location):
         found = FORMATS[".zarr"]
-    if getattr(found, what) and (location.suffix != ".gz" or found.gzip):
+    if found == Format() and holds_parquet(location):
+        found = _PARQUET
+    if getattr(found, what) and (found.text or not location.compression):
         return found
     known = suffixes(what)
     name = location.name
     if not location.remote and not location.exists():
         raise InputError(f"{name} does not exist, nor is its suffix one of {known}; check the path.")
     if not location.remote and location.is_directory():
-        raise InputError(f"{name} is a directory that is no zarr store; give the path of a file: {known}.")
-    raise InputError(f"{name} has suffix {location.suffix!r}; it should be {known}: convert it to one of them.")
-
-
-def _suffix(location: Location) -> str:
-    """The suffix, or that before ``.gz``."""
-    suffix = location.suffix
-    return Location(location.name, location.path[: -len(".gz")]).suffix if suffix == ".gz" else suffix
+        raise InputError(
+            f"{name} is a directory that is no zarr store and holds no .parquet; give the path of a file: {known}."
+        )
+    suffix = location.suffix + location.compression
+    raise InputError(f"{name} has suffix {suffix!r}; it should be {known}: convert it to one of them.")
 
 
 def _inside_zarr(location: Location) -> bool:

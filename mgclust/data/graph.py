@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, collected, reject_containers
-from mgclust.data.formats import Requested, format_of
+from mgclust.data.files import InFile
+from mgclust.data.formats import Requested, at_hand
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.objects import (
     DEFAULT_WEIGHT,
+    adjacency_frame,
+    is_adjacency,
     open_dask_frame,
+    open_dense,
     open_frame,
     open_igraph,
     open_matrix,
@@ -99,13 +103,16 @@ def _reject_weight(weight: str | None) -> None:
 
 
 def _open_location(location: Location, n_nodes: int | None, columns: Columns) -> Graph:
-    format = format_of(location, "graph")
-    if columns is not None and not format.table:
-        raise InputError(
-            f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
-        )
-    assert format.graph is not None
-    return _agreed(format.graph(location, Requested(columns=columns, n_nodes=n_nodes)), n_nodes, None)
+    with at_hand(location, "graph") as (file, format):
+        if columns is not None and not format.table:
+            raise InputError(
+                f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
+            )
+        assert format.graph is not None
+        graph = format.graph(file, Requested(columns=columns, n_nodes=n_nodes))
+        if location.once:
+            cast(InFile, graph).hold()
+        return _agreed(graph, n_nodes, None)
 
 
 def _open_whole(source: Any) -> Graph | None:
@@ -129,7 +136,8 @@ def _open_edges(source: Any, n_nodes: int | None, columns: Columns) -> Graph:
     if hasattr(source, "to_dask_array") and hasattr(source, "columns"):
         return open_dask_frame(source, columns, n_nodes)
     if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
-        return open_frame(source, columns, n_nodes)
+        matrix = None if columns is not None else adjacency_frame(source)
+        return open_frame(source, columns, n_nodes) if matrix is None else _agreed(matrix, n_nodes, None)
     if columns is not None:
         raise InputError("columns=... chooses columns of a table or a list of edges; slice an array.")
     if type(source).__module__.startswith("dask.array"):
@@ -141,12 +149,10 @@ def _open_edges(source: Any, n_nodes: int | None, columns: Columns) -> Graph:
     edges = _array(source)
     if edges is None or edges.dtype.kind in "OUST":
         return open_pairs(source, n_nodes)
-    if edges.ndim == 2 and not told and _is_adjacency(edges):
-        from scipy.sparse import coo_array
-
-        return _agreed(
-            open_matrix(coo_array(edges.get() if hasattr(edges, "get") else edges), "adjacency matrix"), n_nodes, None
-        )
+    # Tuples are edges: a matrix is written as lists.
+    told |= isinstance(source, (list, tuple)) and {type(row) for row in source} == {tuple} and edges.shape[1:] < (4,)
+    if edges.ndim == 2 and not told and is_adjacency(edges):
+        return _agreed(open_dense(edges), n_nodes, None)
     if edges.ndim == 2 and not edges.shape[0] and n_nodes is not None:
         return ArrayGraph(np.empty((0, 2), np.int32), None, n_nodes)
     return open_edges(edges, weights, n_nodes)
@@ -180,24 +186,6 @@ def _array(source: Any) -> Any:
         return np.asarray(source)
     except (TypeError, ValueError):
         return None
-
-
-def _is_adjacency(edges: Any) -> bool:
-    """Return whether an array is an adjacency matrix rather than edges."""
-    n, d = edges.shape
-    if n != d:
-        return False
-    if d > 3 or d == 1:
-        return True
-    symmetric = bool((edges == edges.T).all())
-    if edges.dtype.kind in "iu" and not (n == 3 and symmetric):
-        return False
-    if edges.dtype.kind == "b" or (edges.dtype.kind == "f" and symmetric):
-        return True
-    raise InputError(
-        f"a {n} x {n} array may be {n} edges or an adjacency matrix; give (edges, weights), (edges, n_nodes), or a "
-        "scipy.sparse matrix."
-    )
 
 
 def _agreed(graph: Graph, n_nodes: int | None, columns: Columns) -> Graph:

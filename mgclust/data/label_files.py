@@ -63,7 +63,7 @@ def read_plain_labels(location: Location) -> np.ndarray:
 
 
 def _lines(location: Location) -> list[str]:
-    with location.open() as file:
+    with location.open_text() as file:
         return io.TextIOWrapper(file, encoding="utf-8-sig", newline="").read().splitlines()
 
 

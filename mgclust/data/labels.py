@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.data.formats import format_of
+from mgclust.data.formats import at_hand
 from mgclust.data.location import Location
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
@@ -51,7 +51,6 @@ def read_labels(source: str | os.PathLike[str] | RootedFile) -> np.ndarray:
         if labels is None:
             raise InputError(f"labels={location.name!r} is a result without labels; give another.")
         return np.array(labels)
-    read = format_of(location, "labels").labels
-    assert read is not None
-    with location.reading():
-        return read(location)
+    with location.reading(), at_hand(location, "labels") as (file, format):
+        assert format.labels is not None
+        return format.labels(file)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,12 +22,15 @@ from urllib.parse import unquote, urlparse
 from zipfile import BadZipFile
 
 from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError
+from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, without_quotes
 from mgclust.outside.rooted_files import RootedFile
+from mgclust.outside.streams import COMPRESSIONS, inflated, with_line_ends
 
 __all__ = ["Location", "Stamp", "is_path"]
 
 _CHUNK = 2**22
+_STANDARD_INPUT = ("-", "/dev/stdin")
 _PROBES = 16
 _PROBE_BYTES = 2**14
 
@@ -70,6 +76,8 @@ class Location:
         name = os.fspath(source)
         if not name:
             raise InputError("source='' should be a path or a URL.")
+        if name in _STANDARD_INPUT:
+            return cls(name, name)
         if "://" not in name:
             return cls(name, os.path.abspath(os.path.expanduser(name)))
         url = urlparse(name)
@@ -82,10 +90,27 @@ class Location:
 
     @property
     def suffix(self) -> str:
-        """Last suffix of the file's name in lower case, such as ``.npy``."""
+        """Suffix of the file's name in lower case, such as ``.npy``; of a compressed one, what stands before that."""
+        path = self._file_path
+        return path.with_suffix("").suffix.lower() if self.compression else path.suffix.lower()
+
+    @property
+    def compression(self) -> str:
+        """Suffix by which the file is compressed, such as ``.gz``, or nothing."""
+        suffix = self._file_path.suffix.lower()
+        return suffix if suffix in COMPRESSIONS else ""
+
+    @property
+    def _file_path(self) -> Path:
         url = urlparse(self.path)
-        path = (url.path or url.netloc) if self.remote else self.path
-        return Path(path.rstrip("/")).suffix.lower()
+        return Path(((url.path or url.netloc) if self.remote else self.path).rstrip("/"))
+
+    @property
+    def once(self) -> bool:
+        """True if it can be read only once: standard input (``-``), or a named pipe."""
+        if self.beneath is not None or self.remote:
+            return False
+        return self.path in _STANDARD_INPUT or _is_pipe(self.path)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -132,6 +157,27 @@ class Location:
                 with self._open() as file:
                     yield file
 
+    @contextmanager
+    def open_text(self) -> Iterator[IO[bytes]]:
+        """Open for reading text, decompressed; a line that ends with a carriage return alone ends with a line feed."""
+        with self.open() as file:
+            text = inflated(file, self.compression, self.name) if self.compression else file
+            yield with_line_ends(text)
+
+    @contextmanager
+    def copied(self) -> Iterator[Location]:
+        """A copy in a temporary file, which vanishes afterwards, of what can be read only once."""
+        standard = self.path in _STANDARD_INPUT
+        name = os.path.basename(self.path)
+        with self.reading(), tempfile.TemporaryDirectory(prefix="mgclust-") as folder, ExitStack() as stack:
+            copy = os.path.join(folder, name if self.suffix and not standard else "text.csv")
+            source = sys.stdin.buffer if standard else stack.enter_context(open(self.path, "rb"))
+            with open(copy, "wb") as target:
+                while chunk := source.read(_CHUNK):
+                    target.write(chunk)
+                    check_memory(self.name, target.tell())
+            yield Location(self.name, copy)
+
     def exists(self) -> bool:
         """Return whether there is a local file or directory."""
         if self.beneath is None:
@@ -159,6 +205,19 @@ class Location:
         if self.beneath is None:
             return os.path.isfile(os.path.join(self.path, name))
         return self.is_directory() and (name, False) in self.beneath.listed()
+
+    def inside(self, name: str) -> Location:
+        """A file of the local directory that this is."""
+        own = None if self.beneath is None else self.beneath.inside(name)
+        return Location(f"{self.name.rstrip('/')}/{name}", os.path.join(self.path, name), own)
+
+    def listed(self) -> Iterator[str]:
+        """Names of the files of a local directory and of those in it, relative to it and sorted by their parts."""
+        if self.beneath is not None:
+            yield from sorted(self.beneath.files(), key=lambda name: name.split("/"))
+            return
+        for path in sorted(p for p in Path(self.path).rglob("*") if p.is_file()):
+            yield path.relative_to(self.path).as_posix()
 
     def stamp(self) -> Stamp:
         """Describe the present content."""
@@ -202,6 +261,8 @@ class Location:
         return digest.hexdigest()
 
     def _open(self) -> IO[bytes]:
+        if self.once:
+            raise InputError(f"{self.name} is a pipe, of which only tables and edges in text are read; write a file.")
         return open(self.path, "rb") if self.beneath is None else self.beneath.open()
 
     def _status(self) -> os.stat_result:
@@ -209,14 +270,13 @@ class Location:
 
     def _files(self) -> Iterator[tuple[str, IO[bytes]]]:
         """The files of a directory with their names in it, sorted by their parts."""
-        if self.beneath is not None:
-            for name in sorted(self.beneath.files(), key=lambda name: name.split("/")):
+        for name in self.listed():
+            if self.beneath is not None:
                 with self.beneath.open_inside(name) as file:
                     yield name, file
-            return
-        for path in sorted(p for p in Path(self.path).rglob("*") if p.is_file()):
-            with open(path, "rb") as file:
-                yield path.relative_to(self.path).as_posix(), file
+            else:
+                with open(os.path.join(self.path, name), "rb") as file:
+                    yield name, file
 
     def _remote_size(self) -> int:
         import fsspec
@@ -239,6 +299,13 @@ class Location:
 def is_path(source: Any) -> bool:
     """Return whether a source is the path or URL of something, as `Location.of` takes it."""
     return isinstance(source, (str, os.PathLike, RootedFile))
+
+
+def _is_pipe(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _hash_file(file: IO[bytes], digest: Any) -> None:

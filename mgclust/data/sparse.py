@@ -56,11 +56,13 @@ def open_sparse_rows(source: Any) -> SparseRows:
     """
     source, name = _on_host(source)
     check_shape(source.shape, name)
-    float_dtype(source.dtype, name)
+    dtype = float_dtype(source.dtype, name)
     _reject_damaged(source, name)
-    matrix = source.tocsr(copy=True)
+    # In uint8, 257 ones would add up to 1. What is True twice is True.
+    wide = source if source.dtype.kind == "b" else source.astype(np.float64)
+    matrix = wide.tocsr(copy=True)
     matrix.sum_duplicates()
-    return SparseRows(matrix, name)
+    return SparseRows(matrix.astype(dtype, copy=False), name)
 
 
 def _on_host(source: Any) -> tuple[Any, str]:

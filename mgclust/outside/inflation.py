@@ -6,10 +6,11 @@ import contextlib
 
 from mgclust.base.errors import InputError, InsufficientMemoryError
 
-__all__ = ["LONGEST_LINE", "check_holds", "check_memory"]
+__all__ = ["LONGEST_LINE", "check_holds", "check_inflated", "check_memory"]
 
 # Deflate cannot make less of its input than this share.
 _MAX_DEFLATED = 1032
+_MIN_INFLATED, _UNKNOWN_SIZE = 2**26, 2**30  # bytes
 LONGEST_LINE = 2**28  # bytes; 30 million neighbours of one node
 
 
@@ -35,6 +36,29 @@ def check_holds(name: str, wanted: int, stored: int, deflated: bool = False) -> 
     if wanted > stored * (_MAX_DEFLATED if deflated else 1):
         raise InputError(
             f"{name} is truncated: its header says {wanted:,} bytes, {stored:,} are there; copy or write it again."
+        )
+
+
+def check_inflated(name: str, there: int, stored: int | None) -> None:
+    """Refuse a compressed file that grows beyond what Deflate could make of it; other formats have no such bound.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, for messages.
+    there : int
+        Bytes that came out of it.
+    stored : int or None
+        Bytes of the file, where they are known.
+
+    Raises
+    ------
+    InputError
+    """
+    if there > max(_MIN_INFLATED, (stored or _UNKNOWN_SIZE) * _MAX_DEFLATED):
+        raise InputError(
+            f"{name} grows to more than {there - 1:,} bytes, over {_MAX_DEFLATED:,} times its size; decompress it
+            first."
         )
 
 

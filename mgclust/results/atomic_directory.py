@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mgclust.base.errors import InputError
+from mgclust.outside.json_text import parse_json
 
 __all__ = ["atomic_directory", "check_target"]
 
@@ -83,17 +84,30 @@ def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> I
 
 
 def _check_replaceable(target: Path, overwrite: bool) -> None:
-    """Let an existing target be replaced on request, and only if mgclust wrote it (or it is empty)."""
+    """Let an existing target be replaced on request, and only if a run wrote all of it (or it is empty)."""
     if not overwrite:
         raise InputError(f"output={str(target)!r} exists; choose another name or pass --overwrite.")
-    ours = target.is_dir() and not target.is_symlink()
-    if ours and any(target.iterdir()) and not any(target.glob("result.json")):
-        ours = bool(list(target.glob("*/result.json")))
-    if not ours:
+    there = {each.name for each in target.iterdir()} if target.is_dir() and not target.is_symlink() else None
+    others = None if there is None else sorted(there - _written(target))
+    if others is None or (others and "result.json" not in there):
         raise InputError(
             f"output={str(target)!r} exists and is not a result directory, so it is not overwritten; "
             f"choose another name."
         )
+    if others:
+        raise InputError(
+            f"output={str(target)!r} holds {others[0]!r}, which its run did not write, so it is not overwritten; "
+            "move that away, or choose another name."
+        )
+
+
+def _written(target: Path) -> set[str]:
+    """Names that a result says its run wrote."""
+    try:
+        files = parse_json((target / "result.json").read_bytes())["files"]
+        return {name for name in files if isinstance(name, str)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def _put_in_place(temporary: Path, target: Path) -> None:

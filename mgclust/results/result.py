@@ -146,7 +146,7 @@ class Result:
         path : path
             The directory to make. Its parent must exist.
         overwrite : bool
-            Replace an earlier result directory. Anything else that is there is left alone.
+            Replace an earlier result directory, if it holds only what its run wrote. Anything else is left alone.
         add : callable, optional
             Called with the unfinished directory, to write more files (the report, pictures) into it.
 
@@ -162,10 +162,12 @@ class Result:
         """
         with atomic_directory(path, overwrite) as directory:
             self._write_arrays(directory)
-            text = json.dumps(self.to_dict(), indent=2, allow_nan=False)
-            (directory / "result.json").write_text(text + "\n", encoding="utf-8")
+            index = directory / "result.json"
+            _write_json(index, self.to_dict())
             if add is not None:
                 add(directory)
+            # Which names may be overwritten later: whatever else is there then, a user put there.
+            _write_json(index, {**self.to_dict(), "files": sorted(each.name for each in directory.iterdir())})
         return Path(path)
 
     def _write_arrays(self, directory: Path) -> None:
@@ -216,6 +218,10 @@ def load_result(path: str | os.PathLike[str] | RootedFile) -> Result:
     labels = arrays.pop("labels", None)
     fields = {name: content[name] for name in JSON_FIELDS if name in content}
     return Result(labels=labels, arrays=arrays, **fields)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _read_index(directory: Path | RootedFile) -> bytes:

@@ -376,3 +376,66 @@ def test_a_model_that_lives_to_the_end_leaves_no_file_open():
     options = ["-W", "always::ResourceWarning", "-c", script]
     done = subprocess.run([sys.executable, *options], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("change", ["none", "rounding", "weight", "arc", "triangle"])
+def test_a_general_matrix_market_file_may_be_symmetric(tmp_path, monkeypatch, rng, weighted, change):
+    """What is symmetric has each edge once, with the weights of the same matrix in memory."""
+    if change in ("rounding", "weight") and not weighted:
+        return
+    monkeypatch.setattr(text_chunks, "CHUNK_BYTES", 60)
+    matrix = np.triu(rng.random((7, 7)) if weighted else np.ones((7, 7))) * (rng.random((7, 7)) < 0.6)
+    matrix[0, 1] = matrix[2, 2] = 1
+    if change != "triangle":
+        matrix = matrix + np.triu(matrix, 1).T
+    matrix[0, 1] *= {"rounding": 1 + 4e-16, "weight": 1.5, "arc": 0}.get(change, 1)
+    sparse = scipy.sparse.coo_array(matrix)
+    order = rng.permutation(sparse.nnz)
+    kind = "real" if weighted else "pattern"
+    lines = [
+        f"{u + 1} {v + 1}" + (f" {w!r}" if weighted else "")
+        for u, v, w in zip(sparse.row[order], sparse.col[order], sparse.data[order].tolist(), strict=True)
+    ]
+    path = tmp_path / "m.mtx"
+    path.write_text(f"%%MatrixMarket matrix coordinate {kind} general\n7 7 {len(lines)}\n" + "\n".join(lines) + "\n")
+    graph, memory = open_graph(path), open_graph(sparse)
+    assert graph.directed == memory.directed == (change in ("weight", "arc"))
+    found, expected = (sorted(each.read(0, each.shape[0]).tolist()) for each in (graph, memory))
+    assert found == expected
+    assert pickle.loads(pickle.dumps(graph)).read(2, 5).tolist() == graph.read(2, 5).tolist()
+
+
+@pytest.mark.parametrize("delimiter", [" ", "\t", ","])
+@pytest.mark.parametrize("weights", ["none", "all", "some", "numpy", "among others", "others"])
+@pytest.mark.parametrize("named", [False, True])
+def test_attributes_that_networkx_writes(tmp_path, named, weights, delimiter):
+    """The edges that networkx reads back, with its weights."""
+    networkx = pytest.importorskip("networkx")
+    given = networkx.Graph()
+    for i, (u, v) in enumerate(EDGES.tolist()):
+        data = {
+            "none": {}, "all": {"weight": WEIGHTS[i].item()}, "some": {"weight": 2.5} if i % 2 else {},
+            "numpy": {"weight": WEIGHTS[i]}, "others": {"km": 2, "colour": "red, {blue}"},
+            "among others": {"colour": "a, 'b'", "km": 7, "weight": 1e-3 * (i + 1)},
+        }[weights]  # fmt: skip
+        given.add_edge(*((f"n{u}", f"n{v}") if named else (u, v)), **data)
+    path = tmp_path / "g.edgelist"
+    networkx.write_edgelist(given, path, delimiter=delimiter)
+    graph, expected = open_graph(path), open_graph(given)
+    names = np.arange(5) if graph.names is None else graph.names
+    found = {
+        frozenset(names[edge[:2].astype(int)].tolist()): edge[2:].tolist() for edge in graph.read(0, graph.shape[0])
+    }
+    own = np.arange(5) if expected.names is None else expected.names
+    assert found == {frozenset(own[e[:2].astype(int)].tolist()): e[2:].tolist() for e in expected.read(0, 6)}
+    assert ["'km'" in text for text in graph.warnings] == (
+        [True] if weights == "others" else [False] * (weights == "some")
+    )
+
+
+def test_a_late_weight_among_attributes_is_no_silent_loss(tmp_path):
+    path = tmp_path / "g.txt"
+    path.write_text("0 1 {}\n" * 1500 + "3 0 {'weight': 2}\n")
+    with pytest.raises(InputError, match="line 1501 .*: 4 fields where the first edge has 2"):
+        open_graph(path)

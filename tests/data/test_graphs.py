@@ -6,6 +6,7 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
@@ -294,3 +295,100 @@ def test_a_symmetric_array_that_may_be_either_is_refused():
     with pytest.raises(InputError, match="3 x 3 array may be 3 edges or an adjacency matrix"):
         open_graph(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]))
     assert open_graph(np.array([[0, 1, 1], [1, 2, 1], [0, 2, 1]])).shape == (3, 3)
+
+
+def full_matrix(rng, n=6):
+    matrix = rng.random((n, n))
+    return matrix + matrix.T
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.coo_array, scipy.sparse.csr_matrix])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("ulps", "sentences"), [(0, 0), (8, 0), (40, 1), (1e9, None)])
+def test_an_asymmetry_of_rounding_is_no_direction(rng, form, dtype, ulps, sentences):
+    """Also of small entries beside large ones; one of more is, and so is one of integers."""
+    matrix = full_matrix(rng).astype(dtype)
+    matrix[0, 1] = matrix[1, 0] = 1e-3
+    eps = np.finfo(dtype).eps * (1 if dtype == np.float32 else 1e4 if ulps == 40 else 100)
+    matrix[0, 1] += ulps * eps
+    graph = open_graph(form(matrix))
+    assert graph.directed == (sentences is None)
+    if sentences is None:
+        return
+    assert len(graph.warnings) == sentences and all("rounding" in each for each in graph.warnings)
+    u, v = np.triu_indices(6)
+    np.testing.assert_array_equal(rows(graph)[:, :2], np.stack([u, v], axis=1))
+    np.testing.assert_allclose(rows(graph)[:, 2], ((matrix + matrix.T) / 2)[u, v], rtol=1e-6)
+    order = rng.permutation(6)
+    again = rows(open_graph(form(matrix[order][:, order])))
+    assert sorted(again[:, 2]) == sorted(rows(graph)[:, 2])
+
+
+def test_integers_are_exact():
+    matrix = np.full((5, 5), 10**9)
+    matrix[0, 1] += 1
+    assert open_graph(matrix).directed
+    assert not open_graph(np.maximum(matrix, matrix.T)).directed
+
+
+def repeated(form, path):
+    """257 times the edge 0 - 1, and one of 2 - 2, in uint8."""
+    parts = (np.ones(258, np.uint8), ([0] * 257 + [2], [1] * 257 + [2]))
+    matrix = scipy.sparse.coo_array(parts, shape=(3, 3))
+    if form == "csr":
+        return scipy.sparse.csr_matrix((parts[0], np.array(parts[1][1]), [0, 257, 257, 258]), shape=(3, 3))
+    if form == "npz":
+        scipy.sparse.save_npz(path / "m.npz", matrix)
+        return path / "m.npz"
+    if form == "mtx":
+        lines = "".join(f"{u + 1} {v + 1} 1\n" for u, v in zip(*parts[1], strict=True))
+        (path / "m.mtx").write_text(f"%%MatrixMarket matrix coordinate integer general\n3 3 258\n{lines}")
+        return path / "m.mtx"
+    return matrix.asformat(form) if form == "coo" else (matrix + matrix.T).asformat(form)
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "npz", "mtx"])
+def test_what_a_matrix_says_twice_adds_up(form, tmp_path):
+    graph = open_graph(repeated(form, tmp_path))
+    total = np.zeros((3, 3))
+    np.add.at(total, tuple(rows(graph)[:, :2].astype(int).T), rows(graph)[:, 2])
+    assert total.tolist() == [[0, 257, 0], [0, 0, 0], [0, 0, 1]]
+    assert not graph.directed and not graph.warnings
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(0.0, 1.0), (1.0, 2.0)],
+        [(0, 1, 1), (1, 0, 1), (1, 1, 0)],
+        [(0.0, 1.0, 0.5), (1.0, 2.0, 0.5), (2.0, 0.0, 0.5)],
+        ((0.0, 1.0), (1.0, 0.0)),
+    ],
+)
+def test_tuples_are_edges_and_no_matrix(pairs):
+    graph = open_graph(pairs)
+    assert rows(graph).tolist() == [list(map(float, pair)) for pair in pairs] and not graph.warnings
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("library", ["pandas", "shuffled", "numbers"])
+def test_a_table_whose_rows_are_called_as_its_columns_is_a_matrix(n, library, rng):
+    matrix = np.triu(rng.integers(1, 9, (n, n)), 1)
+    labels = list("abcde"[:n]) if library != "numbers" else list(range(n))
+    frame = pd.DataFrame((matrix + matrix.T).astype(float), labels, labels)
+    if library == "shuffled":
+        frame = frame[rng.permutation(labels)]
+    graph = open_graph(frame)
+    assert rows(graph)[:, 2].tolist() == [1.0] * 0 + [float(x) for x in matrix[np.triu_indices(n, 1)]]
+    assert (graph.names is None) == (library == "numbers")
+    assert bool(graph.warnings) == (library == "numbers" and n < 4)
+
+
+def test_a_table_that_may_be_either_is_refused():
+    matrix = pd.DataFrame([[0, 1, 2], [1, 0, 3], [2, 3, 0]])
+    for table in (matrix, pl.from_pandas(matrix.rename(columns=str)), pa.Table.from_pandas(matrix.rename(columns=str))):
+        with pytest.raises(InputError, match="of 3 x 3 may be 3 edges or an adjacency matrix; .*columns="):
+            open_graph(table)
+        assert open_graph(table, columns=[0, 1, 2]).shape == (3, 3)
+    edges = pd.DataFrame([[0, 1, 2], [1, 0, 3], [2, 3, 0]], columns=["source", "target", "weight"])
+    assert open_graph(edges).shape == (3, 3)

@@ -75,10 +75,34 @@ def test_existing_directory_is_refused_and_replaced_on_request(result, tmp_path)
     result.save(tmp_path / "out")
     with pytest.raises(InputError, match="exists; choose another name or pass --overwrite"):
         result.save(tmp_path / "out")
-    (tmp_path / "out" / "extra").write_text("old")
+    result.save(tmp_path / "out", overwrite=True, add=lambda directory: (directory / "extra").write_text("old"))
     result.save(tmp_path / "out", overwrite=True)
     assert "extra" not in names(tmp_path / "out")
     assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_a_run_did_not_write_is_never_replaced(result, tmp_path, nested):
+    """A user's file or another run, in a result directory or in a folder that only holds runs."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    result.save(runs / "first")
+    if nested:
+        result.save(runs / "first" / "second")
+    (runs / "first" / "notes.txt").write_text("mine")
+    before = sorted(path for path in tmp_path.rglob("*"))
+    for target in (runs, runs / "first"):
+        with pytest.raises(InputError, match="not overwritten"):
+            result.save(target, overwrite=True)
+        with pytest.raises(InputError, match="not overwritten"):
+            check_target(target, overwrite=True)
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+    (runs / "first" / "notes.txt").unlink()
+    if nested:
+        with pytest.raises(InputError, match="holds 'second', which its run did not write"):
+            result.save(runs / "first", overwrite=True)
+    else:
+        result.save(runs / "first", overwrite=True)
 
 
 def test_a_foreign_directory_is_never_replaced(result, tmp_path):

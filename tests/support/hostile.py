@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet
 import scipy.sparse
 import zarr
@@ -64,6 +66,12 @@ def _parquet(table) -> bytes:
     return file.getvalue()
 
 
+def _feather(table, **how) -> bytes:
+    file = io.BytesIO()
+    pa.feather.write_feather(pa.table(table), file, **how)
+    return file.getvalue()
+
+
 TABLE = "\n".join(["a,b,c", *(",".join(map(repr, row)) for row in X.tolist())]).encode() + b"\n"
 PAIRS = b"".join(b"%d %d\n" % tuple(edge) for edge in EDGES)
 MATRIX = b"%%MatrixMarket matrix coordinate pattern symmetric\n6 6 6\n" + b"".join(
@@ -80,6 +88,11 @@ ROWS = {
     "x.csv": TABLE,
     "x.tsv": TABLE.replace(b",", b"\t"),
     "x.parquet": _parquet({"a": X[:, 0], "b": X[:, 1]}),
+    "x.feather": _feather({"a": X[:, 0], "b": X[:, 1]}),
+    "c.feather": _feather({"a": X[:, 0], "b": X[:, 1]}, compression="zstd", chunksize=15),
+    "x.csv.gz": gzip.compress(TABLE, mtime=0),
+    "x.csv.bz2": bz2.compress(TABLE),
+    "x.csv.zst": pa.compress(TABLE, "zstd", asbytes=True),
     "x.nii": _nifti(extension=b"made by hand"),
     "x.nii.gz": gzip.compress(_nifti(), mtime=0),
     "y.nii.gz": gzip.compress(_nifti(kind=nibabel.Nifti2Image, extension=b"made by hand"), mtime=0),
@@ -96,6 +109,9 @@ GRAPHS = {
     "g.edges.gz": gzip.compress(PAIRS, mtime=0),
     "g.mtx": MATRIX,
     "g.mtx.gz": gzip.compress(MATRIX, mtime=0),
+    "a.edges.bz2": bz2.compress(PAIRS.replace(b"\n", b" {'weight': 2.0}\n")),
+    "general.mtx": MATRIX.replace(b"symmetric", b"general"),
+    "g.feather": _feather({"u": EDGES[:, 0], "v": EDGES[:, 1]}),
     "g.graph": METIS,
     "g.parquet": _parquet({"u": EDGES[:, 0], "v": EDGES[:, 1]}),
 }

@@ -192,7 +192,7 @@ def _provenance(labels: Any) -> dict[str, str]:
     if not isinstance(labels, (str, RootedFile)):
         return {}
     location = labels_location(labels)
-    return {} if location.remote or not location.exists() else {"labels_sha256": location.sha256()}
+    return {} if location.remote or location.once or not location.exists() else {"labels_sha256": location.sha256()}
 
 
 def _named(labels: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import computed
+from mgclust.base.dask_arrays import check_chunk, computed
 from mgclust.base.errors import InputError
 from mgclust.data.base import dask_digests
 from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
@@ -102,6 +102,7 @@ class DaskGraph(Graph):
 
     def _read(self, start: int, stop: int) -> Any:
         rows = computed(self._array[start:stop])
+        check_chunk(rows, (stop - start, self.shape[1]))
         weights = rows[:, 2] if self.weighted else None
         return edge_rows(rows[:, :2], weights, self.n_nodes, row_number(self.name, start))
 

@@ -83,7 +83,7 @@ class Graph(Dataset):
         super().__init__((n_edges, 3 if weighted else 2), np.float64 if weighted else np.int32, name)
         self.n_nodes = check_n_nodes(n_nodes, name)
         self.directed = directed
-        self._of_weights: list[str] = []
+        self._notes: list[str] = []
         names = _one_a_node(names, self.n_nodes, "names", name)
         self._names = None if names is None else NodeNames(names)
         self._labels = _one_a_node(labels, self.n_nodes, "labels", name)
@@ -112,7 +112,7 @@ class Graph(Dataset):
                 f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
                 "(of the sum of their weights where they have some); make it undirected first to have other weights."
             )
-        return [*sentences, *self._of_weights]
+        return [*sentences, *self._notes]
 
     def mention(self, numbers: Sequence[str], remedy: str) -> None:
         """Warn that edges have numbers, and that none of these is taken as their weights.
@@ -126,7 +126,7 @@ class Graph(Dataset):
         """
         if numbers:
             listed = shortened(", ".join(map(repr, numbers)))
-            self._of_weights.append(
+            self._notes.append(
                 f"every edge of {self.name} counts as one, though edges have numbers ({listed}): {remedy}."
             )
 
@@ -141,10 +141,14 @@ class Graph(Dataset):
             Number of edges; with 0 there is no warning.
         """
         if missing:
-            self._of_weights.append(
+            self._notes.append(
                 f"{missing} of {self.shape[0]} edges of {self.name} have no {shortened(repr(weight))} and count as "
                 "one: give it to all edges, or to none."
             )
+
+    def note(self, sentence: str) -> None:
+        """Let `warnings` have one more sentence."""
+        self._notes.append(sentence)
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, in plain values that fit into JSON."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mgclust.base.errors import InputError
+from mgclust.data.graphs.attribute_text import has_attributes, numbers_among, plain_lines
 from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_text import Dialect, split_line
 from mgclust.data.graphs.objects import edge_columns
@@ -95,7 +96,12 @@ def open_edge_list(
         raise InputError(
             f"{location.name} is bipartite, and both sides number their nodes from 1: give every node its own number."
         )
+    attributes = has_attributes(head.lines)
+    numbers, weights = numbers_among(head.lines) if attributes else ([], 0)
+    if attributes:
+        head.lines = [plain_lines(line.encode(), weights > 0).decode() for line in head.lines]
     dialect, header = _dialect(head, suffix, columns, location)
+    dialect = replace(dialect, attributes=attributes)
     if len(head.lines) <= header and n_nodes is None:
         raise InputError(f"{location.name} is an empty graph: no line of it has an edge; give n_nodes.")
     if dialect.text and n_nodes is not None:
@@ -104,7 +110,12 @@ def open_edge_list(
         )
     index, count, names = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
     directed = bool(_DIRECTED.search(head.comments))
-    return LinesGraph(chunks, index, count, dialect, "edge list", names=names, directed=directed)
+    graph = LinesGraph(chunks, index, count, dialect, "edge list", names=names, directed=directed)
+    if attributes and weights:
+        graph.mention_missing("weight", len(head.lines) - weights)
+    elif attributes:
+        graph.mention(numbers, "open_graph(networkx.read_edgelist(path), weight=name) takes one of these as weights")
+    return graph
 
 
 def _dialect(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
+from mgclust.data.graphs.attribute_text import plain_lines
 from mgclust.data.readers.tables import utf8_line
 from mgclust.outside.quoting import reason, shortened
 
@@ -37,11 +38,16 @@ class Dialect:
     columns: tuple[int, ...]  # which of them are the two nodes and, if there is a third, the weight
     text: bool = False  # whether nodes are text
     base: int = 0  # number of the first node, where the format fixes it
+    attributes: bool = False  # whether lines end with attributes in braces
 
     @property
     def weighted(self) -> bool:
         """True if there are weights."""
         return len(self.columns) == 3
+
+    def plain(self, text: bytes) -> bytes:
+        """Lines without attributes in braces."""
+        return plain_lines(text, self.weighted) if self.attributes else text
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
@@ -78,7 +84,7 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
     import pyarrow as pa
     from pyarrow import csv
 
-    tidy = _tidy(text, dialect.delimiter)
+    tidy = _tidy(dialect.plain(text), dialect.delimiter)
     if not tidy.strip():
         none: Any = pa.array([], pa.large_string()) if dialect.text else np.empty(0, np.int64)
         return none, none, np.empty(0) if dialect.weighted else None
@@ -166,7 +172,7 @@ def _fault(text: bytes, first_line: int, dialect: Dialect, otherwise: str) -> In
     for number, raw in enumerate(text.split(b"\n"), start=first_line):
         if raw.lstrip()[:1] in (b"", b"#", b"%"):
             continue
-        line = utf8_line(raw, dialect.name, number).strip("\r")
+        line = utf8_line(dialect.plain(raw), dialect.name, number).strip("\r")
         why = _why(line, dialect)
         if why:
             return InputError(f"{dialect.name}, line {number} ({_short(line)}): {why}")

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mgclust.base.errors import InputError
+from mgclust.base.hashing import splitmix64
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.edge_text import Dialect
+from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
+from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
 
 __all__ = ["open_matrix_market"]
 
 _FIELDS = {"pattern": 2, "real": 3, "integer": 3, "double": 3}
+_KIND = "matrix market"
 _SYMMETRIES = ("general", "symmetric")
 
 
 def open_matrix_market(chunks: TextChunks) -> Graph:
-    """Open an adjacency matrix: ``symmetric`` has every edge once, ``general`` has arcs.
+    """Open an adjacency matrix: ``symmetric`` has every edge once, ``general`` has arcs if it is not symmetric.
 
     An entry on the diagonal is the weight of a self-loop.
     """
@@ -47,10 +53,64 @@ def open_matrix_market(chunks: TextChunks) -> Graph:
     count = check_n_nodes(rows, name)
     width = _FIELDS[words[3]]
     dialect = Dialect(name, " ", width, tuple(range(width)), base=1)
-    index, count, _ = scan_edges(chunks, dialect, *head.starts[1], count)
+    halves = _Halves()
+    index, count, _ = scan_edges(chunks, dialect, *head.starts[1], count, halves.add)
     found = sum(edges for _, edges in index)
     if found != entries:
         raise InputError(
             f"{name} has {found} entries where its line of sizes says {shortened(entries)}; copy or write it again."
         )
-    return LinesGraph(chunks, index, count, dialect, "matrix market", directed=words[4] == "general")
+    if words[4] == "symmetric" or halves.one_is_empty:
+        return LinesGraph(chunks, index, count, dialect, _KIND)
+    if halves.weights == 0:
+        index = [(chunk, edges) for (chunk, _), edges in zip(index, halves.upper, strict=True)]
+        return LinesGraph(chunks, index, count, dialect, _KIND, upper=True)
+    graph = LinesGraph(chunks, index, count, dialect, _KIND, directed=True)
+    return _whole(graph) if halves.pairs == 0 else graph
+
+
+def _whole(graph: LinesGraph) -> Graph:
+    """A graph in memory if its weights are symmetric but for rounding; else the same."""
+    from scipy.sparse import coo_array
+
+    m, n = graph.shape[0], graph.n_nodes
+    check_memory(graph.name, 100 * m + 16 * n)
+    u, v, weights = graph.read(0, m).T
+    matrix = open_matrix(coo_array((weights, (u.astype(np.int32), v.astype(np.int32))), shape=(n, n)), graph.name)
+    return graph if matrix.directed else matrix
+
+
+class _Halves:
+    """Says whether the entries above the diagonal of a matrix are those below it, by sums of hashes.
+
+    Attributes
+    ----------
+    pairs, weights : int
+        Hashes of the places of entries, and of places and weights: those above less those below. 0 if they are equal.
+    upper : list of int
+        For each chunk, the number of entries that are not below.
+    """
+
+    def __init__(self) -> None:
+        self.pairs = self.weights = self._above = self._below = 0
+        self.upper: list[int] = []
+
+    @property
+    def one_is_empty(self) -> bool:
+        """True if there is nothing above the diagonal, or nothing below."""
+        return not (self._above and self._below)
+
+    def add(self, u: np.ndarray, v: np.ndarray, weights: np.ndarray | None) -> None:
+        """Add the entries of one chunk."""
+        sign = np.sign(v - u).astype(np.int8)
+        self.upper.append(int((sign >= 0).sum()))
+        self._above += int((sign > 0).sum())
+        self._below += int((sign < 0).sum())
+        place = splitmix64((np.minimum(u, v).astype(np.uint64) << np.uint64(32)) + np.maximum(u, v).astype(np.uint64))
+        full = place if weights is None else splitmix64(place ^ (weights + 0.0).view(np.uint64))
+        self.pairs = _added(self.pairs, place, sign)
+        self.weights = _added(self.weights, full, sign)
+
+
+def _added(total: int, hashes: np.ndarray, sign: np.ndarray) -> int:
+    return (total + int(hashes[sign > 0].sum()) - int(hashes[sign < 0].sum())) % 2**64

@@ -1,4 +1,4 @@
-"""Edges in columns of a Parquet file, read by row groups."""
+"""Edges in columns of Parquet and Feather files, read by groups of rows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
+from mgclust.data.arrow_files import ArrowTable
 from mgclust.data.graphs.base import Graph, check_ids, edge_rows, row_number
 from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.graphs.objects import as_weights, edge_columns, mention_columns
 from mgclust.data.location import Location
-from mgclust.data.readers.tables import open_parquet, parquet_layout, read_groups
+from mgclust.data.readers.tables import read_groups
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 
@@ -27,10 +28,9 @@ class _ParquetGraph(FileGraph):
 
     def __init__(self, columns: _Columns, n_nodes: int, names: np.ndarray | None) -> None:
         self._columns = columns
-        self._edges = np.cumsum([0, *columns.sizes])
         self._kept: tuple[int, np.ndarray] | None = None
         super().__init__(
-            columns.location, int(self._edges[-1]), n_nodes, weighted=len(columns.labels) == 3, names=names
+            columns.location, int(self._columns.edges[-1]), n_nodes, weighted=len(columns.labels) == 3, names=names
         )
         mention_columns(self, *columns.asked, columns.numeric.__getitem__)
 
@@ -42,7 +42,7 @@ class _ParquetGraph(FileGraph):
         return {**super().describe(), "columns": list(self._columns.labels)}
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        return read_groups(self, self._edges, self._group, start, stop)
+        return read_groups(self, self._columns.edges, self._group, start, stop)
 
     def _group(self, group: int) -> np.ndarray:
         if self._kept is None or self._kept[0] != group:
@@ -50,7 +50,7 @@ class _ParquetGraph(FileGraph):
             u, v, weights = self._columns.read(group)
             if self._names is not None:
                 u, v = self._names.encode(u), self._names.encode(v)
-            where = row_number(self.name, int(self._edges[group]))
+            where = row_number(self.name, int(self._columns.edges[group]))
             self._kept = group, edge_rows(np.stack([u, v], axis=1), weights, self.n_nodes, where)
         return self._kept[1]
 
@@ -62,14 +62,13 @@ class _Columns:
         import pyarrow as pa
 
         self.location = location
-        with open_parquet(location) as file:
-            schema, names, self.sizes = parquet_layout(file)
-            chosen = edge_columns(names, columns, location.name)
-            self.labels = [names[j] for j in chosen]
-            kinds = [schema.field(name).type for name in names]
-            self.numeric = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds]
-            self.asked = (names, chosen, columns)
-            types = [schema.field(label).type for label in self.labels[:2]]
+        self._table = table = ArrowTable(location)
+        names, self.edges = table.names, table.edges
+        chosen = edge_columns(names, columns, location.name)
+        self.labels = [names[j] for j in chosen]
+        types = [table.types(label)[0] for label in self.labels[:2]]
+        self.numeric = [names.count(name) == 1 and _is_number(table.types(name)[0]) for name in names]
+        self.asked = (names, chosen, columns)
         self.text = not all(pa.types.is_integer(kind) for kind in types)
         for label, kind in zip(self.labels, types, strict=False):
             if pa.types.is_floating(kind) or pa.types.is_nested(kind):
@@ -82,10 +81,9 @@ class _Columns:
         """Columns u, v and the weights of one row group."""
         import pyarrow as pa
 
-        check_memory(self.location.name, 8 * self.sizes[group] * len(self.labels))
-        with open_parquet(self.location) as file:
-            table = file.read_row_group(group, columns=self.labels)
-        first = sum(self.sizes[:group])
+        first, size = int(self.edges[group]), int(self.edges[group + 1] - self.edges[group])
+        check_memory(self.location.name, 8 * size * len(self.labels))
+        table = pa.Table.from_batches(list(self._table.batches(group, self.labels, max(1, size))))
         columns: list[Any] = []
         for position, label in enumerate(self.labels):
             column = table.column(label)
@@ -113,6 +111,12 @@ class _Columns:
         return u, v, columns[2] if len(columns) == 3 else None
 
 
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
 def open_parquet_graph(location: Location, n_nodes: int | None, columns: Sequence[str | int] | str | None) -> Graph:
     """Open a Parquet file; its nodes are collected by one pass where `n_nodes` does not say that they are numbers."""
     found = _Columns(location, columns)
@@ -124,7 +128,7 @@ def open_parquet_graph(location: Location, n_nodes: int | None, columns: Sequenc
         return _ParquetGraph(found, n_nodes, None)
     ids: Any = TextIds() if found.text else IntegerIds()
     with location.reading():
-        for group in range(len(found.sizes)):
+        for group in np.flatnonzero(np.diff(found.edges)).tolist():
             u, v, _ = found.read(group)
             ids.add(u)
             ids.add(v)

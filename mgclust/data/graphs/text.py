@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,8 @@ class LinesGraph(ChunkedGraph):
     dialect : Dialect
     kind : str
         Of the format.
+    upper : bool
+        Take only edges from a node to one with no smaller number, of which `index` has the numbers.
     **about
         As for `Graph`.
     """
@@ -85,10 +87,12 @@ class LinesGraph(ChunkedGraph):
         n_nodes: int,
         dialect: Dialect,
         kind: str,
+        upper: bool = False,
         **about: Any,
     ) -> None:
         self.kind = kind
         self._dialect = dialect
+        self._upper = upper
         super().__init__(chunks, index, n_nodes, weighted=dialect.weighted, **about)
 
     def _parse(self, number: int, text: bytes) -> np.ndarray:
@@ -96,11 +100,17 @@ class LinesGraph(ChunkedGraph):
         u, v, weights = parse_edges(text, line, self._dialect)
         if self._names is not None:
             u, v = self._names.encode(u), self._names.encode(v)
-        return edge_rows(np.stack([u, v], axis=1), weights, self.n_nodes, line_of(self._dialect.name, text, line))
+        rows = edge_rows(np.stack([u, v], axis=1), weights, self.n_nodes, line_of(self._dialect.name, text, line))
+        return rows[rows[:, 0] <= rows[:, 1]] if self._upper else rows
 
 
 def scan_edges(
-    chunks: TextChunks, dialect: Dialect, offset: int, line: int, n_nodes: int | None
+    chunks: TextChunks,
+    dialect: Dialect,
+    offset: int,
+    line: int,
+    n_nodes: int | None,
+    visit: Callable[[Any, Any, np.ndarray | None], None] = lambda u, v, weights: None,
 ) -> tuple[list[tuple[Chunk, int]], int, np.ndarray | None]:
     """Go through all edges once.
 
@@ -112,6 +122,8 @@ def scan_edges(
         Where the first edge stands: the byte, and the number of the line.
     n_nodes : int or None
         If given, ids should be below; else they are collected.
+    visit : callable
+        Called with the edges of each chunk.
 
     Returns
     -------
@@ -124,7 +136,8 @@ def scan_edges(
     index = []
     ids: Any = TextIds() if dialect.text else IntegerIds()
     for chunk, text in chunks.scan(offset, line):
-        u, v, _ = parse_edges(text, chunk.line, dialect)
+        u, v, weights = parse_edges(text, chunk.line, dialect)
+        visit(u, v, weights)
         index.append((chunk, len(u)))
         if n_nodes is None:
             ids.add(u)

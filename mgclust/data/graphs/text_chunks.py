@@ -1,9 +1,8 @@
-"""A text file, plain or gzipped, read in chunks of whole lines, in order or at random."""
+"""A text file, compressed or not, read in chunks of whole lines, in order or at random."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -31,13 +30,11 @@ class TextChunks:
     Parameters
     ----------
     location : Location
-    gzipped : bool
-        Whether it is compressed; to read in the middle, what lies before is then decompressed.
+        Where it is compressed, to read in the middle decompresses what lies before.
     """
 
-    def __init__(self, location: Location, gzipped: bool) -> None:
+    def __init__(self, location: Location) -> None:
         self.location = location
-        self._gzipped = gzipped
         self._open: tuple[contextlib.ExitStack, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,7 +78,4 @@ class TextChunks:
         return text
 
     def _enter(self, stack: contextlib.ExitStack) -> Any:
-        file: Any = stack.enter_context(self.location.open())
-        if self._gzipped:
-            file = stack.enter_context(gzip.GzipFile(fileobj=file))
-        return file
+        return stack.enter_context(self.location.open_text())

@@ -1,11 +1,10 @@
-"""Rows in tables: .csv and .tsv (parsed as a whole) and Parquet (read by row groups)."""
+"""Rows in tables: .csv and .tsv (parsed as a whole), Parquet and Feather (read by groups of rows)."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
@@ -13,13 +12,14 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, select_columns
+from mgclust.data.arrow_files import ArrowTable, column_numbers
 from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.location import Location
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 
-__all__ = ["ParquetDataset", "TextDataset", "open_parquet", "read_groups"]
+__all__ = ["ParquetDataset", "TextDataset", "read_groups"]
 
 _BLOCK_BYTES = 2**23
 _LONGEST_FIRST = 2**24  # bytes
@@ -47,7 +47,7 @@ class TextDataset(LoadedDataset):
     kind = "csv"
 
     def __init__(self, location: Location, delimiter: str | None, columns: Columns) -> None:
-        with location.open() as file:
+        with location.open_text() as file:
             first, self._skip = _first_line(file, location)
             self._delimiter = delimiter or _guess_delimiter(first, location)
             count = first.count(self._delimiter) + 1
@@ -78,7 +78,7 @@ class TextDataset(LoadedDataset):
 
         wanted = [str(j) for j in self._selected]
         parts: list[np.ndarray] = []
-        with self.location.open() as file:
+        with self.location.open_text() as file:
             try:
                 reader = pa_csv.open_csv(
                     file,
@@ -104,7 +104,7 @@ class TextDataset(LoadedDataset):
     def _fault(self, good: int, error: Exception) -> InputError:
         """Find what pyarrow complained of, with the line where an editor will show it."""
         name = self.location.name
-        with self.location.open() as file:
+        with self.location.open_text() as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
             for _ in range(self._skip):
                 text.readline()
@@ -131,7 +131,7 @@ class TextDataset(LoadedDataset):
 
 
 class ParquetDataset(FileDataset):
-    """A Parquet file of numeric columns; the row group read last is kept.
+    """A Parquet file, a folder of these, or a Feather file of numeric columns; the group of rows read last is kept.
 
     Parameters
     ----------
@@ -143,12 +143,10 @@ class ParquetDataset(FileDataset):
     kind = "parquet"
 
     def __init__(self, location: Location, columns: Columns) -> None:
-        with open_parquet(location) as file:
-            schema, names, sizes = parquet_layout(file)
-            self._columns = [names[j] for j in select_columns(names, columns, location.name)]
-            dtypes = [_column_dtype(schema.field(name), location) for name in self._columns]
-        self._edges = np.cumsum([0, *sizes])
-        super().__init__(location, (self._edges[-1], len(names)), np.result_type(*dtypes) if dtypes else float)
+        self._table = table = ArrowTable(location)
+        self._columns = [table.names[j] for j in select_columns(table.names, columns, location.name)]
+        dtypes = [_column_dtype(name, kind, location) for name in self._columns for kind in table.types(name)]
+        super().__init__(location, (table.edges[-1], len(table.names)), np.result_type(*dtypes) if dtypes else float)
         self.shape = (self.shape[0], len(self._columns))
         self.feature_names = list(self._columns)
 
@@ -157,51 +155,27 @@ class ParquetDataset(FileDataset):
         return {**super().describe(), "columns": list(self._columns)}
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        return read_groups(self, self._edges, self._row_group, start, stop)
+        return read_groups(self, self._table.edges, self._row_group, start, stop)
 
     def _row_group(self, group: int) -> np.ndarray:
         if self._opened is None or self._opened[0] != group:
             self._opened = None  # let go of one before the next is read
-            count = int(self._edges[group + 1] - self._edges[group])
+            count = int(np.diff(self._table.edges)[group])
             # Some bytes of a file may stand for any number of equal values.
-            at_once = min(count, _CHUNK_ROWS)
+            at_once = max(1, min(count, _CHUNK_ROWS))
             needed = self.dtype.itemsize * count * len(self._columns) + 24 * at_once * len(self._columns)
             check_memory(f"a row group of {self.location.name}", needed)
             rows, begin = np.empty((count, len(self._columns)), self.dtype), 0
-            with open_parquet(self.location) as file:
-                for part in file.iter_batches(at_once, row_groups=[group], columns=self._columns):
-                    values = _stack([part.column(name).to_numpy(zero_copy_only=False) for name in self._columns])
-                    rows[begin : begin + len(values)] = values
-                    begin += len(values)
-            if begin != count:
-                raise InputError(f"{self.location.name} is truncated; copy or write it again.")
+            for part in self._table.batches(group, self._columns, at_once):
+                for j, name in enumerate(self._columns):
+                    rows[begin : begin + part.num_rows, j] = column_numbers(part.column(name))
+                begin += part.num_rows
             self._opened = (group, rows)
         return self._opened[1]
 
 
 def _stack(columns: list[np.ndarray]) -> np.ndarray:
     return np.stack([np.asarray(column, dtype=float_dtype(column.dtype, "column")) for column in columns], axis=1)
-
-
-@contextmanager
-def open_parquet(location: Location) -> Iterator[Any]:
-    """Open a Parquet file as pyarrow's `ParquetFile`."""
-    with location.open() as file:
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        try:
-            yield parquet.ParquetFile(file)
-        except pa.ArrowException as error:
-            raise InputError(f"{location.name} is not a whole Parquet file: {reason(error)}.") from error
-
-
-def parquet_layout(file: Any) -> tuple[Any, list[str], list[int]]:
-    """Schema of an open file, names of its columns less what pandas stored as the index, rows of each row group."""
-    schema, metadata = file.schema_arrow, file.metadata
-    index = {c for c in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(c, str)}
-    names = [name for name in schema.names if name not in index]
-    return schema, names, [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
 
 def read_groups(
@@ -217,13 +191,14 @@ def read_groups(
     return rows
 
 
-def _column_dtype(field: Any, location: Location) -> np.dtype:
-    import pyarrow as pa
+def _column_dtype(name: str, kind: Any, location: Location) -> np.dtype:
+    from pyarrow import types
 
-    kind = field.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+    if types.is_decimal(kind):
+        return np.dtype(np.float64)
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise InputError(
-            f"{location.name}, column {shortened(field.name)!r} holds {shortened(kind)}, not numbers; choose the "
+            f"{location.name}, column {shortened(name)!r} holds {shortened(kind)}, not numbers; choose the "
             "numeric columns with columns=[...]."
         )
     return float_dtype(kind.to_pandas_dtype(), location.name)

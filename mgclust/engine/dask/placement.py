@@ -21,8 +21,8 @@ from dask.core import flatten
 from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
-from mgclust.base.dask_arrays import lost_array
-from mgclust.base.errors import InputError, RunFailed
+from mgclust.base.dask_arrays import check_chunk, lost_array
+from mgclust.base.errors import RunFailed
 from mgclust.data import Dataset
 from mgclust.data.arrays import plain_rows
 from mgclust.engine.dask import sessions
@@ -63,11 +63,7 @@ class ChunkedRows:
 
     def __init__(self, shape: tuple[int, int], start: int, lengths: Sequence[int], arrays: list[Any]) -> None:
         for rows, array in zip(lengths, arrays, strict=True):
-            if array.shape != (rows, shape[1]):
-                raise InputError(
-                    f"a chunk of the Dask array has shape {array.shape}, where X.chunks says {(rows, shape[1])}: call "
-                    "X.compute_chunk_sizes(), and X = X.persist() before it if each computation gives other rows."
-                )
+            check_chunk(array, (rows, shape[1]))
         self.shape = shape
         self.dtype = np.dtype(getattr(arrays[0], "dtype", np.float64) if arrays else np.float64)
         self._floating = np.result_type(self.dtype, np.float32)  # of what is masked

@@ -1,0 +1,45 @@
+"""Attributes in braces at the end of a line, as networkx writes them: ``0 1 {'weight': 2.0}`` becomes ``0 1 2.0``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+__all__ = ["has_attributes", "numbers_among", "plain_lines"]
+
+_ATTRIBUTES = re.compile(rb"([ \t]*[,;|]?[ \t]*)\{([^\n\r]*)\}[ \t]*(?=\r|\n|\Z)")
+_VALUE = rb"""["']: ?(?:np\.\w+\()?([-+.\w]+)"""
+_WEIGHT = re.compile(rb"""(?:^|, )["']weight""" + _VALUE)
+_NUMBER = re.compile(rb"""(?:^|, )["'](\w+)""" + _VALUE.replace(rb"\w+])", rb"\d][-+.\de]*)"))
+
+
+def has_attributes(lines: Sequence[str]) -> bool:
+    """Return whether the first of some lines ends with attributes."""
+    return bool(lines) and lines[0].endswith("}") and "{" in lines[0]
+
+
+def plain_lines(text: bytes, weighted: bool) -> bytes:
+    """Lines without attributes, but for the weights.
+
+    Parameters
+    ----------
+    text : bytes
+        Whole lines.
+    weighted : bool
+        Whether lines have weights: 1 where there is none. Else a line that has one stays as it is.
+    """
+
+    def plain(found: re.Match[bytes]) -> bytes:
+        weight = _WEIGHT.search(found[2])
+        if weighted:
+            return found[1] + (weight[1] if weight else b"1")
+        return found[0] if weight else b""
+
+    return _ATTRIBUTES.sub(plain, text)
+
+
+def numbers_among(lines: Sequence[str]) -> tuple[list[str], int]:
+    """Names of the attributes that are numbers, sorted, and how many of the lines have a weight."""
+    contents = [found[2] for line in lines if (found := _ATTRIBUTES.search(line.encode()))]
+    names = {name.decode() for content in contents for name, _ in _NUMBER.findall(content)}
+    return sorted(names), sum(bool(_WEIGHT.search(content)) for content in contents)
