@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 
 from mgclust.base.errors import InputError
 from mgclust.data import label_files
-from mgclust.data.arrow_files import holds_parquet
 from mgclust.data.base import Dataset
 from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_list import open_edge_list
@@ -21,6 +20,7 @@ from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
 from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
+from mgclust.data.readers.arrow_files import holds_parquet
 from mgclust.data.readers.nifti import VOLUMES
 from mgclust.data.readers.numpy_files import open_npy, open_npz
 from mgclust.data.readers.tables import ParquetDataset, TextDataset

@@ -57,8 +57,7 @@ def check_inflated(name: str, there: int, stored: int | None) -> None:
     """
     if there > max(_MIN_INFLATED, (stored or _UNKNOWN_SIZE) * _MAX_DEFLATED):
         raise InputError(
-            f"{name} grows to more than {there - 1:,} bytes, over {_MAX_DEFLATED:,} times its size; decompress it
-            first."
+            f"{name} grows to more than {there - 1:,} bytes, over {_MAX_DEFLATED:,} times its size; decompress it first."
         )
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, select_columns
-from mgclust.data.arrow_files import ArrowTable, column_numbers
 from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.location import Location
+from mgclust.data.readers.arrow_files import ArrowTable, column_numbers
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 

@@ -124,8 +124,8 @@ def _files_of(folder: Location) -> list[Location]:
     parted = next((name for name in names if "=" in name.rpartition("/")[0]), None)
     if parted is not None:
         raise InputError(
-            f"{folder.name} keeps a column in names of folders ({shortened(parted)!r}); read it with pandas or Dask,
-            and " "give the data frame."
+            f"{folder.name} keeps a column in names of folders ({shortened(parted)!r}); read it with pandas or Dask, and "
+            "give the data frame."
         )
     return [folder.inside(name) for name in sorted(names, key=_counted)]
 
