@@ -27,7 +27,7 @@ from mgclust.data.tables import ParquetDataset, TextDataset
 from mgclust.data.zarr_files import ZarrDataset
 from mgclust.outside.streams import COMPRESSIONS
 
-__all__ = ["FORMATS", "Format", "Requested", "at_hand", "suffixes"]
+__all__ = ["FORMATS", "Format", "Requested", "at_hand", "refuse_foreign", "suffixes"]
 
 What = Literal["rows", "graph", "labels"]
 
@@ -127,6 +127,29 @@ def suffixes(what: What) -> str:
     return f"{listed}{_MORE[what]}; text as {', '.join(COMPRESSIONS)} too"
 
 
+# Other formats: in Python, what reads them.
+_FOREIGN = dict.fromkeys((".mgz", ".mgh", ".img", ".hdr", ".mnc"), "the image that nibabel.load(path) returns") | {
+    ".gii": "numpy.stack([each.data for each in nibabel.load(path).darrays], axis=1)",
+    ".net": "networkx.read_pajek(path)",
+    ".gexf": "networkx.read_gexf(path)",
+    ".h5ad": "anndata.read_h5ad(path).X, or a graph in its obsp",
+    ".h5": "an array of h5py.File(path)",
+    ".hdf5": "an array of h5py.File(path)",
+    ".mat": "an array of scipy.io.loadmat(path)",
+    ".xlsx": "pandas.read_excel(path)",
+}
+
+
+def refuse_foreign(location: Location, what: What) -> None:
+    """Refuse a format that others read, and say how; `what` it was to be read as."""
+    remedy = _FOREIGN.get(location.suffix)
+    if remedy and not _inside_zarr(location):
+        raise InputError(
+            f"{location.name} has suffix {location.suffix!r}, which is not read: in Python give {remedy}, or "
+            f"convert it to one of {suffixes(what)}."
+        )
+
+
 @contextlib.contextmanager
 def at_hand(location: Location, what: What) -> Iterator[tuple[Location, Format]]:
     """The format of a file that is to be read as rows, as a graph or as labels, and where it can be read.
@@ -156,6 +179,7 @@ def _format_of(location: Location, what: What) -> Format:
         found = _PARQUET
     if getattr(found, what) and (found.text or not location.compression):
         return found
+    refuse_foreign(location, what)
     known = suffixes(what)
     name = location.name
     if not location.remote and not location.exists():
