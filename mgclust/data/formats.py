@@ -17,6 +17,7 @@ from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_list import open_edge_list
 from mgclust.data.graphs.matrix_market import open_matrix_market
 from mgclust.data.graphs.metis import open_metis
+from mgclust.data.graphs.network_files import open_gml, open_graphml
 from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
 from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
@@ -43,11 +44,14 @@ class Requested(NamedTuple):
         Columns of a table to read.
     n_nodes : int or None
         Nodes of a graph.
+    weight : str or None
+        The attribute of edges that is their weight.
     """
 
     delimiter: str | None = None
     columns: Sequence[str | int] | str | None = None
     n_nodes: int | None = None
+    weight: str | None = None
 
 
 class Format(NamedTuple):
@@ -63,6 +67,8 @@ class Format(NamedTuple):
         Reads labels at a location.
     table : bool
         Whether `columns` chooses some.
+    attributes : bool
+        Whether edges have attributes, of which `weight` chooses one.
     delimited : bool
         Whether rows have a `delimiter`.
     text : bool
@@ -73,6 +79,7 @@ class Format(NamedTuple):
     graph: Callable[[Location, Requested], Graph] | None = None
     labels: Callable[[Location], Any] | None = None
     table: bool = False
+    attributes: bool = False
     delimited: bool = False
     text: bool = False
 
@@ -113,12 +120,17 @@ FORMATS = {
     ".mtx": Format(graph=lambda location, asked: open_matrix_market(TextChunks(location)), text=True),
     ".graph": _METIS,
     ".metis": _METIS,
+    ".graphml": Format(
+        graph=lambda location, asked: open_graphml(location, asked.weight), attributes=True, text=True
+    ),
+    ".gml": Format(graph=lambda location, asked: open_gml(location, asked.weight), attributes=True, text=True),
     ".txt": _EDGES._replace(labels=label_files.read_plain_labels),
     ".edges": _EDGES,
     ".edgelist": _EDGES,
     ".el": _EDGES,
 }
-_MORE = {"rows": f", {' and '.join(VOLUMES)}", "graph": "", "labels": " or a result directory"}
+_VOLUMES = f", {', '.join(VOLUMES)}"
+_MORE = {"rows": _VOLUMES, "graph": "", "labels": f"{_VOLUMES} or a result directory"}
 
 
 def suffixes(what: What) -> str:

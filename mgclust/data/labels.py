@@ -73,7 +73,7 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
     source : path or URL
         A .npy; a .npz with ``labels``, ``y`` or one array; a .csv or .tsv with a column ``label`` (and perhaps one
         ``row``, from 0) or with one column; a .txt with a label a line; a .nii or .nii.gz of labels, 0 where there is
-        none; a result directory.
+        none; a result directory. Text may be compressed (.gz, .bz2, .zst).
     dataset : Dataset, optional
         The rows. Of a volume the labels of its voxels are taken; without it, those of all voxels.
 

@@ -71,7 +71,8 @@ class Silhouette(SilhouetteOptions, Method):
     Parameters
     ----------
     labels : sequence of int or str, or path
-        Cluster of each row; as a path, a .npy, .npz, .csv, .tsv, .txt or result directory (see `read_labels`).
+        Cluster of each row; as a path, a .npy, .npz, .csv, .tsv, .txt, volume (.nii, .nii.gz) or result
+        directory (see `read_labels`).
         From 2 to n_samples - 1 clusters; no negative labels.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         "precomputed": the rows are the distances of all pairs, shape (n_samples, n_samples), of which each rank reads

@@ -46,10 +46,10 @@ _EDGE_NAMES = {"source", "target", "weight"}
 FEW_EDGES = 1000  # whose attributes are looked at for numbers that could be weights
 
 
-def open_networkx(graph: Any, weight: str | None) -> Graph:
+def open_networkx(graph: Any, weight: str | None, name: str = "") -> Graph:
     """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are an attribute."""
     nodes = list(graph.nodes)
-    name = f"networkx {type(graph).__name__}"
+    name = name or f"networkx {type(graph).__name__}"
     _refuse_empty(len(nodes), name)
     number = {node: i for i, node in enumerate(nodes)}
     edges = list(graph.edges(data=True))
