@@ -8,7 +8,16 @@ from typing import Any
 
 from mgclust.base.errors import InputError, MgclustError, RunFailed
 
-__all__ = ["check_chunk", "computed", "empty_chunk", "in_event_loop", "is_dask", "lost_array", "parts_of", "refuse_lost"]
+__all__ = [
+    "check_chunk",
+    "computed",
+    "empty_chunk",
+    "in_event_loop",
+    "is_dask",
+    "lost_array",
+    "parts_of",
+    "refuse_lost",
+]
 
 # Errors of Dask for futures of a client that is closed, and of workers that have gone.
 _LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}

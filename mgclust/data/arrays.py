@@ -321,7 +321,9 @@ def _column(frame: Any, position: int, name: str) -> np.ndarray:
     values = series.to_numpy()
     first = next(iter(values), None)
     if values.ndim != 1 or (hasattr(first, "__len__") and not isinstance(first, (str, bytes))):
-        raise InputError(f"{name} holds lists or arrays; give numbers, one in each row: numpy.stack(column) makes a table.")
+        raise InputError(
+            f"{name} holds lists or arrays; give numbers, one in each row: numpy.stack(column) makes a table."
+        )
     if values.dtype.kind == "O":
         try:
             if hasattr(frame, "iloc"):  # pandas' own "missing" is no number for NumPy

@@ -39,11 +39,11 @@ def open_dataset(
         NumPy, CuPy or Dask array, memory map, table of pandas, polars, pyarrow or Dask, nested list, sparse matrix of
         SciPy or CuPy (of which some rows at a time become dense); an image of nibabel; or the path or URL
         (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet, .pq, .feather, .zarr,
-        .nii or .nii.gz, or of a folder of .parquet. Text may be compressed (.gz, .bz2, .zst) or come from a named pipe or
-        standard input (``-``). In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels. Of a 4-D NIfTI file
-        the voxels are rows, in C order of the grid (the order of ``volume[mask]``), and the points in time are
-        features; of a CIFTI file (.dtseries.nii) the grayordinates are rows. A list of such files are runs on one
-        grid: they are put one after the other in time, each detrended and standardised by itself.
+        .nii or .nii.gz, or of a folder of .parquet. Text may be compressed (.gz, .bz2, .zst), or come from a named pipe
+        or standard input (``-``). In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels. Of a
+        4-D NIfTI file the voxels are rows, in C order of the grid (the order of ``volume[mask]``), and the points in
+        time are features; of a CIFTI file (.dtseries.nii) the grayordinates are rows. A list of such files are runs on
+        one grid: they are put one after the other in time, each detrended and standardised by itself.
     mask : path, nibabel image or array, optional
         Which voxels of a NIfTI series are rows: a 3-D NIfTI file, image or array on the same grid, 1 where they are and
         0 elsewhere. By default every voxel that is not 0 at all times.

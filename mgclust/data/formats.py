@@ -120,9 +120,7 @@ FORMATS = {
     ".mtx": Format(graph=lambda location, asked: open_matrix_market(TextChunks(location)), text=True),
     ".graph": _METIS,
     ".metis": _METIS,
-    ".graphml": Format(
-        graph=lambda location, asked: open_graphml(location, asked.weight), attributes=True, text=True
-    ),
+    ".graphml": Format(graph=lambda location, asked: open_graphml(location, asked.weight), attributes=True, text=True),
     ".gml": Format(graph=lambda location, asked: open_gml(location, asked.weight), attributes=True, text=True),
     ".txt": _EDGES._replace(labels=label_files.read_plain_labels),
     ".edges": _EDGES,
@@ -197,7 +195,9 @@ def _format_of(location: Location, what: What) -> Format:
     if not location.remote and not location.exists():
         raise InputError(f"{name} does not exist, nor is its suffix one of {known}; check the path.")
     if not location.remote and location.is_directory():
-        raise InputError(f"{name} is a directory that is no zarr store and holds no .parquet; give the path of a file: {known}.")
+        raise InputError(
+            f"{name} is a directory that is no zarr store and holds no .parquet; give the path of a file: {known}."
+        )
     suffix = location.suffix + location.compression
     raise InputError(f"{name} has suffix {suffix!r}; it should be {known}: convert it to one of them.")
 

@@ -41,7 +41,9 @@ def image_location(image: Any) -> Location:
     try:
         header = kind.from_header(image.header, check=False).copy()
         affine = header.get_best_affine() if image.affine is None else image.affine
-        if not isinstance(image.header, nibabel.nifti1.Nifti1PairHeader) or not np.array_equal(affine, header.get_best_affine()):
+        if not isinstance(image.header, nibabel.nifti1.Nifti1PairHeader) or not np.array_equal(
+            affine, header.get_best_affine()
+        ):
             header.set_sform(affine, code="aligned")
             header.set_qform(None, code="unknown")
         if nibabel.is_proxy(source) and hasattr(source, "get_unscaled"):
@@ -60,7 +62,7 @@ def mask_location(mask: Any, grid: Grid) -> Location:
     ----------
     mask : nibabel image or array of shape (x, y, z)
     grid : Grid
-        Of the series, for an array.
+        That of the series, for an array.
     """
     if is_image(mask):
         return image_location(mask)

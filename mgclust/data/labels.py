@@ -38,7 +38,7 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     ndarray, ndarray of shape (n,)
-        Of volumes without the voxels that have no label in both.
+        Volumes lose the voxels that have no label in either.
     """
     given = [Location.of(each) for each in (first, second)]
     if not any(map(is_volume, given)):
@@ -92,7 +92,9 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
         if dataset is None:
             return read_label_volume(location)[1]
         if not isinstance(dataset, VolumeDataset) or dataset.kind != "nifti":
-            raise InputError(f"labels={location.name!r} is a volume, and rows are no voxels; give one label for each row.")
+            raise InputError(
+                f"labels={location.name!r} is a volume, and rows are no voxels; give one label for each row."
+            )
         return read_label_volume(location, dataset.runs[0].grid, dataset.runs[0].location.name)[1][dataset.chosen]
     if location.beneath is not None:
         location = labels_location(location.beneath)

@@ -264,7 +264,7 @@ def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
     Parameters
     ----------
     location : Location
-        A 3-D NIfTI file of 0 and 1: any one number in place of 1, and NaN in place of 0.
+        A 3-D NIfTI file of 0 and 1: any one number instead of 1, and NaN instead of 0.
     grid : Grid
         That it has to be on.
     of : str

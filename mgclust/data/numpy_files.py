@@ -295,7 +295,7 @@ def _labels_member(
         return None
     if layout.shape != shape:
         raise InputError(
-            f"{location.name} has {shape[0]} rows and a y of shape {layout.shape}; give one label a row, or leave y out."
+            f"{location.name} has {shape[0]} rows and a y of shape {layout.shape}; give one label a row, or no y."
         )
     return info.filename
 

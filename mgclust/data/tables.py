@@ -11,8 +11,8 @@ from typing import IO, Any
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.data.arrow_files import ArrowTable, column_numbers
 from mgclust.data.arrays import Columns, select_columns
+from mgclust.data.arrow_files import ArrowTable, column_numbers
 from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.location import Location

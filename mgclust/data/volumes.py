@@ -85,8 +85,8 @@ class VolumeDataset(Dataset):
         """Sentences that the user of a result should know of these rows."""
         subjects = _subjects(self.runs)
         sentences = [] if len(subjects) < 2 else [
-            f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel has the series of "
-            "all, one after the other; cluster the subjects one by one unless you mean that."
+            f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel has the series "
+            "of all, one after the other; cluster the subjects one by one unless you mean that."
         ]  # fmt: skip
         if not self.dropped:
             return sentences

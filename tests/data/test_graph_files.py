@@ -429,13 +429,15 @@ def test_attributes_that_networkx_writes(tmp_path, named, weights, delimiter):
     }
     own = np.arange(5) if expected.names is None else expected.names
     assert found == {frozenset(own[e[:2].astype(int)].tolist()): e[2:].tolist() for e in expected.read(0, 6)}
-    assert ["'km'" in text for text in graph.warnings] == ([True] if weights == "others" else [False] * (weights == "some"))
+    assert ["'km'" in text for text in graph.warnings] == (
+        [True] if weights == "others" else [False] * (weights == "some")
+    )
 
 
 def test_a_late_weight_among_attributes_is_no_silent_loss(tmp_path):
     path = tmp_path / "g.txt"
     path.write_text("0 1 {}\n" * 1500 + "3 0 {'weight': 2}\n")
-    with pytest.raises(InputError, match="line 1501 .*: 4 fields where the first edge has 2"):
+    with pytest.raises(InputError, match=r"line 1501 .*: 4 fields where the first edge has 2"):
         open_graph(path)
 
 
@@ -466,7 +468,8 @@ def test_gml_without_labels_and_with_repeated_ones(tmp_path):
 
 
 BOMB = """<?xml version="1.0"?><!DOCTYPE graphml [<!ENTITY a "aaaaaaaaaa">]>
-<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected"><node id="&a;"/></graph></graphml>"""
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<graph edgedefault="undirected"><node id="&a;"/></graph></graphml>"""
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

@@ -153,7 +153,9 @@ def test_a_mask_of_0_and_1_by_its_scaling(tmp_path, series, mask, dtype, scale):
 def test_a_mask_of_other_values_is_refused_with_their_share(tmp_path, series, mask, spoil, memory, rng):
     values = mask.astype(float)
     outside = np.flatnonzero(~mask)
-    some = {"noise": outside, "edges": outside[:3], "atlas": outside[:5], "infinite": outside[:1]}.get(spoil, slice(None))
+    some = {"noise": outside, "edges": outside[:3], "atlas": outside[:5], "infinite": outside[:1]}.get(
+        spoil, slice(None)
+    )
     values.flat[some] = {
         "noise": 1e-15, "edges": 0.4, "atlas": 2, "infinite": np.inf, "probability": rng.random(values.size),
     }[spoil]  # fmt: skip

@@ -80,9 +80,9 @@ def open_igraph(graph: Any, weight: str | None) -> Graph:
 def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Graph:
     """Open a SciPy sparse adjacency matrix.
 
-    A symmetric or triangular one holds undirected edges, and differences of rounding do not matter; any other one, arcs.
-    What is stored twice adds up. An entry on the diagonal is the weight of
-    a self-loop. Entries that all are 1 are no weights.
+    A symmetric or triangular one holds undirected edges, and differences of rounding do not matter; any other one,
+    arcs. What is stored twice adds up. An entry on the diagonal is the weight of a self-loop. Entries that all are 1
+    are no weights.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")

@@ -22,7 +22,7 @@ from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
 from mgclust.base.dask_arrays import check_chunk, lost_array
-from mgclust.base.errors import InputError, RunFailed
+from mgclust.base.errors import RunFailed
 from mgclust.data import Dataset
 from mgclust.data.arrays import plain_rows
 from mgclust.engine.dask import sessions
