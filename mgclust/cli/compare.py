@@ -24,13 +24,13 @@ def compare(first: str, second: str, noise: str, as_json: bool) -> None:
     """Compare two labellings of the same rows.
 
     FIRST and SECOND are result directories or files of labels: .npy, .npz, .csv, .tsv, or .txt with a label a
-    line. FIRST may be the truth.
+    line; or volumes of labels, .nii or .nii.gz, without the voxels that are 0 in both. FIRST may be the truth.
     """
-    from mgclust.data.labels import read_labels
+    from mgclust.data.labels import read_label_pair
     from mgclust.results.label_agreement import compare_labels
 
     warnings = _of_other_data(first, second)
-    figures = compare_labels(read_labels(first), read_labels(second), noise=noise)
+    figures = compare_labels(*read_label_pair(first, second), noise=noise)
     for text in warnings:
         click.echo(f"warning: {text}", err=True)
     if as_json:

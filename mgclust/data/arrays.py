@@ -25,8 +25,9 @@ Columns = Sequence[str | int] | str | None
 # Of objects that hold rows among other things, by package and class: what to give in their place.
 _REMEDIES = {
     ("anndata", "AnnData"): "give an array of it, X.X or X.obsm['X_pca'], or a graph, X.obsp['connectivities']",
-    ("nibabel", "SpatialImage"): "save it (nibabel.save(image, 'series.nii.gz')) and give the path: from a file the "
-    "voxels are rows, and the labels become a volume",
+    ("nibabel", "SpatialImage"): "its voxels are rows for methods that take rows, and for open_dataset",
+    ("nibabel", "Cifti2Image"): "save it (nibabel.save(image, 'x.dtseries.nii')) and give the path",
+    ("nibabel", "GiftiImage"): "its vertices are rows of numpy.stack([each.data for each in image.darrays], axis=1)",
     ("dask", "Delayed"): "give dask.array.from_delayed(X, shape, dtype)",
     ("dask", "Bag"): "give X.to_dataframe()",
     ("distributed", "Future"): "give dask.array.from_delayed(X, shape, dtype), or X.result()",

@@ -11,7 +11,8 @@ from mgclust.base.errors import InputError
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
 from mgclust.data.files import InFile
-from mgclust.data.formats import FORMATS, Format, Requested, at_hand
+from mgclust.data.formats import FORMATS, Format, Requested, at_hand, reject_foreign
+from mgclust.data.images import image_location, is_image
 from mgclust.data.location import Location, is_path
 from mgclust.data.readers.nifti import is_volume
 from mgclust.data.readers.numpy_files import open_memmap
@@ -36,15 +37,16 @@ def open_dataset(
     ----------
     source : array, DataFrame, list, path, URL or Dataset
         NumPy, CuPy or Dask array, memory map, table of pandas, polars, pyarrow or Dask, nested list, sparse matrix of
-        SciPy or CuPy (of which some rows at a time become dense); or the path or URL
-        (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet, .pq, .zarr, .nii
-        or .nii.gz. In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels. Of a 4-D NIfTI file
-        the voxels are rows, in C order of the grid (the order of ``volume[mask]``), and the points in time are
-        features; of a CIFTI file (.dtseries.nii) the grayordinates are rows. A list of such files are runs on one
-        grid: they are put one after the other in time, each detrended and standardised by itself.
-    mask : path, optional
-        Which voxels of a NIfTI series are rows: a 3-D NIfTI file on the same grid, not 0 where they are. By default
-        every voxel that is not 0 at all times.
+        SciPy or CuPy (of which some rows at a time become dense); an image of nibabel; or the path or URL
+        (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet, .pq, .feather, .zarr,
+        .nii or .nii.gz, or of a folder of .parquet. Text may be compressed (.gz, .bz2, .zst), or come from a named pipe
+        or standard input (``-``). In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels. Of a
+        4-D NIfTI file the voxels are rows, in C order of the grid (the order of ``volume[mask]``), and the points in
+        time are features; of a CIFTI file (.dtseries.nii) the grayordinates are rows. A list of such files are runs on
+        one grid: they are put one after the other in time, each detrended and standardised by itself.
+    mask : path, nibabel image or array, optional
+        Which voxels of a NIfTI series are rows: a 3-D NIfTI file, image or array on the same grid, 1 where they are and
+        0 elsewhere. By default every voxel that is not 0 at all times.
     standardize : {None, "zscore"}
         "zscore": each row to mean 0 and standard deviation 1 over its features (divisor: their number).
     detrend : bool
@@ -78,6 +80,8 @@ def open_dataset(
         if delimiter is not None or columns is not None:
             raise InputError("delimiter and columns apply to tables; leave them out for a volume.")
         return open_volumes(volumes, mask, transform, constant)
+    if is_path(source):
+        reject_foreign(Location.of(source), "rows")
     for name, value in (("mask", mask), ("constant", constant)):
         if value is not None:
             raise InputError(f"{name}=... applies to volumes (NIfTI); leave it out for a table.")
@@ -88,15 +92,17 @@ def open_dataset(
 
 
 def _volumes(source: Any) -> list[Location]:
-    """The runs, if `source` is the path of a volume or a list of such paths."""
-    if is_path(source):
-        location = Location.of(source)
-        return [location] if is_volume(location) else []
+    """The runs, if `source` is a volume, by its path or in memory, or a list of such."""
+    if is_path(source) or is_image(source):
+        location = _location(source)
+        return [location] if is_volume(location) or is_image(source) else []
     if not isinstance(source, (list, tuple)) or not source:
         return []
-    if not all(map(is_path, source)):
+    if not all(is_path(part) or is_image(part) for part in source):
         return []
-    locations = [Location.of(part) for part in source]
+    if all(map(is_image, source)):
+        return list(map(image_location, source))
+    locations = list(map(_location, source))
     for location in locations:
         if not is_volume(location):
             raise InputError(
@@ -104,6 +110,10 @@ def _volumes(source: Any) -> list[Location]:
                 "series (.nii, .nii.gz): give one file."
             )
     return locations
+
+
+def _location(source: Any) -> Location:
+    return image_location(source) if is_image(source) else Location.of(source)
 
 
 def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str | None) -> Dataset:

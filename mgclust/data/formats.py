@@ -16,6 +16,7 @@ from mgclust.data.graphs.base import Graph
 from mgclust.data.graphs.edge_list import open_edge_list
 from mgclust.data.graphs.matrix_market import open_matrix_market
 from mgclust.data.graphs.metis import open_metis
+from mgclust.data.graphs.network_files import open_gml, open_graphml
 from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
 from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
@@ -27,7 +28,7 @@ from mgclust.data.readers.tables import ParquetDataset, TextDataset
 from mgclust.data.readers.zarr_files import ZarrDataset
 from mgclust.outside.streams import COMPRESSIONS
 
-__all__ = ["FORMATS", "Format", "Requested", "at_hand", "suffixes"]
+__all__ = ["FORMATS", "Format", "Requested", "at_hand", "reject_foreign", "suffixes"]
 
 What = Literal["rows", "graph", "labels"]
 
@@ -43,11 +44,14 @@ class Requested(NamedTuple):
         Columns of a table to read.
     n_nodes : int or None
         Nodes of a graph.
+    weight : str or None
+        The attribute of edges that is their weight.
     """
 
     delimiter: str | None = None
     columns: Sequence[str | int] | str | None = None
     n_nodes: int | None = None
+    weight: str | None = None
 
 
 class Format(NamedTuple):
@@ -63,6 +67,8 @@ class Format(NamedTuple):
         Reads labels at a location.
     table : bool
         Whether `columns` chooses some.
+    attributes : bool
+        Whether edges have attributes, of which `weight` chooses one.
     delimited : bool
         Whether rows have a `delimiter`.
     text : bool
@@ -73,6 +79,7 @@ class Format(NamedTuple):
     graph: Callable[[Location, Requested], Graph] | None = None
     labels: Callable[[Location], Any] | None = None
     table: bool = False
+    attributes: bool = False
     delimited: bool = False
     text: bool = False
 
@@ -113,18 +120,44 @@ FORMATS = {
     ".mtx": Format(graph=lambda location, asked: open_matrix_market(TextChunks(location)), text=True),
     ".graph": _METIS,
     ".metis": _METIS,
+    ".graphml": Format(graph=lambda location, asked: open_graphml(location, asked.weight), attributes=True, text=True),
+    ".gml": Format(graph=lambda location, asked: open_gml(location, asked.weight), attributes=True, text=True),
     ".txt": _EDGES._replace(labels=label_files.read_plain_labels),
     ".edges": _EDGES,
     ".edgelist": _EDGES,
     ".el": _EDGES,
 }
-_MORE = {"rows": f", {' and '.join(VOLUMES)}", "graph": "", "labels": " or a result directory"}
+_VOLUMES = f", {', '.join(VOLUMES)}"
+_MORE = {"rows": _VOLUMES, "graph": "", "labels": f"{_VOLUMES} or a result directory"}
 
 
 def suffixes(what: What) -> str:
     """List what is read as rows, as a graph or as labels, for messages and help."""
     listed = ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what))
     return f"{listed}{_MORE[what]}; text as {', '.join(COMPRESSIONS)} too"
+
+
+# Other formats: in Python, what reads them.
+_FOREIGN = dict.fromkeys((".mgz", ".mgh", ".img", ".hdr", ".mnc"), "the image that nibabel.load(path) returns") | {
+    ".gii": "numpy.stack([each.data for each in nibabel.load(path).darrays], axis=1)",
+    ".net": "networkx.read_pajek(path)",
+    ".gexf": "networkx.read_gexf(path)",
+    ".h5ad": "anndata.read_h5ad(path).X, or a graph in its obsp",
+    ".h5": "an array of h5py.File(path)",
+    ".hdf5": "an array of h5py.File(path)",
+    ".mat": "an array of scipy.io.loadmat(path)",
+    ".xlsx": "pandas.read_excel(path)",
+}
+
+
+def reject_foreign(location: Location, what: What) -> None:
+    """Refuse a format that others read, and say how; `what` it was to be read as."""
+    remedy = _FOREIGN.get(location.suffix)
+    if remedy and not _inside_zarr(location):
+        raise InputError(
+            f"{location.name} has suffix {location.suffix!r}, which is not read: in Python give {remedy}, or "
+            f"convert it to one of {suffixes(what)}."
+        )
 
 
 @contextlib.contextmanager
@@ -156,6 +189,7 @@ def _format_of(location: Location, what: What) -> Format:
         found = _PARQUET
     if getattr(found, what) and (found.text or not location.compression):
         return found
+    reject_foreign(location, what)
     known = suffixes(what)
     name = location.name
     if not location.remote and not location.exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -41,16 +41,19 @@ def open_graph(
           Dask; integers, or floats without a fraction. ``(edges, n_nodes)``, ``(edges, weights)`` and
           ``(edges, weights, n_nodes)`` say more. A list of pairs may also hold names: ``[("Ann", "Bob"), ...]``.
         - an adjacency matrix: `scipy.sparse`, or a square array that is no array of edges. A symmetric or triangular
-          one has undirected edges; an entry on the diagonal is the weight of a self-loop.
+          one has undirected edges, and differences of rounding do not count; an entry on the diagonal is the weight of
+          a self-loop. A table of pandas whose rows are called as its columns is one, too.
         - a graph of networkx or igraph, with the attribute `weight` of edges and, in igraph, ``name`` of nodes.
         - a table of pandas, polars, pyarrow or Dask: two columns of nodes, and one of weights where there is a third.
         - what `mgclust.datasets.make_random_network` returns.
         - a path or URL. ``.npz``: arrays ``edges``, and where there are such ``n``, ``weights``, ``names`` and
           ``labels`` (the known truth); or what `scipy.sparse.save_npz` writes. ``.npy``: an array of edges.
-          ``.parquet``, ``.pq``: a table. ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and its
-          like): an edge a line, separated by blanks, tabs, commas, semicolons or bars; lines from ``#`` or ``%`` on
-          are comments; the third field, where there are three, is the weight. ``.mtx``: Matrix Market, coordinate.
-          ``.graph``, ``.metis``: METIS. Text may be gzipped (``.gz``).
+          ``.parquet``, ``.pq`` (or a folder of these), ``.feather``: a table. ``.txt``, ``.tsv``, ``.csv``,
+          ``.edges``, ``.edgelist``, ``.el`` (SNAP and its like): an edge a line, separated by blanks, tabs, commas,
+          semicolons or bars; lines from ``#`` or ``%`` on are comments; the third field, where there are three, is the
+          weight. ``.mtx``: Matrix Market, coordinate. ``.graph``, ``.metis``: METIS. ``.graphml``, ``.gml``: as
+          networkx reads them. Text may be compressed (``.gz``, ``.bz2``, ``.zst``) or come from a named pipe or
+          standard input (``-``).
     n_nodes : int, optional
         Nodes are 0 to n_nodes - 1, those without edges too. By default, arrays have nodes up to the largest number;
         lists and tables have the nodes that they name, in ascending order of their ids (integers, or else text).
@@ -60,8 +63,9 @@ def open_graph(
         recognised where nodes are numbers, where there is a weight, and where they are ``source``, ``target`` or alike;
         else name the columns here.
     weight : str or None, default="weight"
-        Of a graph of networkx or igraph: the attribute of edges that is their weight; edges without it weigh 1. None:
-        all do. Where no edge has the attribute, and edges have others that are numbers, there is a warning.
+        In a graph of networkx, igraph, GraphML or GML: the attribute of edges that is their weight; edges without it
+        weigh 1. None: all do. Where no edge has the attribute, and edges have others that are numbers, there is a
+        warning.
 
     Returns
     -------
@@ -77,10 +81,9 @@ def open_graph(
     if n_nodes is not None:
         n_nodes = check_n_nodes(n_nodes, "the graph")
     if is_path(source):
-        _reject_weight(weight)
         location = Location.of(source)
         with location.reading():
-            return _open_location(location, n_nodes, columns)
+            return _open_location(location, n_nodes, columns, weight)
     reject_containers(source)
     source = collected(source)
     if _is_a(source, "networkx", "Graph"):
@@ -97,21 +100,23 @@ def open_graph(
 def _reject_weight(weight: str | None) -> None:
     if weight != DEFAULT_WEIGHT:
         raise InputError(
-            f"weight={weight!r} names an attribute of edges, which graphs of networkx and igraph have; of a table name "
-            "columns=[node, node, weight], with an array give (edges, weights)."
+            f"weight={weight!r} names an attribute of edges, which graphs of networkx, igraph, GraphML and GML have; "
+            "of a table name columns=[node, node, weight], with an array give (edges, weights)."
         )
 
 
-def _open_location(location: Location, n_nodes: int | None, columns: Columns) -> Graph:
+def _open_location(location: Location, n_nodes: int | None, columns: Columns, weight: str | None) -> Graph:
     with at_hand(location, "graph") as (file, format):
+        if not format.attributes:
+            _reject_weight(weight)
         if columns is not None and not format.table:
             raise InputError(
                 f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
             )
         assert format.graph is not None
-        graph = format.graph(file, Requested(columns=columns, n_nodes=n_nodes))
-        if location.once:
-            cast(InFile, graph).hold()
+        graph = format.graph(file, Requested(columns=columns, n_nodes=n_nodes, weight=weight))
+        if location.once and isinstance(graph, InFile):
+            graph.hold()
         return _agreed(graph, n_nodes, None)
 
 

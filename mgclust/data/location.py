@@ -8,6 +8,7 @@ a network file system, or see a copy, whose time of change may differ while its 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 import sys
@@ -15,7 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlparse
@@ -56,11 +57,14 @@ class Location:
         Absolute local path, or a URL.
     beneath : RootedFile or None
         The local file as one beneath a root: then it is never opened by its path.
+    content : bytes or None
+        The file's bytes, where they are in memory; `path` then only names it.
     """
 
     name: str
     path: str
     beneath: RootedFile | None = None
+    content: bytes | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, source: str | os.PathLike[str] | RootedFile) -> Location:
@@ -86,7 +90,7 @@ class Location:
     @property
     def remote(self) -> bool:
         """True if fsspec is needed to read it."""
-        return self.beneath is None and "://" in self.path
+        return self.beneath is None and self.content is None and "://" in self.path
 
     @property
     def suffix(self) -> str:
@@ -108,7 +112,7 @@ class Location:
     @property
     def once(self) -> bool:
         """True if it can be read only once: standard input (``-``), or a named pipe."""
-        if self.beneath is not None or self.remote:
+        if self.beneath is not None or self.remote or self.content is not None:
             return False
         return self.path in _STANDARD_INPUT or _is_pipe(self.path)
 
@@ -181,7 +185,7 @@ class Location:
     def exists(self) -> bool:
         """Return whether there is a local file or directory."""
         if self.beneath is None:
-            return os.path.exists(self.path)
+            return self.content is not None or os.path.exists(self.path)
         try:
             self.beneath.status()
         except FileNotFoundError:
@@ -191,7 +195,7 @@ class Location:
     def is_directory(self) -> bool:
         """Return whether there is a local directory."""
         if self.beneath is None:
-            return os.path.isdir(self.path)
+            return self.content is None and os.path.isdir(self.path)
         return self.exists() and self.beneath.is_directory()
 
     def holds(self, name: str) -> bool:
@@ -222,6 +226,8 @@ class Location:
     def stamp(self) -> Stamp:
         """Describe the present content."""
         with self.reading():
+            if self.content is not None:
+                return Stamp(len(self.content), 0, b"")
             if self.remote:
                 return Stamp(self._remote_size(), 0, b"")
             status = self._status()
@@ -235,6 +241,8 @@ class Location:
         stamp : Stamp
             Of an earlier `stamp`.
         """
+        if self.content is not None:
+            return
         with self.reading():
             if self.remote:
                 changed = self._remote_size() != stamp.size
@@ -263,6 +271,8 @@ class Location:
     def _open(self) -> IO[bytes]:
         if self.once:
             raise InputError(f"{self.name} is a pipe, of which only tables and edges in text are read; write a file.")
+        if self.content is not None:
+            return io.BytesIO(self.content)
         return open(self.path, "rb") if self.beneath is None else self.beneath.open()
 
     def _status(self) -> os.stat_result:

@@ -8,7 +8,7 @@ __all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS"]
 
 # `mgclust.output.file_run.open_sources` takes them.
 ROW_OPTIONS = (
-    Option("mask", None, Anything(help="Which voxels of a volume are rows: 3-D NIfTI, not 0 there.")),
+    Option("mask", None, Anything(help="Which voxels of a volume are rows: 3-D NIfTI, 1 there, else 0.")),
     Option("constant", "drop",
            Choice("drop", "refuse", help="Voxels of a volume that never change: leave them out, or stop.")),
     Option("columns", None, Anything(help="Columns of a table, by name or number, commas between.")),

@@ -129,20 +129,25 @@ def output_stem(paths: list[str], method: str) -> str:
     Parameters
     ----------
     paths : list of str
-        The runs; of several, the entity ``run`` is left out.
+        The runs; of several, the entity ``run`` is left out, and what they do not share.
     method : str
         In words with hyphens, which BIDS keeps for itself.
     """
-    path = paths[0]
+    parts, *others_parts = map(_name_parts, paths)
+    if others_parts:
+        shared = [part for part in parts if all(part in each for each in others_parts)]
+        kept = [part for part in shared if not re.fullmatch(r"run-\d+", part)]
+        parts = kept or [part for part in parts if "-" not in part]  # no BIDS names: the first
+    first, *others = re.findall(r"[A-Za-z0-9]+", method) or ["labels"]
+    return "_".join([*parts, f"desc-{first}{''.join(map(str.capitalize, others))}", "dseg"])
+
+
+def _name_parts(path: str) -> list[str]:
+    """Entities of a BIDS name, without its suffix."""
     name = PurePosixPath(urlparse(path).path if "://" in path else Path(path).name).name
     name = re.sub(r"(\.dtseries)?\.nii(\.gz)?$", "", name, flags=re.IGNORECASE)
     parts = [part for part in name.split("_") if not part.startswith("desc-")]
-    if len(parts) > 1 and parts[-1] == "bold":
-        parts.pop()
-    if len(paths) > 1:
-        parts = [part for part in parts if not re.fullmatch(r"run-\d+", part)] or parts
-    first, *others = re.findall(r"[A-Za-z0-9]+", method) or ["labels"]
-    return "_".join([*parts, f"desc-{first}{''.join(map(str.capitalize, others))}", "dseg"])
+    return parts[:-1] if len(parts) > 1 and parts[-1] == "bold" else parts
 
 
 def _checked(labels: Any, n: int) -> np.ndarray:

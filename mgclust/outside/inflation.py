@@ -45,7 +45,7 @@ def check_inflated(name: str, there: int, stored: int | None) -> None:
     Parameters
     ----------
     name : str
-        Of the file, for messages.
+        The file's, for messages.
     there : int
         Bytes that came out of it.
     stored : int or None
@@ -56,9 +56,7 @@ def check_inflated(name: str, there: int, stored: int | None) -> None:
     InputError
     """
     if there > max(_MIN_INFLATED, (stored or _UNKNOWN_SIZE) * _MAX_DEFLATED):
-        raise InputError(
-            f"{name} grows to more than {there - 1:,} bytes, over {_MAX_DEFLATED:,} times its size; decompress it first."
-        )
+        raise InputError(f"{name} grows to more than {_MAX_DEFLATED:,} times its size; decompress it first.")
 
 
 def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or a machine with more") -> None:

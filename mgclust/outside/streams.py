@@ -37,7 +37,7 @@ def inflated(file: IO[bytes], suffix: str, name: str) -> IO[bytes]:
     ----------
     file : binary file
     suffix : str
-        One of `COMPRESSIONS`.
+        A key of `COMPRESSIONS`.
     name : str
         For messages.
     """
@@ -57,7 +57,7 @@ def with_line_ends(file: IO[bytes]) -> IO[bytes]:
     return io.BufferedReader(_LineEnds(file), 2**20) if b"\r" in head[:-1] and b"\n" not in head else file
 
 
-class _Stream(io.RawIOBase):
+class _Seekable(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
@@ -65,7 +65,7 @@ class _Stream(io.RawIOBase):
         return True
 
 
-class _Other(_Stream):
+class _Other(_Seekable):
     """The bytes of another file, which stays open when this one is closed."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -91,7 +91,7 @@ class _LineEnds(_Other):
         return data.replace(b"\r", b"\n")
 
 
-class _Inflated(_Stream):
+class _Inflated(_Seekable):
     def __init__(self, file: IO[bytes], suffix: str, name: str) -> None:
         self._file, self._suffix, self._name = file, suffix, name
         self._stored: int | None = None

@@ -87,9 +87,10 @@ def _check_replaceable(target: Path, overwrite: bool) -> None:
     """Let an existing target be replaced on request, and only if a run wrote all of it (or it is empty)."""
     if not overwrite:
         raise InputError(f"output={str(target)!r} exists; choose another name or pass --overwrite.")
-    there = {each.name for each in target.iterdir()} if target.is_dir() and not target.is_symlink() else None
-    others = None if there is None else sorted(there - _written(target))
-    if others is None or (others and "result.json" not in there):
+    folder = target.is_dir() and not target.is_symlink()
+    there = {each.name for each in target.iterdir()} if folder else set()
+    others = sorted(there - _written(target))
+    if not folder or (others and "result.json" not in there):
         raise InputError(
             f"output={str(target)!r} exists and is not a result directory, so it is not overwritten; "
             f"choose another name."

@@ -118,12 +118,18 @@ AnnData.__module__ = "anndata._core.anndata"
 
 @pytest.mark.parametrize("opened", [mgclust.open_dataset, mgclust.open_graph])
 def test_what_holds_more_than_rows_is_refused_by_name(opened):
-    image = nib.Nifti1Image(np.ones((2, 2, 2, 5), np.float32), np.eye(4))
-    for source in (image, [image, image]):
-        with pytest.raises(InputError, match=r"X is Nifti1Image of nibabel in memory.* save it"):
+    gifti = nib.gifti.GiftiImage()
+    for source in (gifti, [gifti, gifti]):
+        with pytest.raises(InputError, match=r"X is GiftiImage of nibabel in memory.* numpy.stack"):
             opened(source)
     with pytest.raises(InputError, match=r"X is AnnData of anndata in memory.* X.obsp"):
         opened(AnnData())
+
+
+def test_an_image_is_no_graph():
+    image = nib.Nifti1Image(np.ones((2, 2, 2, 5), np.float32), np.eye(4))
+    with pytest.raises(InputError, match=r"X is Nifti1Image of nibabel in memory.* methods that take rows"):
+        mgclust.open_graph(image)
 
 
 def test_a_graph_is_no_table_of_rows():

@@ -66,10 +66,10 @@ def test_a_folder_that_is_no_table_is_refused(tmp_path):
     folder = write(tmp_path / "x.parquet", table, "part.{}.parquet")
     dataset = open_dataset(folder)
     pa.parquet.write_table(pa.table({"a": [9.0, 9.0]}), folder / "part.0.parquet")
-    with pytest.raises(InputError, match="part.0.parquet changed since it was opened"):
+    with pytest.raises(InputError, match=r"part.0.parquet changed since it was opened"):
         rows(dataset)
     pa.parquet.write_table(pa.table({"b": [1.0]}), folder / "part.99.parquet")
-    with pytest.raises(InputError, match="part.99.parquet has other columns than .*part.0.parquet"):
+    with pytest.raises(InputError, match=r"part.99.parquet has other columns than .*part.0.parquet"):
         open_dataset(folder)
     (folder / "part.99.parquet").unlink()
     pa.parquet.write_table(table.slice(0, 1), folder / "part.3.parquet")
@@ -78,7 +78,7 @@ def test_a_folder_that_is_no_table_is_refused(tmp_path):
     with pytest.raises(InputError, match="keeps a column in names of folders"):
         open_dataset(folder)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="is a directory that is no zarr store and holds no .parquet"):
+    with pytest.raises(InputError, match=r"is a directory that is no zarr store and holds no .parquet"):
         open_dataset(tmp_path / "empty")
 
 
@@ -118,7 +118,7 @@ def test_columns_that_share_a_name(form, tmp_path):
     with pytest.raises(InputError, match="columns='a' names 2 columns of"):
         open_dataset(source, columns=["a"])
     if form in ("parquet", "feather", "dask"):
-        with pytest.raises(InputError, match="several columns called 'a'|share a name"):
+        with pytest.raises(InputError, match=r"several columns called 'a'|share a name"):
             open_dataset(source, columns=[0, 1])
     else:
         assert rows(open_dataset(source, columns=[1, 2])).tolist() == [[3, 5], [4, 6]]
@@ -129,7 +129,7 @@ def test_columns_that_share_a_name(form, tmp_path):
 def test_columns_of_lists_end_with_a_sentence(form, kind, tmp_path):
     inner = pa.list_(pa.float64(), 2) if kind == "array" else pa.list_(pa.float64())
     table = pa.table({"x": [1.0, 2.0], "e": pa.array([[1.0, 2.0], [3.0, 4.0]], inner)})
-    with pytest.raises(InputError, match="'e'.* holds .*list"):
+    with pytest.raises(InputError, match=r"'e'.* holds .*list"):
         open_dataset(FORMS[form](table, tmp_path))
 
 

@@ -446,8 +446,9 @@ def test_labels_come_from_y(tmp_path):
         dataset = pickle.loads(pickle.dumps(open_dataset(tmp_path / "x.npz")))
         np.testing.assert_array_equal(dataset.labels, Y)
         assert dataset.describe()["labels"]
-        save(tmp_path / "x.npz", X=X, y=Y[:5])
-        assert open_dataset(tmp_path / "x.npz").labels is None
+        for wrong in (Y[:5], np.stack([Y, Y]), np.array(3)):
+            save(tmp_path / "x.npz", X=X, y=wrong)
+            assert f"{len(X)} rows and a y of shape {wrong.shape}; give one label a row" in refusal(tmp_path / "x.npz")
         save(tmp_path / "x.npz", X=X, y=Y.astype(object))
         assert open_dataset(tmp_path / "x.npz").labels is None
     assert open_dataset(X).labels is None

@@ -12,17 +12,18 @@ from mgclust.data.formats import FORMATS
 from mgclust.data.graph import open_graph
 from mgclust.data.labels import read_labels
 from mgclust.data.readers.nifti import VOLUMES
+from mgclust.outside.streams import COMPRESSIONS
 
 PAGE = (Path(__file__).parents[2] / "docs/files.md").read_text(encoding="utf-8")
 DOCUMENTED = {"rows": open_dataset, "graph": open_graph, "labels": read_labels}
 SECTIONS = {"rows": "Rows", "graph": "Graphs", "labels": "Labels"}
-SUFFIX = r"(?<![\w.])\.[a-z][a-z.]*[a-z]"
+SUFFIX = r"(?<![\w.])\.[a-z][a-z.]*[a-z]2?"
 
 
 def known(what):
-    """Suffixes that are read as that; beside the table volumes, CIFTI, which ends alike, and texts that are gzipped."""
+    """Suffixes that are read as that; beside the table volumes, CIFTI, which ends alike, and compressed text."""
     suffixes = {suffix for suffix, each in FORMATS.items() if getattr(each, what)}
-    return suffixes, {"rows": {*VOLUMES, ".dtseries.nii"}, "graph": {".gz"}, "labels": set()}[what]
+    return suffixes, {*COMPRESSIONS, *{"rows": (*VOLUMES, ".dtseries.nii"), "graph": (), "labels": VOLUMES}[what]}
 
 
 @pytest.mark.parametrize("what", DOCUMENTED)

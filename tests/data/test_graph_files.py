@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx
 import numpy as np
 import pandas as pd
 import pytest
@@ -411,7 +412,6 @@ def test_a_general_matrix_market_file_may_be_symmetric(tmp_path, monkeypatch, rn
 @pytest.mark.parametrize("named", [False, True])
 def test_attributes_that_networkx_writes(tmp_path, named, weights, delimiter):
     """The edges that networkx reads back, with its weights."""
-    networkx = pytest.importorskip("networkx")
     given = networkx.Graph()
     for i, (u, v) in enumerate(EDGES.tolist()):
         data = {
@@ -437,5 +437,50 @@ def test_attributes_that_networkx_writes(tmp_path, named, weights, delimiter):
 def test_a_late_weight_among_attributes_is_no_silent_loss(tmp_path):
     path = tmp_path / "g.txt"
     path.write_text("0 1 {}\n" * 1500 + "3 0 {'weight': 2}\n")
-    with pytest.raises(InputError, match="line 1501 .*: 4 fields where the first edge has 2"):
+    with pytest.raises(InputError, match=r"line 1501 .*: 4 fields where the first edge has 2"):
         open_graph(path)
+
+
+@pytest.mark.parametrize("suffix", [".graphml", ".gml", ".graphml.gz"])
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_graphs_that_networkx_writes(tmp_path, suffix, directed, named):
+    given = (networkx.DiGraph if directed else networkx.Graph)()
+    for (u, v), w in zip(EDGES.tolist(), WEIGHTS.tolist(), strict=True):
+        given.add_edge(*((f"n{u}", f"n{v}") if named else (u, v)), weight=w, km=2 * w)
+    write = networkx.write_gml if "gml" in suffix else networkx.write_graphml
+    write(given, tmp_path / f"g{suffix}")
+    graph, expected = open_graph(tmp_path / f"g{suffix}"), open_graph(given)
+    assert graph.read(0, 6).tolist() == expected.read(0, 6).tolist()
+    assert graph.directed == directed and graph.name.endswith(suffix)
+    assert list(map(str, given)) == list(map(str, range(5) if graph.names is None else graph.names))
+    others = open_graph(tmp_path / f"g{suffix}", weight="km").read(0, 6)[:, 2]
+    assert others.tolist() == open_graph(given, weight="km").read(0, 6)[:, 2].tolist()
+
+
+def test_gml_without_labels_and_with_repeated_ones(tmp_path):
+    for label in ("", 'label "a"'):
+        (tmp_path / "g.gml").write_text(
+            f"graph [ node [ id 3 {label} ] node [ id 5 {label} ] edge [ source 3 target 5 value 2 ] ]"
+        )
+        graph = open_graph(tmp_path / "g.gml")
+        assert graph.names.tolist() == [3, 5] and "'value'" in graph.warnings[0]
+
+
+BOMB = """<?xml version="1.0"?><!DOCTYPE graphml [<!ENTITY a "aaaaaaaaaa">]>
+<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<graph edgedefault="undirected"><node id="&a;"/></graph></graphml>"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_document_type_is_refused(tmp_path, encoding):
+    (tmp_path / "g.graphml").write_bytes(BOMB.replace("?>", f' encoding="{encoding}"?>', 1).encode(encoding))
+    with pytest.raises(InputError, match=r"declares a document type \(DTD\), which is refused"):
+        open_graph(tmp_path / "g.graphml")
+
+
+def test_networkx_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "g.gml").write_text("graph [ ]")
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(InputError, match=r"pip install 'mgclust\[graphs\]'"):
+        open_graph(tmp_path / "g.gml")

@@ -387,7 +387,7 @@ def test_a_table_whose_rows_are_called_as_its_columns_is_a_matrix(n, library, rn
 def test_a_table_that_may_be_either_is_refused():
     matrix = pd.DataFrame([[0, 1, 2], [1, 0, 3], [2, 3, 0]])
     for table in (matrix, pl.from_pandas(matrix.rename(columns=str)), pa.Table.from_pandas(matrix.rename(columns=str))):
-        with pytest.raises(InputError, match="of 3 x 3 may be 3 edges or an adjacency matrix; .*columns="):
+        with pytest.raises(InputError, match=r"of 3 x 3 may be 3 edges or an adjacency matrix; .*columns="):
             open_graph(table)
         assert open_graph(table, columns=[0, 1, 2]).shape == (3, 3)
     edges = pd.DataFrame([[0, 1, 2], [1, 0, 3], [2, 3, 0]], columns=["source", "target", "weight"])

@@ -13,8 +13,9 @@ from sklearn.linear_model import LinearRegression
 
 nibabel = pytest.importorskip("nibabel")
 
-from mgclust import datasets, open_dataset, plots  # noqa: E402
+from mgclust import datasets, open_dataset, plots, silhouette_samples  # noqa: E402
 from mgclust.base.errors import InputError, InsufficientMemoryError  # noqa: E402
+from mgclust.data.labels import read_label_pair, read_labels  # noqa: E402
 from mgclust.data.readers import nifti, volumes  # noqa: E402
 from mgclust.output.label_output import output_stem, write_labels  # noqa: E402
 
@@ -134,6 +135,138 @@ def test_a_mask_of_any_numbers(tmp_path, series, mask, value):
     weights = np.where(mask, 0.3, value).astype(np.float32)
     dataset = open_dataset(save(tmp_path / "b.nii", series), mask=save(tmp_path / "m.nii", weights[..., None]))
     np.testing.assert_array_equal(rows_of(dataset), series[mask])
+
+
+@pytest.mark.parametrize("scale", [None, (0.1, 0), (0.25, -0.25)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, np.float64])
+def test_a_mask_of_0_and_1_by_its_scaling(tmp_path, series, mask, dtype, scale):
+    """Read without its slope and intercept, another mask."""
+    stored = mask.astype(dtype) * (1 if scale is None else 10 if scale[1] == 0 else 4) + (scale == (0.25, -0.25))
+    path = tmp_path / "m.nii"
+    where = save(path, mask.astype(dtype)) if scale is None else save_scaled(path, stored.astype(dtype), *scale)
+    dataset = open_dataset(save(tmp_path / "b.nii", series), mask=where)
+    np.testing.assert_array_equal(dataset.voxels, np.argwhere(mask))
+
+
+@pytest.mark.parametrize("spoil", ["noise", "edges", "atlas", "probability", "infinite"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_mask_of_other_values_is_refused_with_their_share(tmp_path, series, mask, spoil, memory, rng):
+    values = mask.astype(float)
+    outside = np.flatnonzero(~mask)
+    some = {"noise": outside, "edges": outside[:3], "atlas": outside[:5], "infinite": outside[:1]}.get(
+        spoil, slice(None)
+    )
+    values.flat[some] = {
+        "noise": 1e-15, "edges": 0.4, "atlas": 2, "infinite": np.inf, "probability": rng.random(values.size),
+    }[spoil]  # fmt: skip
+    where = values if memory else save(tmp_path / "m.nii", values)
+    assert "% of its values are neither 0 nor" in refusal(save(tmp_path / "b.nii", series), mask=where)
+
+
+def test_an_intercept_alone_is_a_part_of_the_values(tmp_path, series):
+    dataset = open_dataset(save_scaled(tmp_path / "b.nii", series, 1, -1000), mask=np.ones(SHAPE))
+    np.testing.assert_array_equal(rows_of(dataset), (series.astype(int) - 1000).reshape(-1, TIMES))
+    np.testing.assert_allclose(dataset.mean(), (series.astype(float) - 1000).mean(axis=-1).ravel(), rtol=1e-5)
+
+
+FORMS = {
+    "array": lambda path: nibabel.Nifti1Image(np.asarray(nibabel.load(path).dataobj), AFFINE),
+    "loaded": nibabel.load,
+    "other header": lambda path: nibabel.Nifti1Image(
+        nibabel.load(path).get_fdata(), AFFINE, nibabel.load(path).header  # which says int16
+    ),
+    "NIfTI-2": lambda path: nibabel.Nifti2Image.from_image(nibabel.load(path)),
+    "MGH": lambda path: nibabel.MGHImage(nibabel.load(path).get_fdata().astype(np.float32), AFFINE),
+    "pair": lambda path: nibabel.Nifti1Pair(np.asarray(nibabel.load(path).dataobj), AFFINE),
+    "big-endian": lambda path: nibabel.Nifti1Image(nibabel.load(path).get_fdata().astype(">f4"), AFFINE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("scale", [None, (0.25, -100)])
+@pytest.mark.parametrize("where", [None, "path", "image", "array", "floats"])
+def test_images_in_memory_are_read_as_their_files(tmp_path, series, mask, form, scale, where):
+    path = save_scaled(tmp_path / "b.nii", series, *scale) if scale else save(tmp_path / "b.nii", series)
+    masks = {
+        None: None, "path": save_mask(tmp_path / "m.nii", mask), "array": mask, "floats": mask.astype(np.float32),
+        "image": nibabel.Nifti1Image(mask.astype(np.uint8), AFFINE),
+    }  # fmt: skip
+    image = FORMS[form](path)
+    dataset, expected = open_dataset(image, mask=masks[where]), open_dataset(path, mask=masks[where])
+    np.testing.assert_array_equal(rows_of(dataset), rows_of(expected))
+    np.testing.assert_array_equal(dataset.voxels, expected.voxels)
+    assert dataset.runs[0].grid.same_as(expected.runs[0].grid)
+    again = pickle.loads(pickle.dumps(dataset))
+    np.testing.assert_array_equal(again.read(2, 9), rows_of(expected)[2:9])
+    assert len(again.fingerprint()) == 64
+    written = write_labels(dataset, np.arange(len(dataset.voxels)) % 3, tmp_path)[0]
+    assert np.array_equal(np.asarray(nibabel.load(written).dataobj)[mask if where else ...].ravel() % 3,
+                          (np.arange(len(dataset.voxels)) + 1) % 3)  # fmt: skip
+
+
+def test_runs_in_memory(tmp_path, series, mask):
+    path = save(tmp_path / "b.nii.gz", series)
+    image = nibabel.load(path)
+    expected = rows_of(open_dataset([path, path], mask=mask))
+    for runs in ([image, image], [image, path], (path, image)):
+        np.testing.assert_array_equal(rows_of(open_dataset(runs, mask=mask)), expected)
+
+
+def test_masks_that_do_not_fit(tmp_path, series, mask):
+    path = save(tmp_path / "b.nii", series)
+    assert "give the path of a NIfTI file, an image" in refusal(path, mask=mask[1:])
+    assert "mask is a list" in refusal(path, mask=["a"])
+    moved = nibabel.Nifti1Image(mask.astype(np.uint8), AFFINE + np.eye(4))
+    assert "is on another grid than" in refusal(path, mask=moved)
+
+
+@pytest.mark.parametrize("name", ["x.mgz", "x.img", "x.gii", "x.func.gii", "x.h5ad", "x.mat"])
+def test_other_formats_are_refused_with_what_reads_them(tmp_path, name):
+    for options in ({}, {"mask": "m.nii"}, {"constant": "drop"}):
+        assert "is not read: in Python give" in refusal(tmp_path / name, **options)
+
+
+def test_runs_of_two_subjects_are_told(tmp_path, series):
+    paths = [save(tmp_path / f"sub-{s}_task-{t}_run-{r}_bold.nii", series) for s, t, r in ("1a1", "1a2", "2b1")]
+    assert not open_dataset(paths[:2]).warnings
+    two = open_dataset([paths[0], paths[2]])
+    assert len(two.warnings) == 1 and "2 subjects (sub-1, sub-2)" in two.warnings[0]
+    assert output_stem([str(paths[0]), str(paths[2])], "canopy") == "desc-canopy_dseg"
+
+
+@pytest.fixture
+def atlas(tmp_path, mask, rng):
+    values = np.where(mask, rng.integers(1, 5, SHAPE), 0).astype(np.int16)
+    return save(tmp_path / "atlas.nii.gz", values), values
+
+
+def test_labels_of_volumes(tmp_path, series, mask, atlas):
+    """Those of the rows' voxels; in a comparison, those of voxels that have one in either."""
+    path, values = atlas
+    dataset = open_dataset(save(tmp_path / "b.nii", series), mask=mask)
+    np.testing.assert_array_equal(read_labels(path, dataset), values[mask])
+    np.testing.assert_array_equal(read_labels(path), np.where(mask, values, -1).ravel())
+    other = np.roll(values, 1, axis=0)
+    second = save(tmp_path / "second.nii", other.astype(np.float32))
+    one, two = read_label_pair(str(path), str(second))
+    either = (values > 0) | (other > 0)
+    assert np.array_equal(one, np.where(values > 0, values, -1)[either])
+    assert np.array_equal(two, np.where(other > 0, other, -1)[either])
+    (tmp_path / "out").mkdir()
+    write_labels(dataset, values[mask] - 1, tmp_path / "out")
+    assert np.array_equal(*read_label_pair(str(tmp_path / "out"), str(path)))
+    own = silhouette_samples(dataset, values[mask], client=None)
+    assert np.array_equal(silhouette_samples(dataset, path, client=None), own)
+    (tmp_path / "rows.txt").write_text("1\n2\n")
+    for pair in ((path, tmp_path / "rows.txt"), (tmp_path / "rows.txt", path)):
+        with pytest.raises(InputError, match="is no volume, and the other labels are one"):
+            read_label_pair(*map(str, pair))
+    with pytest.raises(InputError, match="is a volume, and rows are no voxels"):
+        read_labels(path, open_dataset(np.ones((3, 2))))
+    with pytest.raises(InputError, match="are no whole numbers"):
+        read_labels(save(tmp_path / "p.nii", values + 0.5))
+    with pytest.raises(InputError, match="is on another grid"):
+        read_label_pair(str(path), str(save(tmp_path / "q.nii", values, AFFINE + np.eye(4))))
 
 
 def test_detrend_comes_before_zscore(tmp_path, series, mask):
@@ -283,7 +416,7 @@ def test_what_is_no_mask(tmp_path, series, mask):
     path = save(tmp_path / "b.nii", series)
     assert "is empty" in refusal(path, mask=save_mask(tmp_path / "m.nii", mask & False))
     assert "a mask is 3-D" in refusal(path, mask=path)
-    assert "mask is a ndarray" in refusal(path, mask=mask)
+    assert "mask is a ndarray of shape (60,)" in refusal(path, mask=mask.ravel())
     assert "does not exist" in refusal(path, mask=tmp_path / "none.nii.gz")
     assert "should be a NIfTI file" in refusal(path, mask=tmp_path / "mask.npy")
 

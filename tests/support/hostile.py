@@ -11,6 +11,7 @@ import struct
 import zipfile
 from pathlib import Path
 
+import networkx
 import nibabel
 import numpy as np
 import pyarrow as pa
@@ -79,6 +80,9 @@ MATRIX = b"%%MatrixMarket matrix coordinate pattern symmetric\n6 6 6\n" + b"".jo
 )
 METIS = b"5 6\n2 3 5\n1 3\n1 2 4\n3 5\n4 1\n"
 
+NETWORK = networkx.Graph([(f"n{u}", f"n{v}") for u, v in EDGES.tolist()])
+networkx.set_edge_attributes(NETWORK, 1.5, "weight")
+
 ROWS = {
     "x.npy": _npy(X),
     "f.npy": _npy(np.asfortranarray(X.astype(">f8"))),
@@ -112,6 +116,8 @@ GRAPHS = {
     "a.edges.bz2": bz2.compress(PAIRS.replace(b"\n", b" {'weight': 2.0}\n")),
     "general.mtx": MATRIX.replace(b"symmetric", b"general"),
     "g.feather": _feather({"u": EDGES[:, 0], "v": EDGES[:, 1]}),
+    "g.graphml": "\n".join(networkx.generate_graphml(NETWORK)).encode(),
+    "g.gml": "\n".join(networkx.generate_gml(NETWORK)).encode(),
     "g.graph": METIS,
     "g.parquet": _parquet({"u": EDGES[:, 0], "v": EDGES[:, 1]}),
 }

@@ -71,7 +71,8 @@ class Silhouette(SilhouetteOptions, Method):
     Parameters
     ----------
     labels : sequence of int or str, or path
-        Cluster of each row; as a path, a .npy, .npz, .csv, .tsv, .txt or result directory (see `read_labels`).
+        Cluster of each row; as a path, a .npy, .npz, .csv, .tsv, .txt, volume (.nii, .nii.gz) or result
+        directory (see `read_labels`).
         From 2 to n_samples - 1 clusters; no negative labels.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         "precomputed": the rows are the distances of all pairs, shape (n_samples, n_samples), of which each rank reads
@@ -110,7 +111,7 @@ class Silhouette(SilhouetteOptions, Method):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         labels, metric = parameters["labels"], parameters["metric"]
-        labels = read_labels(labels) if isinstance(labels, (str, RootedFile)) else labels
+        labels = read_labels(labels, inputs.dataset) if isinstance(labels, (str, RootedFile)) else labels
         self._labeling = encode_labels(labels, inputs.dataset.shape[0])
         closed, given = _is_closed(metric), metric == "precomputed"
         need = partial(estimate, closed=closed, n_clusters=len(self._labeling.classes))
@@ -291,7 +292,7 @@ def silhouette_score(
     sample_size = Integer(at_least=1, optional=True).check("sample_size", sample_size)
     if sample_size is not None:
         dataset = open_dataset(X)
-        given = encode_labels(read_labels(labels) if is_path(labels) else labels, dataset.shape[0])
+        given = encode_labels(read_labels(labels, dataset) if is_path(labels) else labels, dataset.shape[0])
         drawn = _permutation(random_state, dataset.shape[0])[:sample_size]
         X, labels = dataset.take(drawn), given.codes[drawn]
         if metric == "precomputed":

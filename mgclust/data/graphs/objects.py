@@ -46,10 +46,10 @@ _EDGE_NAMES = {"source", "target", "weight"}
 FEW_EDGES = 1000  # whose attributes are looked at for numbers that could be weights
 
 
-def open_networkx(graph: Any, weight: str | None) -> Graph:
+def open_networkx(graph: Any, weight: str | None, name: str = "") -> Graph:
     """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are an attribute."""
     nodes = list(graph.nodes)
-    name = f"networkx {type(graph).__name__}"
+    name = name or f"networkx {type(graph).__name__}"
     _reject_empty(len(nodes), name)
     number = {node: i for i, node in enumerate(nodes)}
     edges = list(graph.edges(data=True))
@@ -81,8 +81,8 @@ def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Grap
     """Open a SciPy sparse adjacency matrix.
 
     A symmetric or triangular one holds undirected edges, and differences of rounding do not matter; any other one,
-    arcs. What is stored twice adds up. An entry on the diagonal is the weight of
-    a self-loop. Entries that all are 1 are no weights.
+    arcs. What is stored twice adds up. An entry on the diagonal is the weight of a self-loop. Entries that all are 1
+    are no weights.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")

@@ -32,7 +32,7 @@ class ArrowTable:
     Attributes
     ----------
     names : list of str
-        Of the columns, less what pandas stored as the index.
+        Names of the columns, less what pandas stored as the index.
     edges : ndarray of int
         Group g, a row group or a record batch, has rows ``edges[g]`` to ``edges[g + 1] - 1``.
     """
@@ -124,8 +124,8 @@ def _files_of(folder: Location) -> list[Location]:
     parted = next((name for name in names if "=" in name.rpartition("/")[0]), None)
     if parted is not None:
         raise InputError(
-            f"{folder.name} keeps a column in names of folders ({shortened(parted)!r}); read it with pandas or Dask, and "
-            "give the data frame."
+            f"{folder.name} keeps a column in names of folders ({shortened(parted)!r}); read it with pandas or Dask, "
+            "and give the data frame."
         )
     return [folder.inside(name) for name in sorted(names, key=_counted)]
 

@@ -34,6 +34,7 @@ __all__ = [
     "need_nibabel",
     "open_series",
     "read_header",
+    "read_label_volume",
     "read_mask",
 ]
 
@@ -43,6 +44,8 @@ _CIFTI_EXTENSION = 32
 _CHUNK_BYTES = 2**25
 # Of a header with its extensions; the largest that are in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
+_VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
+_ONE_VALUE = 1e-6  # relative differences of what a mask has beside 0: those of its scaling
 
 
 @dataclass(frozen=True)
@@ -261,7 +264,7 @@ def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
     Parameters
     ----------
     location : Location
-        A 3-D NIfTI file; every value but 0 and NaN chooses its voxel.
+        A 3-D NIfTI file of 0 and 1: any one number instead of 1, and NaN instead of 0.
     grid : Grid
         That it has to be on.
     of : str
@@ -272,37 +275,87 @@ def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
     ndarray of shape (grid size,), bool
         In C order of the grid.
     """
+    values = _read_volume(location, "mask", grid, of)
+    chosen = (values != 0) & (values == values)
+    if not chosen.any():
+        raise InputError(f"mask={location.name!r} is empty: all its values are 0; give a mask that holds the brain.")
+    largest = values[chosen].flat[abs(values[chosen]).argmax()]
+    with np.errstate(invalid="ignore"):
+        others = chosen & ~(abs(values - largest) <= _ONE_VALUE * abs(largest))
+    if others.any():
+        raise InputError(
+            f"mask={location.name!r}: {100 * others.mean():.2g}% of its values are neither 0 nor {largest:g}, such as "
+            f"{values[others][0]:g}; give a mask of 0 and 1, as nilearn.image.math_img('img > 0.5', img=...) makes one."
+        )
+    return chosen
+
+
+def read_label_volume(location: Location, grid: Grid | None = None, of: str = "") -> tuple[Grid, np.ndarray]:
+    """Read a volume of labels, such as an atlas.
+
+    Parameters
+    ----------
+    location : Location
+        A 3-D NIfTI file of whole numbers.
+    grid : Grid, optional
+        That it has to be on.
+    of : str
+        Whose grid that is, for the sentence.
+
+    Returns
+    -------
+    grid : Grid
+    labels : ndarray of shape (grid size,), int64
+        In C order of the grid; -1 where the volume is 0, which is no label.
+    """
+    values = _read_volume(location, "labels", grid, of)
+    wrong = ~(values == np.floor(values)) | (abs(values) >= 2**53)
+    if wrong.any():
+        raise InputError(
+            f"labels={location.name!r}: {100 * wrong.mean():.2g}% of its values are no whole numbers, such as "
+            f"{values[wrong][0]:g}; give a volume with one label in each voxel."
+        )
+    labels = values.astype(np.int64)
+    return _grid_of(location, "labels"), np.where(labels == 0, -1, labels)
+
+
+def _grid_of(location: Location, what: str) -> Grid:
     with location.reading():
-        if not is_volume(location):
-            raise InputError(f"mask={location.name!r} should be a NIfTI file (.nii, .nii.gz).")
         header = read_header(location)
         shape = tuple(int(size) for size in header.get_data_shape())
         while len(shape) > 3 and shape[-1] == 1:
             shape = shape[:-1]
         if len(shape) != 3:
-            raise InputError(f"mask={location.name!r} has shape={shape}; a mask is 3-D, one value a voxel.")
-        own = Grid(shape, _affine(header), _oriented(header))
-        if not own.same_as(grid):
+            raise InputError(f"{what}={location.name!r} has shape={shape}; {_VOLUMES[what]} is 3-D, one value a voxel.")
+        return Grid(shape, _affine(header), _oriented(header))
+
+
+def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> np.ndarray:
+    """Values of a 3-D file, in C order of its grid."""
+    with location.reading():
+        if not is_volume(location):
+            raise InputError(f"{what}={location.name!r} should be a NIfTI file (.nii, .nii.gz).")
+        own = _grid_of(location, what)
+        if grid is not None and not own.same_as(grid):
             raise InputError(
-                f"mask={location.name!r} is on another grid than {of}: the mask has {own}; the series has {grid}. "
-                "Resample the mask to the grid of the series."
+                f"{what}={location.name!r} is on another grid than {of}: it has {own}; {of} has {grid}. "
+                f"Resample it to that grid."
             )
+        header = read_header(location)
         dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
+        float_dtype(dtype, location.name)  # refuses colours and complex numbers
         wanted = own.size * dtype.itemsize
         _check_size(location, location.stamp(), offset + wanted)
-        check_memory(f"mask={location.name!r}", wanted + 9 * own.size)
+        check_memory(f"{what}={location.name!r}", wanted + 9 * own.size)
         with _decompressed(location) as stream:
             stream.seek(offset)
             data = stream.read(wanted)
         if len(data) < wanted:
             raise _truncated(location, f"{len(data):,} of {wanted:,} bytes are there")
-        stored = np.frombuffer(data, dtype=dtype).reshape(shape, order="F").reshape(-1)
+        stored = np.frombuffer(data, dtype=dtype).reshape(own.shape, order="F").reshape(-1)
         slope, inter = header.get_slope_inter()
-        values = stored if slope is None else float(slope) * stored.astype(float) + float(inter)
-        chosen = (values != 0) & (values == values)
-    if not chosen.any():
-        raise InputError(f"mask={location.name!r} is empty: all its values are 0; give a mask that holds the brain.")
-    return chosen
+        values: np.ndarray = stored if slope is None else float(slope) * stored.astype(float) + float(inter)
+        return values
 
 
 @contextmanager

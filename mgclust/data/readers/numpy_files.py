@@ -285,7 +285,7 @@ def _read_array(stream: IO[bytes], location: Location) -> np.ndarray:
 def _labels_member(
     archive: zipfile.ZipFile, names: list[str], location: Location, shape: tuple[int, ...]
 ) -> str | None:
-    """Find the member ``y``, unless it is something else than one label a row."""
+    """Find the member ``y``: one label a row, or nothing where it holds no plain array."""
     if "y" not in names:
         return None
     info = archive.infolist()[names.index("y")]
@@ -293,7 +293,11 @@ def _labels_member(
         layout = member_layout(archive, info, location)
     except InputError:
         return None
-    return info.filename if layout.shape == shape else None
+    if layout.shape != shape:
+        raise InputError(
+            f"{location.name} has {shape[0]} rows and a y of shape {layout.shape}; give one label a row, or no y."
+        )
+    return info.filename
 
 
 def _read_labels(location: Location, member: str | None) -> np.ndarray | None:

@@ -8,6 +8,7 @@ and standardised by itself, so that a step from one run to the next is no signal
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,12 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
+from mgclust.data.images import mask_location
 from mgclust.data.location import Location, is_path
 from mgclust.data.readers.nifti import SeriesFile, open_series, read_mask
 from mgclust.data.rows import RowTransform
 from mgclust.outside.inflation import check_memory
+from mgclust.outside.quoting import shortened
 
 __all__ = ["VolumeDataset", "open_volumes"]
 
@@ -80,13 +83,19 @@ class VolumeDataset(Dataset):
     @property
     def warnings(self) -> list[str]:
         """Sentences that the user of a result should know of these rows."""
+        subjects = _subjects(self.runs)
+        sentences = [] if len(subjects) < 2 else [
+            f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel has the series "
+            "of all, one after the other; cluster the subjects one by one unless you mean that."
+        ]  # fmt: skip
         if not self.dropped:
-            return []
+            return sentences
         parts = "voxels" if self.kind == "nifti" else "grayordinates"
         return [
+            *sentences,
             f"{self.dropped:,} of {self.masked:,} {parts} do not change over time"
             f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out; they have no cluster "
-            "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows."
+            "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows.",
         ]
 
     def to_grid(self, values: Any, fill: float = 0) -> np.ndarray:
@@ -266,7 +275,7 @@ def open_volumes(
     ----------
     locations : sequence of Location
         .nii, .nii.gz or .dtseries.nii files; one run each, in the order in which they follow each other.
-    mask : path or None
+    mask : path, nibabel image, array or None
         NIfTI only. None: every voxel that is not 0 throughout.
     transform : RowTransform
         Done to each run by itself.
@@ -276,8 +285,6 @@ def open_volumes(
     constant = constant or "drop"
     if constant not in _CONSTANT:
         raise InputError(f"constant={constant!r} should be 'drop' or 'refuse'.")
-    if mask is not None and not is_path(mask):
-        raise InputError(f"mask is a {type(mask).__name__}; give the path of a NIfTI file (.nii, .nii.gz).")
     runs = [open_series(location) for location in locations]
     _check_alike(runs)
     for run in runs:
@@ -288,10 +295,19 @@ def open_volumes(
             )
     if mask is not None and runs[0].kind == "cifti":
         raise InputError(
-            f"mask={Location.of(mask).name!r} goes with NIfTI; {runs[0].location.name} is a CIFTI file, whose "
+            f"mask goes with NIfTI; {runs[0].location.name} is a CIFTI file, whose "
             "grayordinates are chosen already: leave mask out."
         )
-    return VolumeDataset(runs, None if mask is None else Location.of(mask), transform, constant)
+    where = None
+    if mask is not None:
+        where = Location.of(mask) if is_path(mask) else mask_location(mask, runs[0].grid)
+    return VolumeDataset(runs, where, transform, constant)
+
+
+def _subjects(runs: Sequence[SeriesFile]) -> list[str]:
+    """Subjects that BIDS names of files say."""
+    found = (re.search(r"(?:^|[/_])(sub-[A-Za-z0-9]+)", run.location.path) for run in runs)
+    return sorted({match[1] for match in found if match})
 
 
 def _check_alike(runs: Sequence[SeriesFile]) -> None:

@@ -1,0 +1,93 @@
+"""Images of nibabel and masks in memory, as locations: their bytes are those of a NIfTI file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from mgclust.base.errors import InputError
+from mgclust.data.location import Location
+from mgclust.data.readers.nifti import VOLUMES, Grid, need_nibabel
+from mgclust.outside.quoting import reason
+
+__all__ = ["image_location", "is_image", "mask_location"]
+
+
+def is_image(source: Any) -> bool:
+    """Return whether something is an image of nibabel on a grid."""
+    return any(
+        kind.__module__.partition(".")[0] == "nibabel" and kind.__name__ == "SpatialImage"
+        for kind in type(source).__mro__
+    )
+
+
+def image_location(image: Any) -> Location:
+    """Write an image as it is: stored numbers, scaling, and both transforms where it is NIfTI.
+
+    Parameters
+    ----------
+    image : nibabel image on a grid
+        NIfTI, MGH, Analyze and others. The file that it was loaded from is read if it was not yet.
+    """
+    nibabel = need_nibabel("an image in memory")
+    two = isinstance(image.header, nibabel.Nifti2Header)
+    kind: Any = nibabel.Nifti2Header if two else nibabel.Nifti1Header
+    path = image.get_filename() or "image.nii"
+    path = path if path.lower().endswith(VOLUMES) else f"{os.path.splitext(path)[0]}.nii"
+    name = image.get_filename() or f"{type(image).__name__} in memory"
+    source = image.dataobj
+    try:
+        header = kind.from_header(image.header, check=False).copy()
+        affine = header.get_best_affine() if image.affine is None else image.affine
+        if not isinstance(image.header, nibabel.nifti1.Nifti1PairHeader) or not np.array_equal(
+            affine, header.get_best_affine()
+        ):
+            header.set_sform(affine, code="aligned")
+            header.set_qform(None, code="unknown")
+        if nibabel.is_proxy(source) and hasattr(source, "get_unscaled"):
+            stored, slope, inter = np.asanyarray(source.get_unscaled()), float(source.slope), float(source.inter)
+        else:
+            stored, slope, inter = np.asanyarray(source), 1.0, 0.0
+        return Location(name, path, content=_bytes(header, stored, slope, inter))
+    except nibabel.spatialimages.HeaderDataError as error:
+        raise InputError(f"{name} cannot be read: {reason(error)}; save it as .nii.gz and give the path.") from error
+
+
+def mask_location(mask: Any, grid: Grid) -> Location:
+    """A mask in memory: an image, or an array on the grid of the series.
+
+    Parameters
+    ----------
+    mask : nibabel image or array of shape (x, y, z)
+    grid : Grid
+        That of the series, for an array.
+    """
+    if is_image(mask):
+        return image_location(mask)
+    array = np.asarray(mask)
+    if array.dtype.kind not in "iufb" or array.shape != grid.shape:
+        raise InputError(
+            f"mask is a {type(mask).__name__} of shape {array.shape}; give the path of a NIfTI file, an image of "
+            f"nibabel, or an array of 0 and 1 of shape {grid.shape}."
+        )
+    header = need_nibabel("a mask in memory").Nifti1Header()
+    header.set_sform(np.array(grid.affine), code="aligned")
+    wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+    return Location("mask in memory", "mask.nii", content=_bytes(header, wide, 1.0, 0.0))
+
+
+def _bytes(header: Any, stored: np.ndarray, slope: float, inter: float) -> bytes:
+    """A NIfTI file of numbers as they are stored, without extensions."""
+    if stored.dtype == bool or stored.dtype == np.float16:
+        stored = stored.astype(np.uint8 if stored.dtype == bool else np.float32)
+    stored = stored.astype(stored.dtype.newbyteorder(header.endianness), copy=False)
+    header.extensions.clear()
+    header.set_data_shape(stored.shape)
+    header.set_data_dtype(stored.dtype)
+    header.set_slope_inter(slope, inter)
+    header["magic"] = header.single_magic
+    header["vox_offset"] = header.single_vox_offset
+    gap = header.single_vox_offset - len(header.binaryblock)
+    return bytes(header.binaryblock) + bytes(gap) + stored.tobytes(order="F")
