@@ -213,10 +213,10 @@ def _finish(i: int, at: int, own: int, c: Any, u: Any, lists: Any, hot: Any, x: 
         near = at_least(value, m2)
         while near:
             lane = first_lane(near)
-            near &= near - 1
             m1, j, m2 = enter(m1, j, m2, element(value, lane), column[q + lane])
             if j == column[q + lane]:
                 similarity = s[q + lane]
+            near &= (near - 1) & at_least(value, m2)
     return m1, j, m2, similarity
 
 
@@ -246,12 +246,12 @@ def _look(
                 near = at_least(value, m2) >> skipped << skipped
                 while near:
                     lane = first_lane(near)
-                    near &= near - 1
                     k = column[q + lane]
                     if q + lane < stop and place_of(i, k, recent_argmax) < 0:
                         m1, j, m2 = enter(m1, j, m2, element(value, lane), k)
                         if j == k:
                             similarity = s[q + lane]
+                    near &= (near - 1) & at_least(value, m2)
                 skipped = 0
                 q += WIDTH
                 if max(q, own) >= stop:
