@@ -17,7 +17,7 @@ def candidate_results(result: Result) -> dict[int, Result]:
     Parameters
     ----------
     result : Result
-        Of `AdaptiveAffinityPropagation` with ``save_candidates=True``.
+        A result of `AdaptiveAffinityPropagation` with ``save_candidates=True``.
 
     Returns
     -------
