@@ -58,11 +58,15 @@ from mgclust.kernels.toolkit.simd_steps import (
     fixed,
     fma,
     gather,
+    greater,
     lanes_above,
+    largest,
+    lesser,
     negative_part,
     positive_part,
     prefetch,
     scatter_fixed,
+    second_largest,
     subtract,
     zero_unless,
 )
@@ -203,6 +207,7 @@ def _finish(i: int, at: int, own: int, c: Any, u: Any, lists: Any, hot: Any, x: 
                 similarity = s[q]
         return m1, j, m2, similarity
     sigmas, minus_u, dampings, rests = splat(x.sigma), splat(-u), splat(x.damping), splat(x.rest)
+    firsts, seconds = splat(similarity), splat(similarity)
     for q in range(at, own, WIDTH):
         near_s = load(s, q)
         r = positive_part(fma(sigmas, near_s, minus_u))
@@ -210,14 +215,23 @@ def _finish(i: int, at: int, own: int, c: Any, u: Any, lists: Any, hot: Any, x: 
         availability = fma(dampings, load(a, q), step)
         store(a, q, availability)
         value = add(availability, near_s)
-        near = at_least(value, m2)
+        seconds = greater(seconds, lesser(firsts, value))
+        firsts = greater(firsts, value)
+    top = largest(firsts)
+    if top < m1:
+        return m1, j, max(m2, top), similarity
+    # Only now the columns: of those that reach the largest value, the lowest.
+    m2 = max(m1, second_largest(firsts, seconds))
+    if top > m1:
+        j = len(c)
+    for q in range(at, own, WIDTH):
+        near = at_least(add(load(a, q), load(s, q)), top)
         while near:
             lane = first_lane(near)
-            m1, j, m2 = enter(m1, j, m2, element(value, lane), column[q + lane])
-            if j == column[q + lane]:
-                similarity = s[q + lane]
-            near &= (near - 1) & at_least(value, m2)
-    return m1, j, m2, similarity
+            near &= near - 1
+            if column[q + lane] < j:
+                j, similarity = column[q + lane], s[q + lane]
+    return top, j, m2, similarity
 
 
 @inlined
