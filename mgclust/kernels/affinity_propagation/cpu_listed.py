@@ -91,11 +91,12 @@ __all__ = [
 
 Array = Any
 MIN_ROWS = 64  # of a task
+TASKS = 4  # of a thread, at most
 FAR = 2 * WIDTH  # elements behind the own ones: active columns are looked at where more were read
 AHEAD = 4  # rows: their lists lie anywhere, and are asked for that much earlier
 FEW = 8  # own elements that are faster one by one
 PER_ROW = 64  # elements that are passed in the time that a row takes beside
-MIN_WORK = 1 << 17  # elements for each thread: less is not worth waking it
+MIN_WORK = 3 << 15  # elements for each thread: less is not worth waking it
 
 
 class ListArrays(NamedTuple):
@@ -125,13 +126,25 @@ class Active(NamedTuple):
     outside: Any  # the largest a(k) of the other columns
 
 
+class Pass(NamedTuple):
+    """Passes over rows, for as long as the arrays of the messages stay."""
+
+    rows: Array
+    lists: ListArrays
+    hot: Hot
+    diagonals: Diagonals
+    outside: Array  # which columns are not active
+    threads: int
+    size: int  # rows of a task
+
+
 def pass_listed_iterations(
     messages: ListedMessages, steps: Sequence[Step], *, passed: bool, meet: Callable[[], None]
 ) -> None:
-    rows = np.arange(len(messages.begin))
+    prepared = _prepared(messages, np.arange(len(messages.begin)))
     for slot, numbers in steps:
-        if not passed:
-            pass_listed_rows(messages, rows, numbers, again=False)
+        if not passed and not messages.progress[0]:
+            _pass_rows(messages, prepared, numbers)
         passed = False
         meet()
         pass_columns(messages, damping=numbers.next_damping, scale=numbers.scale, slot=slot)
@@ -145,39 +158,45 @@ def is_halted(messages: ListedMessages) -> bool:
 
 
 def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
-    real, m, n = messages.s.dtype.type, len(rows), messages.n
-    if messages.progress[0] and not again:
-        return
     if again:
         numbers = numbers._replace(damping=1.0)  # A stays
+    if again or not messages.progress[0]:
+        _pass_rows(messages, _prepared(messages, rows), numbers)
+
+
+def _prepared(messages: ListedMessages, rows: Array) -> Pass:
+    m = len(rows)
+    work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
+    threads = max(1, min(thread_count(), work // MIN_WORK))
+    # A call of the loop takes as long as some thousand elements: no more calls than there is work for.
+    size = max(MIN_ROWS, -(-m // min(TASKS * threads, work // MIN_WORK))) if threads > 1 else max(m, 1)
+    lists = ListArrays(*(getattr(messages, name) for name in ListArrays._fields))
+    outside = np.ones(messages.n, bool)
+    outside[messages.active] = False
+    return Pass(
+        rows, lists, hot_of(messages), diagonals_of(messages), outside, max(1, min(threads, -(-m // size))), size
+    )
+
+
+def _pass_rows(messages: ListedMessages, prepared: Pass, numbers: Iteration) -> None:
+    real, n, rows, threads, size = messages.s.dtype.type, messages.n, prepared.rows, prepared.threads, prepared.size
     x = Numbers.of(numbers, real)
-    if not again:
+    if numbers.damping < 1.0:
         finish_availability(messages.c, messages.a_column, x.damping, x.rest)
     values = messages.a_column[messages.active]
     order = np.argsort(-values)
-    outside = real(-np.inf)
-    if len(order):
-        others = np.ones(n, bool)
-        others[messages.active] = False
-        outside = messages.a_column[others].max(initial=-np.inf)
-    work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
-    threads = max(1, min(thread_count(), work // MIN_WORK))
-    size = max(MIN_ROWS, -(-m // (4 * threads))) if threads > 1 else max(m, 1)
-    tasks = -(-m // size)
-    threads = max(1, min(threads, tasks))
+    most_outside = messages.a_column[prepared.outside].max(initial=-np.inf) if len(order) else real(-np.inf)
+    active = Active(messages.active, messages.active_s, order, values[order], most_outside)
     sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
-    lists = ListArrays(*(getattr(messages, name) for name in ListArrays._fields))
-    active = Active(messages.active, messages.active_s, order, values[order], outside)
-    hot, diagonals = hot_of(messages), diagonals_of(messages)
 
     def task(index: int, thread: int) -> None:
         filled = sweep_lists(
-            rows[index * size : (index + 1) * size], messages.first_row, lists, active, messages.c, messages.u, hot,
-            diagonals, x, sums[thread],
+            rows[index * size : (index + 1) * size], messages.first_row, prepared.lists, active, messages.c, messages.u,
+            prepared.hot, prepared.diagonals, x, sums[thread],
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
-    run_tasks(tasks, task, threads)
+    run_tasks(-(-len(rows) // size), task, threads)
     messages.sums[:n] += sums.sum(axis=0) if threads > 1 else sums[0]
     messages.sums[2 * n] += np.count_nonzero(messages.undecided[rows])
     messages.hot_most[0] = max(messages.hot_most[0], most.max())
