@@ -3,7 +3,7 @@ Adaptive affinity propagation of fMRI voxels
 ============================================
 
 Adaptive affinity propagation chooses the preference itself. It lowers the preference step by step, keeps every number
-of clusters that it passes, and returns the one with the best mean silhouette. This example groups voxels by the
+of clusters that it passes, and chooses one by silhouettes. This example groups voxels by the
 correlation of their time series.
 """
 
@@ -30,8 +30,8 @@ print(X.shape[0], "voxels,", X.shape[1], "points in time")
 # %%
 # 2. Scan the numbers of clusters
 # -------------------------------
-# ``affinity="correlation"`` makes voxels similar when their series correlate. The fit warns where even the best
-# silhouette is low, as in these few slices.
+# ``affinity="correlation"`` makes voxels similar when their series correlate. The fit warns if even the best
+# silhouette is low, as in these few slices. It then chooses by the second rule of the authors' package.
 
 model = AdaptiveAffinityPropagation(affinity="correlation", random_state=0).fit(X)
 print(f"{model.n_clusters_} clusters, mean silhouette {model.silhouette_:.2f}, {model.n_iter_} iterations")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from mgclust.engine.dask.cluster import connect
 from mgclust.output.label_output import write_labels
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Integer
+from mgclust.results.candidates import candidate_results
 from mgclust.results.label_agreement import compare_labels
 from mgclust.results.result import Result
 
 __all__ = ["compared", "fit", "open_sources", "placed", "save"]
 
+CANDIDATES = "candidates"  # folder of a result directory, with a result directory per candidate
 AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # with a known truth
 
 
@@ -93,19 +96,25 @@ def save(
     command: list[str],
     progress: Progress,
 ) -> None:
-    """Write the result directory with its report and pictures."""
+    """Write the result directory with its report, its pictures, and the candidates that the result has saved."""
     progress({"stage": "write"})
 
-    def add(directory: Path) -> None:
-        if result.labels is not None:
+    def add_labels(directory: Path, found: Result) -> None:
+        if found.labels is not None:
             write_labels(
                 dataset,
-                result.labels,
+                found.labels,
                 directory,
-                method=result.method,
-                centers=result.arrays.get("centers"),
-                parameters=result.parameters,
+                method=found.method,
+                centers=found.arrays.get("centers"),
+                parameters=found.parameters,
             )
+
+    def add(directory: Path) -> None:
+        add_labels(directory, result)
+        for k, candidate in candidate_results(result).items():
+            (directory / CANDIDATES).mkdir(exist_ok=True)
+            candidate.save(directory / CANDIDATES / str(k), add=partial(add_labels, found=candidate))
         if not report:
             return
         from mgclust.output.report import (  # matplotlib takes a second to load

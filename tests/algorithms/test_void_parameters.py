@@ -71,9 +71,14 @@ def no_effect(model, rows=X):
         ),
         (
             AdaptiveAffinityPropagation(
-                profile="fast", preference=-50.0, affinity="cosine", silhouette_metric="sqeuclidean"
+                profile="fast",
+                preference=-50.0,
+                affinity="cosine",
+                silhouette_metric="sqeuclidean",
+                selection="package",
             ),
             [
+                "selection='package' has no effect with preference=-50.0: leave one of them out.",
                 "profile='fast' has no effect with preference=-50.0: leave one of them out.",
                 "silhouette_metric='sqeuclidean' has no effect with affinity='cosine': leave one of them out.",
             ],

@@ -80,6 +80,37 @@ def test_without_a_report_the_volume_is_there_all_the_same(mgclust_, files):
     assert not list(Path("out").glob("*.png")) and len(list(Path("out").glob("*dseg*"))) == 3
 
 
+def test_all_candidates_of_a_scan_are_label_volumes(mgclust_, files, made):
+    scan = [
+        "adaptive-affinity-propagation",
+        "--affinity",
+        "correlation",
+        "--profile",
+        "fast",
+        "--standardize",
+        "zscore",
+    ]
+    options = ["--detrend", "--n-clusters-range", "4,8", "--no-report", "--save-candidates"]
+    code, _, err = mgclust_("run", *scan, *options, "bold.nii.gz", "--mask", "mask.nii.gz", "-o", "out")
+    assert code == 0, err
+    whole = load_result("out")
+    numbers = whole.arrays["scan_n_clusters"].tolist()
+    assert sorted(map(int, os.listdir("out/candidates"))) == numbers and 6 in numbers and len(numbers) > 1
+    name = "bold_desc-adaptiveAffinityPropagation_dseg"
+    for at, k in enumerate(numbers):
+        found, volume = (
+            load_result(f"out/candidates/{k}"),
+            nibabel.load(f"out/candidates/{k}/{name}.nii.gz").get_fdata(),
+        )
+        np.testing.assert_array_equal(found.labels, whole.arrays["candidates"][:, at])
+        np.testing.assert_array_equal(volume[made.mask], found.labels + 1)
+        assert found.scores["n_clusters"] == k == found.labels.max() + 1
+    for suffix in (".nii.gz", ".tsv"):
+        assert Path(f"out/{name}{suffix}").read_bytes() == Path(f"out/candidates/6/{name}{suffix}").read_bytes()
+    code, out, err = mgclust_("compare", "out", "out/candidates/6")
+    assert code == 0 and "adjusted Rand index  1.0000" in out and not err
+
+
 def test_runs_one_after_the_other(mgclust_, files, made):
     image = nibabel.load("bold.nii.gz")
     for number, times in enumerate((slice(0, 30), slice(30, 80)), start=1):

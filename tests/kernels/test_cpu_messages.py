@@ -71,21 +71,19 @@ class Run:
     """Iterations on several ranks that add their sums."""
 
     def __init__(self, ranks: list[Messages], negligible: float, scale: float = SCALE) -> None:
-        self.ranks, self.negligible, self.scale = ranks, negligible, scale
-        self.sigma, self.damping = 0.0, 1.0
+        self.ranks, self.scale = ranks, scale
+        self.numbers = Iteration.before_the_first(negligible)
 
     def iterate(self, damping: float, preference: float) -> None:
-        sigma = damping * self.sigma + (1 - damping)
+        self.numbers = self.numbers.followed_by(damping, self.scale)
         for messages in self.ranks:
             messages.preference[:] = preference
-            numbers = Iteration(self.sigma, sigma, self.damping, damping, self.scale, self.negligible)
-            cpu.affinity_propagation.pass_rows(messages, numbers)
+            cpu.affinity_propagation.pass_rows(messages, self.numbers)
             grow(messages)
         total = sum(messages.sums for messages in self.ranks)
         for messages in self.ranks:
             messages.sums[:] = total
             cpu.affinity_propagation.pass_columns(messages, damping=damping, scale=self.scale, slot=1)
-        self.sigma, self.damping = sigma, damping
 
     def state(self) -> bytes:
         parts = [self.ranks[0].a_diagonal, self.ranks[0].r_diagonal, self.ranks[0].exemplars]
@@ -170,7 +168,7 @@ def test_textbook_update_over_a_whole_run(n, places):
         worst = max(worst, difference(messages.r_diagonal, book.r.diagonal(), size))
         worst = max(worst, difference(messages.a_diagonal, book.a.diagonal(), size))
         worst = max(worst, difference(messages.c[:n], book.c, size))
-        r = explicit_responsibilities(messages, run.sigma)
+        r = explicit_responsibilities(messages, run.numbers.next_sigma)
         worst = max(worst, difference(r[off], book.r[off], size))
         a = messages.a[:, :n].copy()
         for i in range(n):
@@ -189,7 +187,7 @@ def test_ties_go_to_the_lowest_column():
     for _ in range(3):
         run.iterate(0.5, -7.0)
         book.iterate(0.5, -7.0)
-        r = explicit_responsibilities(run.ranks[0], run.sigma)
+        r = explicit_responsibilities(run.ranks[0], run.numbers.next_sigma)
         off = ~np.eye(n, dtype=bool)
         np.testing.assert_allclose(r[off], book.r[off], rtol=0, atol=1e-10)
         assert (run.ranks[0].exemplars[1] == book.exemplars).all()
@@ -234,7 +232,7 @@ def test_recent_places_grow_and_are_given_back():
         run.iterate(0.97, -30.0 - 40.0 * (i // 6 % 2))
     most = int((messages.recent_argmax >= 0).sum(axis=1).max())
     assert most > 1 and messages.recent_most[0] >= most
-    run.negligible = 1e300
+    run.numbers = run.numbers._replace(negligible=1e300)
     run.iterate(0.97, -30.0)
     assert (messages.recent_argmax >= 0).sum(axis=1).max() <= 1
     recent = (messages.a[:, :n] == -np.inf).sum(axis=1) - 1

@@ -40,12 +40,14 @@ from mgclust.kernels.toolkit.simd_steps import (
     greater,
     integers_below,
     lanes_above,
+    largest,
     lesser,
     negative_part,
     ordered_keys,
     positive_part,
     quotient_or_one,
     reaches,
+    second_largest,
     square_root,
     subtract,
     zero_unless,
@@ -130,7 +132,27 @@ def powers(a, out):
         store(out, at, exp2_of(load(a, at)))
 
 
+@compiled
+def two_largest(a, out):
+    """The two largest of two vectors."""
+    x, y = load(a, 0), load(a, WIDTH)
+    high, low = greater(x, y), lesser(x, y)
+    out[0], out[1] = largest(high), second_largest(high, low)
+
+
 REALS = (np.float32, np.float64)
+
+
+@pytest.mark.parametrize("dtype", REALS)
+def test_the_two_largest(dtype, rng):
+    """Among equal ones, and those of -inf, too."""
+    for values in (2, 3, 9, 1000):
+        for _ in range(20):
+            a = rng.integers(0, values, 2 * WIDTH).astype(dtype)
+            a[a == 0] = -np.inf
+            out = np.zeros(2, dtype)
+            two_largest(a, out)
+            assert out.tolist() == np.sort(a)[:-3:-1].tolist()
 
 
 @pytest.fixture(params=REALS, ids=["float32", "float64"])

@@ -181,6 +181,25 @@ def adaptive_affinity_propagation(
     return out
 
 
+def choose_by_package(D, labelings, cut=3) -> tuple[int, int]:
+    """`solution_findK.m` of the authors' package: NCopt, and of which number of clusters the labels are that it shows.
+
+    `labelings` are labels by number of clusters; counts from 1, as the package does.
+    """
+    NC = [k for k in sorted(labelings) if 1 < k < len(D)]
+    small = {k for k in NC if np.bincount(labelings[k]).min() < cut}
+    if len(small) < len(NC):
+        NC = [k for k in NC if k not in small]
+    scores = [silhouette(D, labelings[k]) for k in NC]
+    Sil, Silmin = np.array([mean for _, mean, _ in scores]), np.array([of.min() for _, _, of in scores])
+    Sid = int(np.argmax(Sil)) + 1
+    NCopt = NC[Sid - 1]
+    if Sil.max() < 0.3:
+        R = list(range(int(np.ceil(len(NC) / 2)), len(NC) + 1))
+        Sid = R[int(np.argmax([Silmin[at - 1] for at in R]))]
+    return NCopt, NC[Sid - 1]
+
+
 def choose_candidate(S, D, candidates, min_cluster_size=3) -> tuple[int, dict[int, float]]:
     """The number of clusters with the largest mean silhouette, the smallest of equals; and all of them."""
     n = len(S)

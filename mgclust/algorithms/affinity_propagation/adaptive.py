@@ -5,12 +5,17 @@ What it does and what the ranks compute are in `mgclust.algorithms.affinity_prop
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.affinity_propagation.adaptive_ranks import AdaptiveOutput, adaptive_affinity_propagation
+from mgclust.algorithms.affinity_propagation.adaptive_ranks import (
+    WEAK_SILHOUETTE,
+    AdaptiveOutput,
+    adaptive_affinity_propagation,
+)
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
 from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
@@ -21,8 +26,6 @@ from mgclust.params import Integer
 from mgclust.results.result import Result
 
 __all__ = ["AdaptiveAffinityPropagation"]
-
-WEAK_SILHOUETTE = 0.3  # below it the authors' package looks at the smallest cluster silhouette instead
 
 
 class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarClusterer):
@@ -42,14 +45,22 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     algorithm : {"auto", "dense", "sparse"}, default="auto"
         As in `AffinityPropagation`.
     silhouette_metric : {"euclidean", "sqeuclidean"}, default="euclidean"
-        Distance by which candidates are compared, for ``affinity="euclidean"``. For cosine and correlation it is one
-        minus these, for precomputed similarities -S, shifted to be positive.
+        Distance by which candidates are compared, for ``affinity="euclidean"``. "euclidean" is the distance of the
+        authors' package, "sqeuclidean" that of the paper by Chen and Zeng, who took -S. For cosine and correlation it
+        is one minus these, for precomputed similarities -S, shifted to be positive.
     min_cluster_size : int, default=3
         Candidates with a smaller cluster are not chosen, unless all have one.
     n_clusters_range : tuple of (int, int), optional
         The least and the largest number of clusters that are wanted, such as (5, 20); as text "5,20". The scan hurries
         above it, ends below it, and only what lies within it is a candidate; it reaches to 2 or more. Not with
         `preference`.
+    selection : {"auto", "silhouette", "package"}, default="auto"
+        Rule that chooses a candidate. "silhouette": the largest mean silhouette. "package": the same rule, but if the
+        largest mean silhouette is below 0.3, the largest ``min_cluster_silhouette`` among the larger half of the
+        candidates, as in the authors' package. "auto": "package" for ``profile="code"``, else "silhouette".
+    save_candidates : bool, default=False
+        Keep the labels and exemplars of all candidates in ``result_.arrays``, so that they are saved with the result.
+        ``mgclust run`` and the service also write each candidate as a result directory, ``candidates/K``.
     device, client, n_workers, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
@@ -74,6 +85,9 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         What the scan decided, and when.
     silhouette_ : float
         Of the best candidate.
+    selection_ : {"silhouette", "package"}
+        The rule that decided. "package" if the second rule of the authors' package chose another candidate than the
+        one with the largest mean silhouette.
     n_iter_ : int
         Iterations of the whole scan.
     converged_ : bool
@@ -89,7 +103,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     ----------
     K. Wang, J. Zhang, D. Li, X. Zhang, T. Guo, Adaptive affinity propagation clustering, Acta Automatica Sinica
     33:1242-1246, 2007.
-    Y. Chen, T. Zeng: adaptive affinity propagation for fMRI on a GPU (see benchmarks).
+    K. Wang, Adaptive affinity propagation clustering, MATLAB package, version 3.0, File Exchange 18244, 2009.
+    Y. Chen, W. Zeng: adaptive affinity propagation for fMRI on a GPU (see benchmarks).
 
     Examples
     --------
@@ -144,22 +159,25 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             raise InputError(f"n_clusters_range={wanted} should reach to 2 or more: a scan ends at 2 clusters.")
         if wanted is not None and wanted[0] > n:
             raise InputError(f"n_clusters_range={wanted} begins above the {n} rows; give fewer clusters.")
-        return self._spec_of(adaptive_affinity_propagation, parameters, inputs, parameters["dtype"])
+        spec = self._spec_of(adaptive_affinity_propagation, parameters, inputs, parameters["dtype"])
+        # `save_candidates` concerns only the result.
+        return replace(spec, arguments={k: v for k, v in spec.arguments.items() if k != "save_candidates"})
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: AdaptiveOutput = outcome.value
         self.scan_, self.log_, self._candidates = value.table, value.log, outcome.arrays["candidates"]
         self.n_iter_, self.converged_ = value.n_iter, "max_iter" not in value.stopped
         self.exactness_ = value.exactness
-        best = value.best
-        self._keep_exemplars(inputs.dataset, value.exemplars)
+        best, by_silhouette = value.best, value.choices["silhouette"]
+        self.selection_ = "silhouette" if best == by_silhouette else "package"
+        self._keep_exemplars(inputs.dataset, value.exemplars.get(best, np.zeros(0, np.int64)))
         self.labels_ = outcome.arrays["labels"]
         row = {name: column[self.scan_["n_clusters"] == best] for name, column in self.scan_.items()}
         self.net_similarity_ = float(row["net_similarity"][0]) if best else np.nan
         self.silhouette_ = float(row["silhouette"][0]) if best else np.nan
         last = float(row["preference"][0]) if best else np.nan
         self.preference_ = last if value.preference is None else value.preference
-        problems = self._problems(row, value.nearest)
+        problems = self._problems(row, value)
         n = inputs.dataset.shape[0]
         if value.different is not None and value.different <= n / 2:
             problems.append(
@@ -171,11 +189,16 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         if value.cluster_silhouettes is not None:
             samples = outcome.arrays["samples"]
             silhouettes = {"samples": samples, "cluster_silhouettes": value.cluster_silhouettes}
+        candidates = {}
+        if self.save_candidates:
+            rows = np.concatenate([np.zeros(0, np.int64), *value.exemplars.values()])
+            candidates = {"candidates": self._candidates, "candidate_centers": rows}
         return Result(
             labels=self.labels_,
             arrays={
                 "centers": self.cluster_centers_indices_,
                 **silhouettes,
+                **candidates,
                 **{f"scan_{name}": column for name, column in self.scan_.items()},
             },
             scores={
@@ -190,14 +213,15 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             diagnostics={
                 "log": self.log_,
                 "stopped": value.stopped,
+                "selection": self.selection_,
                 "exactness": {"algorithm": self.exactness_["algorithm"]},
             },
             warnings=problems,
             **frame,
         )
 
-    def _problems(self, row: dict[str, np.ndarray], nearest: tuple[int, int]) -> list[str]:
-        problems = []
+    def _problems(self, row: dict[str, np.ndarray], value: AdaptiveOutput) -> list[str]:
+        problems, nearest = [], value.nearest
         if not self.n_clusters_ and any(nearest):
             passed = " and ".join(str(k) for k in nearest if k)
             remedy = "choose another profile" if self.converged_ else "raise max_iter"
@@ -224,9 +248,24 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
                 "the scan ended with one cluster and found no other candidate that could be scored: give a "
                 "preference above the last one of scan_."
             )
-        elif self.silhouette_ < WEAK_SILHOUETTE:
-            problems.append(
-                f"the best silhouette is only {self.silhouette_:.2f}: the clusters overlap. Compare other candidates, "
-                "for example by min_cluster_silhouette in the scan."
-            )
+        else:
+            problems += self._weak(value.choices)
         return problems
+
+    def _weak(self, choices: dict[str, int]) -> list[str]:
+        """A sentence if the best silhouette is weak: which rule decided, and what the other one chooses."""
+        best, package = choices["silhouette"], choices["package"]
+        silhouettes = self.scan_["silhouette"][self.scan_["n_clusters"] == best]
+        if not (silhouettes < WEAK_SILHOUETTE).any():
+            return []
+        found = f"{silhouettes[0]:.2f} at K={best}"
+        if self.selection_ == "package":
+            return [
+                f"the best silhouette, {found}, is below {WEAK_SILHOUETTE}: by the second rule of the authors' package "
+                f"K={package} was chosen; selection='silhouette' chooses K={best}."
+            ]
+        other = f" selection='package' chooses K={package}," if package != best else ""
+        return [
+            f"the best silhouette is only {found}: the clusters overlap;{other} save_candidates=True saves the labels "
+            "of all candidates for comparison."
+        ]

@@ -5,15 +5,20 @@ the messages settle. This method needs neither. One run of messages continues wh
 from half the median similarity: whenever the exemplars have settled they are recorded as the candidate with K
 clusters, and the preference is lowered, faster the longer K stays. Where the messages oscillate, the damping is
 raised, and if that does not help the preference escapes downwards. The run ends at K = 2 or 1. Of the candidates, the
-one with the largest mean silhouette is the answer.
+one with the largest mean silhouette is the answer. If that silhouette is below 0.3, `solution_findK.m` of the authors'
+package shows a second answer: among the larger half of the candidates, the one with the largest minimum cluster
+silhouette. `choose` has both rules.
 
     adaptive_scan.step      the decisions, from the number of exemplars of each iteration
     message_passing         the iterations
     score                   the silhouettes of all candidates, together
 
 Chen and Zeng computed the similarities and the silhouettes of this method on a GPU and left the messages on the CPU;
-here all three stay on the devices. Cost: as `AffinityPropagation`, for thousands of iterations; then the silhouettes,
-in O(n K d) for each candidate, or one pass over all pairs for all candidates with the plain Euclidean distance.
+here all three stay on the devices. Their silhouette reads dissimilarities -S, which are squared Euclidean distances;
+the package, and the default here, take Euclidean distances. The two can choose different K.
+
+Cost: as `AffinityPropagation`, for thousands of iterations; then the silhouettes, in O(n K d) for each candidate, or
+one pass over all pairs for all candidates with the plain Euclidean distance.
 """
 
 from __future__ import annotations
@@ -37,7 +42,9 @@ from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["AdaptiveOutput", "adaptive_affinity_propagation"]
+__all__ = ["WEAK_SILHOUETTE", "AdaptiveOutput", "adaptive_affinity_propagation"]
+
+WEAK_SILHOUETTE = 0.3  # below it the authors' package shows the answer of its second rule
 
 TABLE = (
     "n_clusters",
@@ -60,8 +67,9 @@ class AdaptiveOutput:
     """
 
     table: dict[str, np.ndarray]  # `AdaptiveAffinityPropagation.scan_`
-    exemplars: np.ndarray  # rows, ascending, of the best candidate
+    exemplars: dict[int, np.ndarray]  # rows, ascending, of each candidate by its number of clusters
     best: int  # the chosen number of clusters; 0 where there is no candidate
+    choices: dict[str, int]  # the numbers of clusters that the rules choose
     cluster_silhouettes: np.ndarray | None  # of the best candidate, where they are defined
     log: list[str]
     n_iter: int
@@ -82,11 +90,14 @@ def adaptive_affinity_propagation(
     silhouette_metric: str,
     min_cluster_size: int,
     n_clusters_range: tuple[int, int] | None,
+    selection: str,
     algorithm: str,
     seed: int,
 ) -> AdaptiveOutput | None:
     """Run the method on every rank; rank 0 returns what `AdaptiveAffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
+    if selection == "auto":
+        selection = "package" if profile == "code" else "silhouette"
     saved = context.checkpoint.load()
     listed = is_listed(context, algorithm, affinity, saved)
     with context.stage("similarities"):
@@ -125,7 +136,8 @@ def adaptive_affinity_propagation(
     assignments = dict(sorted(assignments.items()))
     with context.stage("silhouette"):
         scores = score(context, similarities, affinity, silhouette_metric, assignments)
-    best = choose(assignments, scores, min_cluster_size)
+    choices = choose(assignments, scores, min_cluster_size)
+    best = choices[selection]
     judged, chosen = scores.get(best), assignments.get(best, unassigned(n))
     own = slice(context.rows.start, context.rows.stop)
     none = np.zeros((len(context.rows), 0), np.int32)
@@ -137,8 +149,9 @@ def adaptive_affinity_propagation(
         return None
     return AdaptiveOutput(
         table=tabulate(state, assignments, scores),
-        exemplars=chosen.exemplars,
+        exemplars={k: each.exemplars for k, each in assignments.items()},
         best=best,
+        choices=choices,
         cluster_silhouettes=None if judged is None else judged.cluster_means,
         log=log,
         n_iter=state.iteration,
@@ -255,10 +268,21 @@ def tabulate(
     return {name: np.array(column) for name, column in zip(TABLE, columns, strict=True)}
 
 
-def choose(found: dict[int, ExemplarAssignment], scores: dict[int, SilhouetteScores], min_cluster_size: int) -> int:
-    """The candidate with the largest silhouette, of equals that with fewest clusters; none with too small a cluster."""
+def choose(
+    found: dict[int, ExemplarAssignment], scores: dict[int, SilhouetteScores], min_cluster_size: int
+) -> dict[str, int]:
+    """The number of clusters that each rule chooses: of equals the smallest, none with a too small cluster.
+
+    "silhouette" is the rule of the largest mean silhouette. "package" differs from it if that silhouette is weak.
+    """
     large = [k for k in scores if scores[k].sizes.min() >= min_cluster_size]
-    eligible = large or list(scores)
+    eligible = sorted(large or scores)
     if not eligible:
-        return min(found, default=0)
-    return max(eligible, key=lambda k: (scores[k].score, -k))
+        only = min(found, default=0)
+        return {"silhouette": only, "package": only}
+    best = max(eligible, key=lambda k: (scores[k].score, -k))
+    package = best
+    if scores[best].score < WEAK_SILHOUETTE:
+        larger_half = eligible[(len(eligible) - 1) // 2 :]  # of an odd number with the middle one, as in the package
+        package = max(larger_half, key=lambda k: (scores[k].cluster_means.min(), -k))
+    return {"silhouette": best, "package": package}

@@ -81,7 +81,8 @@ class MessagePassing:
         self._context = context
         self.rows = rows
         self._similarities = rows.similarities
-        self._sigma, self._damping = 0.0, 1.0
+        self._negligible = float(np.finfo(context.dtype).eps) / 8  # below the rounding of R = sigma S - u - E
+        self._numbers = Iteration.before_the_first(self._negligible)
         self._ahead = MAX_AHEAD
         # Slots are used in turn, so that they hold the last iterations; here the exemplars of the last one with any.
         self._slots, self._count = np.arange(SLOTS), 0
@@ -120,7 +121,10 @@ class MessagePassing:
         kernels, comm, messages = self._context.kernels, self._context.comm, self.rows.messages
         self._slots = np.roll(self._slots, -len(dampings))
         slots = self._slots[SLOTS - len(dampings) :]
-        numbers = [self._numbers(damping) for damping in dampings]
+        numbers = []
+        for damping in dampings:
+            self._numbers = self._numbers.followed_by(damping, self._scale)
+            numbers.append(self._numbers)
         steps, passed = list(zip(slots.tolist(), numbers, strict=True)), False
         while steps:
             # Rows may be left undecided; then what is queued behind does nothing, and is queued again.
@@ -141,14 +145,6 @@ class MessagePassing:
         self._count = len(dampings)
         self.rows = self.rows.improved()
         return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
-
-    def _numbers(self, damping: float) -> Iteration:
-        """The numbers of the next iteration."""
-        sigma = damping * self._sigma + (1.0 - damping)
-        negligible = float(np.finfo(self._context.dtype).eps) / 8  # below the rounding of R = sigma S - u - E
-        numbers = Iteration(self._sigma, sigma, self._damping, damping, self._scale, negligible)
-        self._sigma, self._damping = sigma, damping
-        return numbers
 
     def exemplars(self, slot: int) -> np.ndarray:
         """Rows that were exemplars after the slot-th of the last iterations; ascending, int64."""
@@ -190,8 +186,8 @@ class MessagePassing:
         if not self.rows.can_be_saved:
             return
         own = {
-            "sigma": self._sigma,
-            "damping": self._damping,
+            "sigma": self._numbers.next_sigma,
+            "damping": self._numbers.next_damping,
             "draws": self._similarities.draws,
             "rows": self.rows.name,
         }
@@ -202,7 +198,7 @@ class MessagePassing:
     def restore(self, saved: Saved) -> None:
         """Resume from messages that were saved: those of a new instance, its preference the same."""
         own = saved.control["messages"]
-        self._sigma, self._damping = own["sigma"], own["damping"]
+        self._numbers = Iteration.before_the_first(self._negligible, own["sigma"], own["damping"])
         while self._similarities.draws < own["draws"]:
             self._similarities.add_noise()
         self.rows.restore(saved)

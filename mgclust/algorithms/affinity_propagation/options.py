@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 from mgclust.algorithms.affinity_propagation.adaptive_state import PROFILES
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, PRECOMPUTED
 from mgclust.algorithms.declaration import Declaration
-from mgclust.params import Choice, Constraint, Integer, Range, Real, RealOrPerRow
+from mgclust.params import Boolean, Choice, Constraint, Integer, Range, Real, RealOrPerRow
 from mgclust.params.relations import GIVEN, Ignored, Unlike
 
-__all__ = ["AdaptiveAffinityPropagationOptions", "AffinityPropagationOptions"]
+__all__ = ["SELECTIONS", "AdaptiveAffinityPropagationOptions", "AffinityPropagationOptions"]
+
+
+SELECTIONS = ("auto", "silhouette", "package")
 
 
 class AffinityPropagationOptions(Declaration):
@@ -83,11 +86,14 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         "silhouette_metric": Choice("euclidean", "sqeuclidean", help="Distance that compares the candidates."),
         "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
         "n_clusters_range": Range(optional=True, help="Numbers of clusters that are wanted, such as 5,20."),
+        "selection": Choice(*SELECTIONS, help="Rule that chooses a candidate; auto: package for profile code."),
+        "save_candidates": Boolean(help="Save the labels of all candidates, each as a result of its own."),
     }
     ignored_when = (
         # The profiles differ in more than how the preference falls, but for the fast one.
         Ignored("profile", {"preference": GIVEN}, values=("fast",)),
         Ignored("silhouette_metric", {"affinity": Unlike("euclidean")}),
+        Ignored("selection", {"preference": GIVEN}),
     )
 
     def __init__(
@@ -101,6 +107,8 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         silhouette_metric: str = "euclidean",
         min_cluster_size: int = 3,
         n_clusters_range: Any = None,
+        selection: str = "auto",
+        save_candidates: bool = False,
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
@@ -117,6 +125,8 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         self.silhouette_metric = silhouette_metric
         self.min_cluster_size = min_cluster_size
         self.n_clusters_range = n_clusters_range
+        self.selection = selection
+        self.save_candidates = save_candidates
         self.device = device
         self.client = client
         self.n_workers = n_workers

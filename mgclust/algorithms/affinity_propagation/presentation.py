@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import PRECOMPUTED
-from mgclust.algorithms.presentation import Drawn, EdgeSample, Presentation, Sample, Score, Table, number_text
+from mgclust.algorithms.presentation import Drawn, EdgeSample, Fact, Presentation, Sample, Score, Table, number_text
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
 from mgclust.data import Dataset
 from mgclust.results.result import Result
@@ -52,7 +52,18 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
     captions = {
         **SilhouettePresentation.captions,
         "scan": "Each point is a candidate that the scan found, by its number of clusters. The circle marks the chosen "
-        "one: the largest mean silhouette among those without a cluster that is too small.",
+        "one. The rule that chose it is listed below.",
+    }
+    facts = {
+        **SilhouettePresentation.facts,
+        "selection": Fact(
+            "rule of the choice",
+            {
+                "silhouette": "largest mean silhouette, of candidates without a too small cluster",
+                "package": "largest minimum cluster silhouette among the larger half of the candidates, because the "
+                "best mean silhouette is below 0.3 (second rule of the authors' package)",
+            },
+        ),
     }
 
     def draw(self, result: Result, sample: Any) -> Drawn:

@@ -61,6 +61,16 @@ class Iteration(NamedTuple):
     scale: float  # of the fixed-point sums
     negligible: float  # E counts as zero up to this share of max(|u|, |S|) of its row and place
 
+    @classmethod
+    def before_the_first(cls, negligible: float, sigma: float = 0.0, damping: float = 1.0) -> Iteration:
+        """The numbers from which the first iteration follows; of a run that resumes, sigma and damping of its last."""
+        return cls(0.0, sigma, 1.0, damping, 1.0, negligible)
+
+    def followed_by(self, damping: float, scale: float) -> Iteration:
+        """The numbers of the next pass over the rows, which begins an iteration of this damping."""
+        sigma = damping * self.next_sigma + (1.0 - damping)
+        return Iteration(self.next_sigma, sigma, self.next_damping, damping, scale, self.negligible)
+
 
 @dataclass
 class Vectors:

@@ -46,6 +46,7 @@ __all__ = [
     "greater",
     "integers_below",
     "lanes_above",
+    "largest",
     "lesser",
     "log2_of",
     "negative_part",
@@ -55,6 +56,7 @@ __all__ = [
     "quotient_or_one",
     "reaches",
     "scatter_fixed",
+    "second_largest",
     "square_root",
     "subtract",
     "zero_unless",
@@ -215,6 +217,49 @@ def lesser(_: Any, a: Any, b: Any) -> Any:
 def greater(_: Any, a: Any, b: Any) -> Any:
     """max(a, b); b where one of them is NaN."""
     return a(a, b), _chosen(">")
+
+
+@intrinsic
+def largest(_: Any, vector: Any) -> Any:
+    """The largest lane; no lane is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.extract_element(_halved(builder, arguments[0])[0], INT32(0))
+
+    return vector.scalar(vector), generate
+
+
+@intrinsic
+def second_largest(_: Any, vector: Any, below: Any) -> Any:
+    """The second largest of the lanes of two vectors, of which the second has no larger lanes; no lane is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.extract_element(_halved(builder, *arguments)[1], INT32(0))
+
+    return vector.scalar(vector, below), generate
+
+
+def _halved(builder: Any, first: Any, second: Any = None) -> tuple[Any, Any]:
+    """Halve vectors of the largest and the second largest lanes until one lane is left."""
+    width = WIDTH
+    while width > 1:
+        width //= 2
+        low, high = (_part_of(builder, first, begin, width) for begin in (0, width))
+        if second is not None:
+            others = [_part_of(builder, second, begin, width) for begin in (0, width)]
+            lower = builder.select(builder.fcmp_ordered("<", low, high), low, high)
+            second = _higher(builder, _higher(builder, *others), lower)
+        first = _higher(builder, low, high)
+    return first, second
+
+
+def _part_of(builder: Any, vector: Any, begin: int, width: int) -> Any:
+    lanes = ir.Constant(ir.VectorType(INT32, width), list(range(begin, begin + width)))
+    return builder.shuffle_vector(vector, vector, lanes)
+
+
+def _higher(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 @intrinsic

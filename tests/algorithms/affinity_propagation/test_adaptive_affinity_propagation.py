@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import warnings
 from functools import cache
 from types import SimpleNamespace
 
@@ -11,11 +13,13 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, fowlkes_mallows_score
 
-from mgclust import AdaptiveAffinityPropagation
+from mgclust import AdaptiveAffinityPropagation, load_result
 from mgclust.algorithms.affinity_propagation import adaptive_ranks as module
+from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
 from mgclust.base.errors import InputError
+from mgclust.results.candidates import candidate_results
 from oracles import adaptive_affinity_propagation as reference
-from oracles.affinity_propagation import assign_to_exemplars, silhouette, similarity
+from oracles.affinity_propagation import assign_to_exemplars, pass_messages, silhouette, similarity
 from oracles.density_peaks import distances
 from support.points import load_points
 
@@ -126,12 +130,54 @@ def test_the_last_solution_is_entered_in_place_of_another(max_iter, device):
     check_candidates(model, expected)
 
 
-def test_oscillating_messages_begin_as_the_oracle_has_them(device, whole_scan):
-    """Ionosphere without twins: the same K until rounding has grown too large, tenfold in about three iterations."""
-    X = np.unique(load_points("ionosphere")[0], axis=0)
-    expected = reference.adaptive_affinity_propagation(similarity(X), max_iter=400)
+def test_oscillating_messages(device, whole_scan, monkeypatch):
+    """Ionosphere without twins: rounding grows tenfold in about three iterations, so the messages part from the oracle.
+
+    Given the exemplars of each iteration, the oracle makes the same decisions in all of them.
+    """
+    X, flags, original = np.unique(load_points("ionosphere")[0], axis=0), [], MessagePassing.iterate
+
+    def iterate(self, dampings):
+        found = original(self, dampings)
+        flags.extend(np.isin(np.arange(len(X)), self.exemplars(slot)) for slot in range(len(dampings)))
+        return found
+
+    monkeypatch.setattr(MessagePassing, "iterate", iterate)
+    S = similarity(X)
     _, seen = whole_scan(X, device, dtype="float64", max_iter=400)
-    assert seen.counts[:35] == expected.counts[:35]
+    assert seen.counts[:35] == reference.adaptive_affinity_propagation(S, max_iter=35).counts
+    expected = reference.adaptive_affinity_propagation(S, script=flags, noise=False)
+    assert seen.counts == expected.counts and len(seen.counts) == 400
+    assert seen.damping == expected.damping and len(set(seen.damping)) > 1
+    np.testing.assert_allclose(seen.preference, expected.preference, rtol=1e-9)
+
+
+@pytest.mark.parametrize("algorithm", ["dense", "sparse"])
+def test_a_damping_that_changes(device, algorithm, monkeypatch, rng):
+    """Responsibilities and availabilities of an iteration have one damping: also where it was another one before."""
+    X, dampings, seen = rng.normal(size=(40, 3)), [], []
+    schedule, original = itertools.cycle([0.5, 0.9, 0.6, 0.6, 0.8]), MessagePassing.iterate
+
+    def iterate(self, given):
+        found = original(self, given)
+        to_host = self._context.kernels.memory.to_host
+        seen.append((to_host(self.messages.a_diagonal).copy(), to_host(self.messages.r_diagonal).copy()))
+        dampings.extend(given)
+        return found
+
+    monkeypatch.setattr(MessagePassing, "iterate", iterate)
+    monkeypatch.setattr(module, "upcoming", lambda state, most: [next(schedule)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(X, device, dtype="float64", algorithm=algorithm, max_iter=24)
+    S = similarity(X)
+    np.fill_diagonal(S, 0.5 * np.median(S[~np.eye(40, dtype=bool)]))
+    R, A = np.zeros_like(S), np.zeros_like(S)
+    assert len(seen) == len(dampings) == 24
+    for (a, r), damping in zip(seen, dampings, strict=True):
+        pass_messages(S, R, A, damping)
+        np.testing.assert_allclose(a, np.diagonal(A), atol=1e-9)
+        np.testing.assert_allclose(r, np.diagonal(R), atol=1e-9)
 
 
 def check_candidates(model, expected) -> None:
@@ -183,6 +229,66 @@ def test_best_candidate(wine):
     assert wine.preference_ == wine.scan_["preference"][row][0]
     assert wine.net_similarity_ == wine.scan_["net_similarity"][row][0]
     np.testing.assert_array_equal(wine.cluster_centers_, load_points("wine")[0][wine.cluster_centers_indices_])
+
+
+@pytest.mark.parametrize("profile", ["code", "fast"])
+@pytest.mark.parametrize(("n", "d", "seed", "min_cluster_size"), [(60, 2, 0, 3), (50, 4, 1, 3), (80, 9, 1, 1)])
+def test_the_second_rule_of_the_package(n, d, seed, min_cluster_size, profile):
+    """Rows without clusters: the package shows the candidate of the larger half with the largest minimum silhouette."""
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    given = {"profile": profile, "min_cluster_size": min_cluster_size}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        models = [fit(X, **given), fit(X, selection="silhouette" if profile == "code" else "package", **given)]
+    labelings = {k: models[0].labels_for(k) for k in models[0].scan_["n_clusters"]}
+    best, package = reference.choose_by_package(distances(X, X), labelings, min_cluster_size)
+    numbers = [package, best] if profile == "code" else [best, package]
+    assert [model.n_clusters_ for model in models] == numbers and (best != package) == (d > 2)
+    for model in models:
+        k, said = model.n_clusters_, [text for text in model.result_.warnings if "the best silhouette" in text]
+        np.testing.assert_array_equal(model.labels_, labelings[k])
+        assert model.selection_ == model.result_.diagnostics["selection"] == ("silhouette" if k == best else "package")
+        assert model.silhouette_ == model.scan_["silhouette"][model.scan_["n_clusters"] == k][0]
+        assert len(said) == (d > 2) and all(len(text) <= 200 for text in said)
+        assert all((f"K={package} was chosen" if k == package else f"chooses K={package}") in text for text in said)
+
+
+def scored(**silhouettes):
+    """Candidates of ten rows each, by ``K2=(mean, least cluster mean)``."""
+    means = {int(name[1:]): figures for name, figures in silhouettes.items()}
+    return {k: SimpleNamespace(score=m, cluster_means=np.array([m, low]), sizes=np.array([5, 5]))
+            for k, (m, low) in means.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("candidates", "best", "package"),
+    [
+        ({"K2": (0.5, 0.1), "K3": (0.5, 0.2), "K4": (0.4, 0.3)}, 2, 2),
+        ({"K4": (0.5, 0.3), "K2": (0.5, 0.1)}, 2, 2),
+        ({"K2": (0.3, 0.1), "K3": (0.2, 0.2)}, 2, 2),
+        ({"K2": (0.29, 0.1), "K5": (0.29, 0.0), "K9": (0.1, 0.0)}, 2, 5),
+        ({"K2": (0.2, 0.19), "K3": (0.1, 0.05), "K5": (0.1, 0.01), "K9": (0.1, 0.05)}, 2, 3),
+        ({"K2": (0.2, 0.19), "K3": (0.1, 0.18), "K5": (0.1, 0.01), "K9": (0.1, 0.05), "K10": (0.1, 0.0)}, 2, 9),
+        ({"K7": (0.1, -0.2)}, 7, 7),
+    ],
+)
+def test_equal_candidates(candidates, best, package):
+    """Of equals the fewest clusters; the larger half of an odd number of candidates has the middle one."""
+    assert module.choose({}, scored(**candidates), 1) == {"silhouette": best, "package": package}
+
+
+def test_candidates_can_be_saved(wine, tmp_path):
+    model = fit(load_points("wine")[0], save_candidates=True)
+    assert "candidates" not in wine.result_.arrays
+    model.result_.save(tmp_path / "out")
+    found = candidate_results(load_result(tmp_path / "out"))
+    assert list(found) == model.scan_["n_clusters"].tolist()
+    for k, each in found.items():
+        np.testing.assert_array_equal(each.labels, wine.labels_for(k))
+        np.testing.assert_array_equal(each.labels[each.arrays["centers"]], np.arange(k))
+        assert each.scores["silhouette"] == wine.scan_["silhouette"][wine.scan_["n_clusters"] == k]
+    np.testing.assert_array_equal(found[3].arrays["centers"], model.cluster_centers_indices_)
+    assert candidate_results(wine.result_) == {}
 
 
 def test_labels_for(wine):

@@ -335,6 +335,33 @@ def test_rows_whose_reach_is_rounded():
     assert AffinityPropagation(**given).fit(X).n_clusters_ == 6
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_floors_hold_after_new_noise(dtype, device, monkeypatch):
+    """Of a lattice, many similarities differ only by the noise: those that a list leaves out are at most its floor."""
+    X = np.stack(np.meshgrid(np.arange(16.0), np.arange(16.0)), axis=-1).reshape(-1, 2)
+    original, undecided = MessagePassing.iterate, []
+
+    def iterate(self, dampings):
+        found = original(self, dampings)
+        self.add_noise()
+        rows, to_host = self.rows, self._context.kernels.memory.to_host
+        s = to_host(rows.similarities.of_rows(rows._rows))[:, : len(X)].copy()
+        begin, length, column, floor = (
+            to_host(getattr(rows.messages, name)) for name in ("begin", "length", "column", "floor")
+        )
+        for i in range(len(X)):
+            s[i, column[begin[i] : begin[i] + length[i]]] = -np.inf
+        assert (s.max(axis=1) <= floor)[floor > -np.inf].all()
+        undecided.append((floor > -np.inf).sum())
+        return found
+
+    monkeypatch.setattr(MessagePassing, "iterate", iterate)
+    given = {"algorithm": "sparse", "max_iter": 8, "dtype": dtype, "device": device, "client": None}
+    AffinityPropagation(**given).fit(X)
+    assert undecided[0] > 0
+
+
 def test_recent_columns_saved_at_any_places(monkeypatch, tmp_path):
     """A run resumes where free places lie before and between those that are filled."""
     data = open_dataset(rows("blobs", 150))

@@ -58,11 +58,15 @@ from mgclust.kernels.toolkit.simd_steps import (
     fixed,
     fma,
     gather,
+    greater,
     lanes_above,
+    largest,
+    lesser,
     negative_part,
     positive_part,
     prefetch,
     scatter_fixed,
+    second_largest,
     subtract,
     zero_unless,
 )
@@ -87,11 +91,12 @@ __all__ = [
 
 Array = Any
 MIN_ROWS = 64  # of a task
+TASKS = 4  # of a thread, at most
 FAR = 2 * WIDTH  # elements behind the own ones: active columns are looked at where more were read
 AHEAD = 4  # rows: their lists lie anywhere, and are asked for that much earlier
 FEW = 8  # own elements that are faster one by one
 PER_ROW = 64  # elements that are passed in the time that a row takes beside
-MIN_WORK = 1 << 17  # elements for each thread: less is not worth waking it
+MIN_WORK = 3 << 15  # elements for each thread: less is not worth waking it
 
 
 class ListArrays(NamedTuple):
@@ -121,13 +126,25 @@ class Active(NamedTuple):
     outside: Any  # the largest a(k) of the other columns
 
 
+class Pass(NamedTuple):
+    """Passes over rows, for as long as the arrays of the messages stay."""
+
+    rows: Array
+    lists: ListArrays
+    recent: Recent
+    diagonals: Diagonals
+    outside: Array  # which columns are not active
+    threads: int
+    size: int  # rows of a task
+
+
 def pass_listed_iterations(
     messages: ListedMessages, steps: Sequence[Step], *, passed: bool, meet: Callable[[], None]
 ) -> None:
-    rows = np.arange(len(messages.begin))
+    prepared = _prepared(messages, np.arange(len(messages.begin)))
     for slot, numbers in steps:
-        if not passed:
-            pass_listed_rows(messages, rows, numbers, again=False)
+        if not passed and not messages.progress[0]:
+            _pass_rows(messages, prepared, numbers)
         passed = False
         meet()
         pass_columns(messages, damping=numbers.next_damping, scale=numbers.scale, slot=slot)
@@ -141,39 +158,45 @@ def is_halted(messages: ListedMessages) -> bool:
 
 
 def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
-    real, m, n = messages.s.dtype.type, len(rows), messages.n
-    if messages.progress[0] and not again:
-        return
     if again:
         numbers = numbers._replace(damping=1.0)  # A stays
+    if again or not messages.progress[0]:
+        _pass_rows(messages, _prepared(messages, rows), numbers)
+
+
+def _prepared(messages: ListedMessages, rows: Array) -> Pass:
+    m = len(rows)
+    work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
+    threads = max(1, min(thread_count(), work // MIN_WORK))
+    # A call of the loop takes as long as some thousand elements: no more calls than there is work for.
+    size = max(MIN_ROWS, -(-m // min(TASKS * threads, work // MIN_WORK))) if threads > 1 else max(m, 1)
+    lists = ListArrays(*(getattr(messages, name) for name in ListArrays._fields))
+    outside = np.ones(messages.n, bool)
+    outside[messages.active] = False
+    return Pass(
+        rows, lists, recent_of(messages), diagonals_of(messages), outside, max(1, min(threads, -(-m // size))), size
+    )
+
+
+def _pass_rows(messages: ListedMessages, prepared: Pass, numbers: Iteration) -> None:
+    real, n, rows, threads, size = messages.s.dtype.type, messages.n, prepared.rows, prepared.threads, prepared.size
     x = Numbers.of(numbers, real)
-    if not again:
+    if numbers.damping < 1.0:
         finish_availability(messages.c, messages.a_column, x.damping, x.rest)
     values = messages.a_column[messages.active]
     order = np.argsort(-values)
-    outside = real(-np.inf)
-    if len(order):
-        others = np.ones(n, bool)
-        others[messages.active] = False
-        outside = messages.a_column[others].max(initial=-np.inf)
-    work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
-    threads = max(1, min(thread_count(), work // MIN_WORK))
-    size = max(MIN_ROWS, -(-m // (4 * threads))) if threads > 1 else max(m, 1)
-    tasks = -(-m // size)
-    threads = max(1, min(threads, tasks))
+    most_outside = messages.a_column[prepared.outside].max(initial=-np.inf) if len(order) else real(-np.inf)
+    active = Active(messages.active, messages.active_s, order, values[order], most_outside)
     sums, most = np.zeros((threads, n), np.int64), np.zeros(threads, np.int64)
-    lists = ListArrays(*(getattr(messages, name) for name in ListArrays._fields))
-    active = Active(messages.active, messages.active_s, order, values[order], outside)
-    recent, diagonals = recent_of(messages), diagonals_of(messages)
 
     def task(index: int, thread: int) -> None:
         filled = sweep_lists(
-            rows[index * size : (index + 1) * size], messages.first_row, lists, active, messages.c, messages.u, recent,
-            diagonals, x, sums[thread],
+            rows[index * size : (index + 1) * size], messages.first_row, prepared.lists, active, messages.c, messages.u,
+            prepared.recent, prepared.diagonals, x, sums[thread],
         )  # fmt: skip
         most[thread] = max(most[thread], filled)
 
-    run_tasks(tasks, task, threads)
+    run_tasks(-(-len(rows) // size), task, threads)
     messages.sums[:n] += sums.sum(axis=0) if threads > 1 else sums[0]
     messages.sums[2 * n] += np.count_nonzero(messages.undecided[rows])
     messages.recent_most[0] = max(messages.recent_most[0], most.max())
@@ -205,6 +228,7 @@ def _finish(
                 similarity = s[q]
         return m1, j, m2, similarity
     sigmas, minus_u, dampings, rests = splat(x.sigma), splat(-u), splat(x.damping), splat(x.rest)
+    firsts, seconds = splat(similarity), splat(similarity)
     for q in range(at, own, WIDTH):
         near_s = load(s, q)
         r = positive_part(fma(sigmas, near_s, minus_u))
@@ -212,14 +236,23 @@ def _finish(
         availability = fma(dampings, load(a, q), step)
         store(a, q, availability)
         value = add(availability, near_s)
-        near = at_least(value, m2)
+        seconds = greater(seconds, lesser(firsts, value))
+        firsts = greater(firsts, value)
+    top = largest(firsts)
+    if top < m1:
+        return m1, j, max(m2, top), similarity
+    # Only now the columns: of those that reach the largest value, the lowest.
+    m2 = max(m1, second_largest(firsts, seconds))
+    if top > m1:
+        j = len(c)
+    for q in range(at, own, WIDTH):
+        near = at_least(add(load(a, q), load(s, q)), top)
         while near:
             lane = first_lane(near)
             near &= near - 1
-            m1, j, m2 = enter(m1, j, m2, element(value, lane), column[q + lane])
-            if j == column[q + lane]:
-                similarity = s[q + lane]
-    return m1, j, m2, similarity
+            if column[q + lane] < j:
+                j, similarity = column[q + lane], s[q + lane]
+    return top, j, m2, similarity
 
 
 @inlined
@@ -248,12 +281,12 @@ def _look(
                 near = at_least(value, m2) >> skipped << skipped
                 while near:
                     lane = first_lane(near)
-                    near &= near - 1
                     k = column[q + lane]
                     if q + lane < stop and place_of(i, k, recent_argmax) < 0:
                         m1, j, m2 = enter(m1, j, m2, element(value, lane), k)
                         if j == k:
                             similarity = s[q + lane]
+                    near &= (near - 1) & at_least(value, m2)
                 skipped = 0
                 q += WIDTH
                 if max(q, own) >= stop:

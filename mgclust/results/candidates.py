@@ -1,0 +1,44 @@
+"""The candidates of a scan as results of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mgclust.results.result import Result
+
+__all__ = ["candidate_results"]
+
+
+def candidate_results(result: Result) -> dict[int, Result]:
+    """Make a result of each candidate that a scan has saved.
+
+    Parameters
+    ----------
+    result : Result
+        A result of `AdaptiveAffinityPropagation` with ``save_candidates=True``.
+
+    Returns
+    -------
+    dict of int to Result
+        By number of clusters: labels, exemplars, and the figures of the scan as scores. Empty if no candidates are
+        saved.
+    """
+    if "candidates" not in result.arrays:
+        return {}
+    table = {name[5:]: np.asarray(values) for name, values in result.arrays.items() if name.startswith("scan_")}
+    numbers, labels = table["n_clusters"].tolist(), result.arrays["candidates"]
+    exemplars = np.split(np.asarray(result.arrays["candidate_centers"]), np.cumsum(numbers, dtype=np.int64))
+    return {
+        k: replace(
+            result,
+            labels=labels[:, at],
+            arrays={"centers": exemplars[at]},
+            scores={name: values[at].item() for name, values in table.items()},
+            warnings=[],
+            timings={},
+            diagnostics={},
+        )
+        for at, k in enumerate(numbers)
+    }
