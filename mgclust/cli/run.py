@@ -115,11 +115,19 @@ def _source_options(declared: Any) -> list[click.Parameter]:
     """Options of reading the input: passed on as text, which is checked when the input is opened."""
     from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 
-    shown = {"mask": "FILE", "columns": "U,V[,W]" if declared.opens == "graph" else "A,B,...", "delimiter": "CHAR"}
+    shown = {
+        "mask": "FILE",
+        "columns": "U,V[,W]" if declared.opens == "graph" else "A,B,...",
+        "delimiter": "CHAR",
+        **dict.fromkeys(("source", "target", "weight"), "COLUMN"),
+    }
     options: list[click.Parameter] = []
     for option in GRAPH_OPTIONS if declared.opens == "graph" else ROW_OPTIONS:
         flag = [f"--{option.name.replace('_', '-')}"]
-        if option.constraint.type == "flag":
+        if option.constraint.type == "flag" and option.default is None:
+            both = f"{flag[0]}/--no-{option.name}"
+            options.append(click.Option([both, option.name], default=None, help=option.constraint.help))
+        elif option.constraint.type == "flag":
             options.append(click.Option(flag, is_flag=True, help=option.constraint.help))
         else:
             options.append(click.Option(flag, metavar=shown.get(option.name, _metavar(option)), help=_help(option)))

@@ -16,6 +16,7 @@ from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_
 from mgclust.base.errors import InputError
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
+from mgclust.data.table_columns import index_name, is_running, left_out
 from mgclust.outside.quoting import shortened
 
 __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "plain_rows", "select_columns"]
@@ -39,9 +40,14 @@ class ArrayDataset(CheckedDataset):
 
     kind = "array"
 
-    def __init__(self, array: np.ndarray, name: str = "array") -> None:
+    def __init__(self, array: np.ndarray, name: str = "array", notes: Sequence[str] = ()) -> None:
         super().__init__(array.shape, array.dtype, name)
-        self._array = array
+        self._array, self._notes = array, list(notes)
+
+    @property
+    def warnings(self) -> list[str]:
+        """See `mgclust.data.Dataset.warnings`."""
+        return list(self._notes)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
@@ -65,8 +71,9 @@ class DaskDataset(CheckedDataset):
 
     kind = "dask array"
 
-    def __init__(self, array: Any, feature_names: list[str] | None = None) -> None:
+    def __init__(self, array: Any, feature_names: list[str] | None = None, notes: Sequence[str] = ()) -> None:
         name = "Dask array"
+        self._notes = list(notes)
         if any(size != size for size in array.shape):
             raise InputError(f"{name} has chunks of unknown size; call X.compute_chunk_sizes() first.")
         reject_lost(array)
@@ -79,6 +86,11 @@ class DaskDataset(CheckedDataset):
             array = array.rechunk({1: -1})
         self._array = array.astype(self.dtype) if array.dtype != self.dtype else array
         self.feature_names = feature_names
+
+    @property
+    def warnings(self) -> list[str]:
+        """See `mgclust.data.Dataset.warnings`."""
+        return list(self._notes)
 
     @property
     def dask_array(self) -> Any:
@@ -150,7 +162,7 @@ def _is_sparse_block(block: Any) -> bool:
 _NETWORKS = {("networkx", "Graph"), ("igraph", "Graph")}
 
 
-def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
+def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bool | None = None) -> Dataset:
     """Open an object in memory as a dataset.
 
     Parameters
@@ -159,6 +171,8 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
         NumPy, CuPy or Dask array, DataFrame, nested list, or anything that NumPy can convert.
     columns : sequence of str or int, optional
         Columns of a DataFrame.
+    index : bool, optional
+        Whether the first column of a DataFrame is left out.
     """
     reject_containers(source)
     _reject_graphs(source)
@@ -174,13 +188,17 @@ def open_array(source: Any, columns: Sequence[str | int] | None) -> Dataset:
         names = [labels[j] for j in chosen]
         if columns is not None and max(map(labels.count, names)) > 1:
             raise InputError(f"columns={columns!r} names columns of the Dask DataFrame that share a name; rename them.")
+        notes: list[str] = []
+        if columns is None and len(labels) > 1 and (index or (index is None and index_name(labels))):
+            notes = [left_out(str(labels[0]), "the Dask DataFrame")] if index is None else []
+            source = source[labels[1:]]
         frame = _numeric(source if columns is None else source[names])
         lengths = tuple(computed(frame.map_partitions(len)))
-        return DaskDataset(frame.to_dask_array(lengths=lengths), _feature_names(list(frame.columns)))
+        return DaskDataset(frame.to_dask_array(lengths=lengths), _feature_names(list(frame.columns)), notes)
     if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
-        return _from_frame(source, columns)
-    if columns is not None:
-        raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); slice an array.")
+        return _from_frame(source, columns, index)
+    if columns is not None or index is not None:
+        raise InputError("columns and index apply to tables (DataFrame, csv, Parquet); slice an array.")
     if module.startswith("dask.array"):
         return DaskDataset(source)
     if hasattr(source, "__cuda_array_interface__"):
@@ -284,11 +302,15 @@ def _as_numbers(source: Any) -> np.ndarray:
         raise InputError(f"{name} holds something that is no number: {error}.") from error
 
 
-def _from_frame(frame: Any, columns: Sequence[str | int] | None) -> Dataset:
+def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bool | None) -> Dataset:
     """Columns of a pandas, polars or pyarrow table, copied once unless they already are one float block."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     names = [str(label) for label in labels]
+    notes: list[str] = []
+    if columns is None and len(labels) > 1 and (index or (index is None and _numbers_rows(frame, labels))):
+        columns = list(range(1, len(labels)))
+        notes = [left_out(names[0], name)] if index is None else []
     if columns is None and hasattr(frame, "iloc"):
         whole = frame.to_numpy()
         if whole.dtype.kind in "fiub":
@@ -301,9 +323,20 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | None) -> Dataset:
     table = np.empty((len(frame), len(parts)), dtype=np.result_type(*parts))
     for j, part in enumerate(parts):
         table[:, j] = part
-    dataset = ArrayDataset(table, name)
+    dataset = ArrayDataset(table, name, notes)
     dataset.feature_names = _feature_names([labels[position] for position in chosen])
     return dataset
+
+
+def _numbers_rows(frame: Any, labels: Sequence[Any]) -> bool:
+    """Return whether the first column of a table with names numbers its rows."""
+    if not all(isinstance(label, str) for label in labels):
+        return False
+    if index_name(labels):
+        return True
+    first = frame.iloc[:, 0] if hasattr(frame, "iloc") else frame[labels[0]]
+    values = np.asarray(first.to_numpy())
+    return values.dtype.kind in "iu" and is_running(values)
 
 
 def _feature_names(labels: Sequence[Any]) -> list[str] | None:

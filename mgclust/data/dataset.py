@@ -11,9 +11,10 @@ from mgclust.base.errors import InputError
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
 from mgclust.data.files import InFile
-from mgclust.data.formats import FORMATS, Format, Requested, at_hand, reject_foreign
+from mgclust.data.formats import FORMATS, Format, at_hand, reject_foreign
 from mgclust.data.images import image_location, is_image
 from mgclust.data.location import Location, is_path
+from mgclust.data.options import Requested
 from mgclust.data.readers.nifti import is_volume
 from mgclust.data.readers.numpy_files import open_memmap
 from mgclust.data.readers.volumes import open_volumes
@@ -30,6 +31,8 @@ def open_dataset(
     delimiter: str | None = None,
     columns: Sequence[str | int] | str | None = None,
     constant: str | None = None,
+    header: bool | None = None,
+    index: bool | None = None,
 ) -> Dataset:
     """Open rows for clustering without reading more of them than needed.
 
@@ -58,6 +61,14 @@ def open_dataset(
     constant : {None, "drop", "refuse"}
         Of a volume: what to do with voxels that do not change over time in at least one run. By default they are left
         out, and `mgclust.data.Dataset.warnings` says how many.
+    header : bool, optional
+        Whether the first line of a .csv or .tsv names the columns. By default it does if its fields are no numbers, or
+        numbers that look like names: 0, 1, 2, ..., years or wavelengths above other data. A warning says so if the
+        line may also be the other.
+    index : bool, optional
+        Whether the first column of a table is left out because it numbers or names the rows. By default a column that
+        has no name (or ``index``, ``Unnamed: 0``), or has the values 0, 1, 2, ... in any order, is left out with a
+        warning. `columns` decides instead if it is given.
 
     Returns
     -------
@@ -77,15 +88,20 @@ def open_dataset(
     transform = RowTransform(detrend=bool(detrend), zscore=standardize == "zscore")
     volumes = _volumes(source)
     if volumes:
-        if delimiter is not None or columns is not None:
-            raise InputError("delimiter and columns apply to tables; leave them out for a volume.")
+        if any(value is not None for value in (delimiter, columns, header, index)):
+            raise InputError("delimiter, columns, header and index apply to tables; leave them out for a volume.")
         return open_volumes(volumes, mask, transform, constant)
     if is_path(source):
         reject_foreign(Location.of(source), "rows")
     for name, value in (("mask", mask), ("constant", constant)):
         if value is not None:
             raise InputError(f"{name}=... applies to volumes (NIfTI); leave it out for a table.")
-    dataset = _open(source, delimiter, columns)
+    for name, value in (("header", header), ("index", index)):
+        if value not in (None, True, False):
+            raise InputError(f"{name}={value!r} should be True, False or None.")
+    if columns is not None and index:
+        raise InputError("index=True leaves out the first column, and columns=... names all that are read; give one.")
+    dataset = _open(source, Requested(delimiter, columns, header=header, index=index))
     if transform.detrend or transform.zscore:
         return TransformedDataset(dataset, transform)
     return dataset
@@ -116,17 +132,18 @@ def _location(source: Any) -> Location:
     return image_location(source) if is_image(source) else Location.of(source)
 
 
-def _open(source: Any, delimiter: str | None, columns: Sequence[str | int] | str | None) -> Dataset:
+def _open(source: Any, asked: Requested) -> Dataset:
     location = Location.of(source) if is_path(source) else None
-    if delimiter is not None and not (location and _delimited(location)):
-        raise InputError(f"delimiter={delimiter!r} applies to .csv and .tsv files; leave it out.")
+    for name, value in (("delimiter", asked.delimiter), ("header", asked.header)):
+        if value is not None and not (location and _delimited(location)):
+            raise InputError(f"{name}={value!r} applies to .csv and .tsv files; leave it out.")
     if location is None:
-        return _open_object(source, columns)
+        return _open_object(source, asked.columns, asked.index)
     with location.reading(), at_hand(location, "rows") as (file, format):
-        if columns is not None and not format.table:
-            raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); leave it out.")
+        if (asked.columns is not None or asked.index is not None) and not format.table:
+            raise InputError("columns and index apply to tables (DataFrame, csv, Parquet); leave them out.")
         assert format.rows is not None
-        dataset = format.rows(file, Requested(delimiter, columns))
+        dataset = format.rows(file, asked)
         if location.once:
             cast(InFile, dataset).hold()
         return dataset
@@ -136,10 +153,10 @@ def _delimited(location: Location) -> bool:
     return location.once or FORMATS.get(location.suffix, Format()).delimited
 
 
-def _open_object(source: Any, columns: Sequence[str | int] | str | None) -> Dataset:
+def _open_object(source: Any, columns: Sequence[str | int] | str | None, index: bool | None) -> Dataset:
     if isinstance(source, Dataset):
-        if columns is not None:
-            raise InputError("columns=... should be given where the dataset is opened first.")
+        if columns is not None or index is not None:
+            raise InputError("columns and index should be given where the dataset is opened first.")
         return source
-    mapped = open_memmap(source) if isinstance(source, np.memmap) and columns is None else None
-    return mapped or open_array(source, columns)
+    mapped = open_memmap(source) if isinstance(source, np.memmap) and columns is None and index is None else None
+    return mapped or open_array(source, columns, index)

@@ -6,7 +6,7 @@ Volumes (.nii, .nii.gz) stand beside it: several of them are one data set (`mgcl
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from mgclust.base.errors import InputError
@@ -21,6 +21,7 @@ from mgclust.data.graphs.numpy_files import open_npy_graph, open_npz_graph
 from mgclust.data.graphs.parquet import open_parquet_graph
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
+from mgclust.data.options import Requested
 from mgclust.data.readers.arrow_files import holds_parquet
 from mgclust.data.readers.nifti import VOLUMES
 from mgclust.data.readers.numpy_files import open_npy, open_npz
@@ -28,30 +29,9 @@ from mgclust.data.readers.tables import ParquetDataset, TextDataset
 from mgclust.data.readers.zarr_files import ZarrDataset
 from mgclust.outside.streams import COMPRESSIONS
 
-__all__ = ["FORMATS", "Format", "Requested", "at_hand", "reject_foreign", "suffixes"]
+__all__ = ["FORMATS", "Format", "at_hand", "reject_foreign", "suffixes"]
 
 What = Literal["rows", "graph", "labels"]
-
-
-class Requested(NamedTuple):
-    """Options that were given beside the path; None where nothing was.
-
-    Attributes
-    ----------
-    delimiter : str or None
-        Between the fields of a line.
-    columns : sequence of str or int, str or None
-        Columns of a table to read.
-    n_nodes : int or None
-        Nodes of a graph.
-    weight : str or None
-        The attribute of edges that is their weight.
-    """
-
-    delimiter: str | None = None
-    columns: Sequence[str | int] | str | None = None
-    n_nodes: int | None = None
-    weight: str | None = None
 
 
 class Format(NamedTuple):
@@ -85,19 +65,19 @@ class Format(NamedTuple):
 
 
 def _text(location: Location, asked: Requested) -> Dataset:
-    return TextDataset(location, asked.delimiter, asked.columns)
+    return TextDataset(location, asked.delimiter, asked.columns, asked.header, asked.index)
 
 
 def _edges(location: Location, asked: Requested) -> Graph:
-    return open_edge_list(TextChunks(location), location.suffix, asked.n_nodes, asked.columns)
+    return open_edge_list(TextChunks(location), location.suffix, asked)
 
 
 _EDGES = Format(graph=_edges, table=True, text=True)
 _DELIMITED = Format(_text, _edges, label_files.read_text_labels, table=True, delimited=True, text=True)
 _METIS = Format(graph=lambda location, asked: open_metis(TextChunks(location)), text=True)
 _PARQUET = Format(
-    lambda location, asked: ParquetDataset(location, asked.columns),
-    lambda location, asked: open_parquet_graph(location, asked.n_nodes, asked.columns),
+    lambda location, asked: ParquetDataset(location, asked.columns, asked.index),
+    lambda location, asked: open_parquet_graph(location, asked.n_nodes, asked.columns, asked.roles),
     table=True,
 )
 FORMATS = {
@@ -120,8 +100,10 @@ FORMATS = {
     ".mtx": Format(graph=lambda location, asked: open_matrix_market(TextChunks(location)), text=True),
     ".graph": _METIS,
     ".metis": _METIS,
-    ".graphml": Format(graph=lambda location, asked: open_graphml(location, asked.weight), attributes=True, text=True),
-    ".gml": Format(graph=lambda location, asked: open_gml(location, asked.weight), attributes=True, text=True),
+    ".graphml": Format(
+        graph=lambda location, asked: open_graphml(location, asked.attribute), attributes=True, text=True
+    ),
+    ".gml": Format(graph=lambda location, asked: open_gml(location, asked.attribute), attributes=True, text=True),
     ".txt": _EDGES._replace(labels=label_files.read_plain_labels),
     ".edges": _EDGES,
     ".edgelist": _EDGES,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, collected, reject_containers
 from mgclust.data.files import InFile
-from mgclust.data.formats import Requested, at_hand
+from mgclust.data.formats import at_hand
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.objects import (
@@ -25,18 +25,27 @@ from mgclust.data.graphs.objects import (
     open_pairs,
 )
 from mgclust.data.location import Location, is_path
+from mgclust.data.options import Requested
 
 __all__ = ["Graph", "open_graph"]
 
 
 def open_graph(
-    source: Any, n_nodes: int | None = None, columns: Columns = None, weight: str | None = DEFAULT_WEIGHT
+    graph: Any,
+    n_nodes: int | None = None,
+    columns: Columns = None,
+    weight: str | int | None = DEFAULT_WEIGHT,
+    *,
+    source: str | int | None = None,
+    target: str | int | None = None,
+    header: bool | None = None,
+    index: bool | None = None,
 ) -> Graph:
     """Open an undirected graph without reading more of it than needed.
 
     Parameters
     ----------
-    source : array, tuple, matrix, graph, table, path, URL or Graph
+    graph : array, tuple, matrix, graph, table, path, URL or Graph
         - edges: an array (m, 2) of numbers of nodes, or (m, 3) with a weight; NumPy, CuPy (stays on its device) or
           Dask; integers, or floats without a fraction. ``(edges, n_nodes)``, ``(edges, weights)`` and
           ``(edges, weights, n_nodes)`` say more. A list of pairs may also hold names: ``[("Ann", "Bob"), ...]``.
@@ -58,14 +67,23 @@ def open_graph(
         Nodes are 0 to n_nodes - 1, those without edges too. By default, arrays have nodes up to the largest number;
         lists and tables have the nodes that they name, in ascending order of their ids (integers, or else text).
     columns : sequence of str or int, optional
-        Of a table or list: the two nodes, and the weight if there is one. By default its first two, or three; of more
-        than three, those called ``source``, ``target`` and ``weight``. Names of columns in the first line of a text are
-        recognised where nodes are numbers, where there is a weight, and where they are ``source``, ``target`` or alike;
-        else name the columns here.
-    weight : str or None, default="weight"
-        In a graph of networkx, igraph, GraphML or GML: the attribute of edges that is their weight; edges without it
-        weigh 1. None: all do. Where no edge has the attribute, and edges have others that are numbers, there is a
-        warning.
+        Columns of a table or list of edges: the two nodes, and the weight if there is one. By default names decide:
+        ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, and others alike), and
+        ``weight``. Without such names the first two columns are the nodes, and a third one is the weight unless it
+        holds dates, times or durations.
+    weight : str, int or None, default="weight"
+        Of a table: the column of the weights, by name or position. Of a graph of networkx, igraph, GraphML or GML: the
+        attribute of edges that is their weight; edges without it weigh 1. None: all edges weigh 1. A warning says so
+        if edges have numbers that could be weights and none is taken.
+    source, target : str or int, optional
+        Columns of the two nodes of a table or list of edges, by name or position from 0.
+    header : bool, optional
+        Whether the first line of a text names the columns. By default it does if it has names of nodes as above, words
+        above numbers, or words that do not occur below; the last is said in a warning.
+    index : bool, optional
+        Whether the first column of a table is left out because it numbers or names the rows. By default a column
+        without a name (or ``index``, ``Unnamed: 0``), or with the numbers 0, 1, 2, ... under a header, is left out
+        with a warning unless it is a node by its name.
 
     Returns
     -------
@@ -80,44 +98,56 @@ def open_graph(
     """
     if n_nodes is not None:
         n_nodes = check_n_nodes(n_nodes, "the graph")
-    if is_path(source):
-        location = Location.of(source)
+    for option, value in (("header", header), ("index", index)):
+        if value not in (None, True, False):
+            raise InputError(f"{option}={value!r} should be True, False or None.")
+    roles = {"source": source, "target": target, "index": index}
+    roles["weight"] = None if weight == DEFAULT_WEIGHT else False if weight is None else weight
+    asked = Requested(columns=columns, n_nodes=n_nodes, header=header, roles=roles)
+    if is_path(graph):
+        location = Location.of(graph)
         with location.reading():
-            return _open_location(location, n_nodes, columns, weight)
-    reject_containers(source)
-    source = collected(source)
-    if _is_a(source, "networkx", "Graph"):
-        return _agreed(open_networkx(source, weight), n_nodes, columns)
-    if _is_a(source, "igraph", "Graph"):
-        return _agreed(open_igraph(source, weight), n_nodes, columns)
-    _reject_weight(weight)
-    graph = _open_whole(source)
-    if graph is not None:
-        return _agreed(graph, n_nodes, columns)
-    return _open_edges(source, n_nodes, columns)
+            return _open_location(location, asked)
+    reject_containers(graph)
+    found = collected(graph)
+    if _is_a(found, "networkx", "Graph") or _is_a(found, "igraph", "Graph"):
+        _reject_roles(asked, "a graph that has its nodes", weight=False)
+        opened = open_networkx if _is_a(found, "networkx", "Graph") else open_igraph
+        return _agreed(opened(found, None if weight is None else str(weight)), n_nodes, columns)
+    whole = _open_whole(found)
+    if whole is not None:
+        _reject_roles(asked, whole.name)
+        return _agreed(whole, n_nodes, columns)
+    return _open_edges(found, asked)
 
 
-def _reject_weight(weight: str | None) -> None:
-    if weight != DEFAULT_WEIGHT:
-        raise InputError(
-            f"weight={weight!r} names an attribute of edges, which graphs of networkx, igraph, GraphML and GML have; "
-            "of a table name columns=[node, node, weight], with an array give (edges, weights)."
-        )
-
-
-def _open_location(location: Location, n_nodes: int | None, columns: Columns, weight: str | None) -> Graph:
-    with at_hand(location, "graph") as (file, format):
-        if not format.attributes:
-            _reject_weight(weight)
-        if columns is not None and not format.table:
+def _reject_roles(asked: Requested, name: str, weight: bool = True) -> None:
+    """Refuse options of tables for what is no table."""
+    given = {"header": asked.header, **asked.roles}
+    for option, value in given.items():
+        if value is not None and (weight or option != "weight"):
+            shown = None if option == "weight" and value is False else value
             raise InputError(
-                f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
+                f"{option}={shown!r} applies to tables and lists of edges; leave it out for {name}"
+                f"{', or give (edges, weights)' if option == 'weight' else ''}."
             )
+
+
+def _open_location(location: Location, asked: Requested) -> Graph:
+    with at_hand(location, "graph") as (file, format):
+        if not format.table:
+            _reject_roles(asked, location.name, weight=not format.attributes)
+            if asked.columns is not None:
+                raise InputError(
+                    f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
+                )
+        elif asked.header is not None and not format.text:
+            raise InputError(f"header={asked.header} applies to text; leave it out for {location.name}.")
         assert format.graph is not None
-        graph = format.graph(file, Requested(columns=columns, n_nodes=n_nodes, weight=weight))
-        if location.once and isinstance(graph, InFile):
-            graph.hold()
-        return _agreed(graph, n_nodes, None)
+        graph = format.graph(file, asked)
+        if location.once:
+            cast(InFile, graph).hold()
+        return _agreed(graph, asked.n_nodes, None)
 
 
 def _open_whole(source: Any) -> Graph | None:
@@ -137,12 +167,18 @@ def _open_network(source: Any) -> Graph | None:
     return open_edges(source.edges, None, source.n_nodes, "random network", labels=source.labels)
 
 
-def _open_edges(source: Any, n_nodes: int | None, columns: Columns) -> Graph:
-    if hasattr(source, "to_dask_array") and hasattr(source, "columns"):
-        return open_dask_frame(source, columns, n_nodes)
-    if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
-        matrix = None if columns is not None else adjacency_frame(source)
-        return open_frame(source, columns, n_nodes) if matrix is None else _agreed(matrix, n_nodes, None)
+def _open_edges(source: Any, asked: Requested) -> Graph:
+    n_nodes, columns = asked.n_nodes, asked.columns
+    dask = hasattr(source, "to_dask_array") and hasattr(source, "columns")
+    if dask or hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
+        if asked.header is not None:
+            raise InputError(f"header={asked.header} applies to text; a table in memory has names of columns.")
+        if dask:
+            return open_dask_frame(source, columns, n_nodes, asked.roles)
+        said = columns is not None or any(value is not None for value in asked.roles.values())
+        matrix = None if said else adjacency_frame(source)
+        return open_frame(source, columns, n_nodes, asked.roles) if matrix is None else _agreed(matrix, n_nodes, None)
+    _reject_roles(asked, "an array or a list")
     if columns is not None:
         raise InputError("columns=... chooses columns of a table or a list of edges; slice an array.")
     if type(source).__module__.startswith("dask.array"):

@@ -2,9 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
 from mgclust.params import Anything, Boolean, Choice, Integer, Option
 
-__all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS"]
+__all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS", "Requested"]
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Options that were given beside the path; None where nothing was.
+
+    Attributes
+    ----------
+    delimiter : str or None
+        Between the fields of a line.
+    columns : sequence of str or int, str or None
+        Columns of a table to read.
+    n_nodes : int or None
+        Nodes of a graph.
+    header : bool or None
+        Whether the first line of a text names the columns.
+    index : bool or None
+        Whether the first column of a table numbers or names the rows.
+    roles : mapping
+        Columns of the nodes and weights of a table of edges: ``source``, ``target``, ``weight``.
+    """
+
+    delimiter: str | None = None
+    columns: Sequence[str | int] | str | None = None
+    n_nodes: int | None = None
+    header: bool | None = None
+    index: bool | None = None
+    roles: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def attribute(self) -> str | None:
+        """The attribute of edges that is their weight, in a graph that has attributes."""
+        weight = self.roles.get("weight")
+        return "weight" if weight is None else None if weight is False else str(weight)
+
+
+_TABLE_OPTIONS = (
+    Option("header", None, Boolean(help="Whether the first line of a text names its columns; found by default.")),
+    Option("index", None,
+           Boolean(help="Whether the first column of a table numbers or names the rows; found by default.")),
+)  # fmt: skip
 
 # `mgclust.output.file_run.open_sources` takes them.
 ROW_OPTIONS = (
@@ -13,12 +58,17 @@ ROW_OPTIONS = (
            Choice("drop", "refuse", help="Voxels of a volume that never change: leave them out, or stop.")),
     Option("columns", None, Anything(help="Columns of a table, by name or number, commas between.")),
     Option("delimiter", None, Anything(help="Of a .csv or .tsv; guessed by default.")),
+    *_TABLE_OPTIONS,
     Option("standardize", None, Choice("zscore", help="Each row (of each run) to mean 0, standard deviation 1.")),
     Option("detrend", False, Boolean(help="Subtract each row's line first (of each run).")),
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,
            Anything(help="Columns of a table or list of edges, by name or number: the nodes, and the weight.")),
+    Option("source", None, Anything(help="Column of the first node of each edge, by name or number.")),
+    Option("target", None, Anything(help="Column of the second node of each edge, by name or number.")),
+    Option("weight", None, Anything(help="Column of the weights, by name or number; 'none' for no weights.")),
+    *_TABLE_OPTIONS,
     Option("n_nodes", None,
            Integer(at_least=1, help="Nodes are numbers from 0 to this one less 1, whether they have edges or not.")),
 )  # fmt: skip

@@ -93,6 +93,11 @@ class TransformedDataset(Dataset):
         return self.source.labels
 
     @property
+    def warnings(self) -> list[str]:
+        """The source's warnings."""
+        return self.source.warnings
+
+    @property
     def dask_array(self) -> Any:
         """The source's Dask array with the transform appended to its graph."""
         array = self.source.dask_array

@@ -43,14 +43,21 @@ def open_sources(
     how
         As for `open_dataset`; for a graph ``n_nodes``, as text or number.
     """
-    chosen = None if columns is None else [int(c) if c.isdigit() else c for c in columns.split(",")]
+    chosen = None if columns is None else [_name_or_number(column) for column in columns.split(",")]
     if method.opens != "graph":
         return open_dataset(sources[0] if len(sources) == 1 else tuple(sources), columns=chosen, **how)
     if len(sources) > 1:
         raise InputError(f"INPUT names {len(sources)} files; a method that takes a graph takes one graph.")
-    n_nodes = how.get("n_nodes")
+    n_nodes, roles = how.get("n_nodes"), {role: how[role] for role in ("source", "target") if how.get(role) is not None}
     count = None if n_nodes is None else Integer(at_least=1).parse(str(n_nodes), "n_nodes")
-    return open_graph(sources[0], count, chosen)
+    if (weight := how.get("weight")) is not None:
+        roles["weight"] = None if weight == "none" else weight
+    roles = {role: value if value is None else _name_or_number(value) for role, value in roles.items()}
+    return open_graph(sources[0], count, chosen, header=how.get("header"), index=how.get("index"), **roles)
+
+
+def _name_or_number(column: str) -> str | int:
+    return int(column) if column.isdigit() else column
 
 
 @contextlib.contextmanager

@@ -431,8 +431,10 @@ def test_pyarrow_tables():
 
 
 def test_columns_and_delimiter_are_refused_where_they_mean_nothing(tmp_path):
-    assert "columns=" in refusal(X, columns=[0])
-    assert "columns=" in refusal(write_npy(tmp_path, X), columns=[0])
+    assert "columns and index apply to tables" in refusal(X, columns=[0])
+    assert "columns and index" in refusal(write_npy(tmp_path, X), columns=[0])
+    assert "header=True" in refusal(X, header=True)
+    assert "index apply" in refusal(write_npy(tmp_path, X), index=False)
     assert "delimiter=','" in refusal(X, delimiter=",")
     assert "one character" in refusal(write_csv(tmp_path, X), delimiter=",,")
 
@@ -575,7 +577,7 @@ def test_csv_that_cannot_be_read(tmp_path, content, phrase):
 def test_csv_larger_than_one_block_and_a_fault_at_its_end(tmp_path):
     lines = ["a,b"] + [f"{i},{i}.5" for i in range(700_000)]
     path = text(tmp_path, "\n".join(lines))
-    dataset = open_dataset(path)
+    dataset = open_dataset(path, index=False)
     np.testing.assert_array_equal(dataset.read(699_999, 700_000), [[699_999, 699_999.5]])
     lines[-1] = "1,oops"
     assert "line 700001, column 2 (b): 'oops'" in refusal(text(tmp_path, "\n".join(lines)))

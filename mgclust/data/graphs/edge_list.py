@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from mgclust.base.errors import InputError
 from mgclust.data.graphs.attribute_text import has_attributes, numbers_among, plain_lines
 from mgclust.data.graphs.base import Graph
-from mgclust.data.graphs.edge_text import Dialect, split_line
+from mgclust.data.graphs.edge_text import Dialect, SpelledIds, is_spelled, split_line
 from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
+from mgclust.data.options import Requested
 from mgclust.data.readers.tables import utf8_line
+from mgclust.data.table_columns import SAMPLE_LINES, is_number, is_running, names_nodes
+from mgclust.outside.quoting import shortened
 
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 
-_SAMPLE_LINES = 1000
+_INTEGER = re.compile(r"\d+")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?|\d+ days.*|\d{1,2}[/.]\d{1,2}[/.]\d{4}.*|\d{1,2}:\d\d(:\d\d.*)?")
 _MAX_LINES = 100_000  # comments among them
 _LONGEST_FIRST = 2**20  # bytes of a line by which the format is guessed
 SIZE = re.compile(r"[0-9]{1,18}")  # a number in the line of sizes of a format that has one
 _BOM = b"\xef\xbb\xbf"
 _DIRECTED = re.compile(r"^\s*[#%]\s*(directed|asym)\b", re.IGNORECASE | re.MULTILINE)
 _BIPARTITE = re.compile(r"^\s*%\s*bip\b", re.MULTILINE)
-_HEADER_WORDS = {"source", "target", "src", "dst", "from", "to", "node1", "node2", "node_1", "node_2", "id_1", "id_2"}
 
 
 @dataclass
@@ -36,13 +40,25 @@ class Head:
     comments: str  # what stands before the first line that is no comment
     lines: list[str]  # that line and others after it, without blank ones and comments
     starts: list[tuple[int, int]]  # where the first line begins, and what follows it: bytes, and number of the line
+    marked: list[str]  # lines like comments below the first line
 
 
-def read_head(chunks: TextChunks, most: int = _SAMPLE_LINES) -> Head:
-    """Read the first lines of a file, at most so many that are no comments."""
+def read_head(
+    chunks: TextChunks, most: int = SAMPLE_LINES, is_comment: Callable[[str, bool], bool] = lambda line, begun: True
+) -> Head:
+    """Read the first lines of a file, at most so many that are no comments.
+
+    Parameters
+    ----------
+    chunks : TextChunks
+    most : int
+    is_comment : callable
+        Whether a line that begins with ``#`` or ``%`` is a comment, and not an edge; and whether edges came before it.
+    """
     name = chunks.location.name
     comments: list[str] = []
     lines: list[str] = []
+    marked: list[str] = []
     starts = [(0, 1), (0, 1)]
     for offset, number, raw in _raw_lines(chunks):
         if len(raw) > _LONGEST_FIRST:
@@ -50,19 +66,21 @@ def read_head(chunks: TextChunks, most: int = _SAMPLE_LINES) -> Head:
                 f"{name}, line {number} has {len(raw):,} bytes; the first lines should have at most {_LONGEST_FIRST:,}."
             )
         line = utf8_line(raw, name, number).strip()
-        if line and line[0] not in "#%":
+        if line and (line[0] not in "#%" or not is_comment(line, bool(lines))):
             lines.append(line)
-        elif not lines and len(comments) < _SAMPLE_LINES:
+        elif line and lines:
+            marked.append(line)
+        elif not lines and len(comments) < SAMPLE_LINES:
             comments.append(line)
         if len(lines) <= 1:
             starts = [(offset, number) if lines == [line] else starts[0], (offset + len(raw), number + 1)]
-        if len(lines) == most:
+        if len(lines) + len(marked) >= most:
             break
         if number >= _MAX_LINES:
             if not lines:
                 raise InputError(f"{name} has {number:,} lines of comments and nothing else; is it a graph?")
             break
-    return Head("\n".join(comments), lines, starts)
+    return Head("\n".join(comments), lines, starts, marked)
 
 
 def _raw_lines(chunks: TextChunks) -> Iterator[tuple[int, int, bytes]]:
@@ -75,9 +93,7 @@ def _raw_lines(chunks: TextChunks) -> Iterator[tuple[int, int, bytes]]:
             skip = 0
 
 
-def open_edge_list(
-    chunks: TextChunks, suffix: str, n_nodes: int | None, columns: Sequence[str | int] | str | None
-) -> Graph:
+def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
     """Open a text file of one edge a line.
 
     Parameters
@@ -85,57 +101,87 @@ def open_edge_list(
     chunks : TextChunks
     suffix : str
         Of the file; a .csv has commas where it has some.
-    n_nodes : int or None
-        If given, ids are numbers of nodes, from 0.
-    columns : sequence of str or int, optional
-        Of the two nodes, and of the weight.
+    asked : Requested
+        With ``n_nodes``, ids are numbers of nodes, from 0.
     """
-    location = chunks.location
+    location, n_nodes = chunks.location, asked.n_nodes
     head = read_head(chunks)
     if _BIPARTITE.search(head.comments):
         raise InputError(
             f"{location.name} is bipartite, and both sides number their nodes from 1: give every node its own number."
         )
+    comments = not (
+        suffix in (".csv", ".tsv") and head.lines and any(map(partial(_like_last, head, suffix), head.marked))
+    )
+    if not comments:
+        last = head
+        head = read_head(chunks, is_comment=lambda line, begun: not begun and not _like_last(last, suffix, line))
     attributes = has_attributes(head.lines)
     numbers, weights = numbers_among(head.lines) if attributes else ([], 0)
     if attributes:
         head.lines = [plain_lines(line.encode(), weights > 0).decode() for line in head.lines]
-    dialect, header = _dialect(head, suffix, columns, location)
-    dialect = replace(dialect, attributes=attributes)
+    dialect, header, notes = _dialect(head, suffix, asked, location)
+    dialect = replace(dialect, attributes=attributes, comments=comments, zeros=n_nodes is not None)
     if len(head.lines) <= header and n_nodes is None:
         raise InputError(f"{location.name} is an empty graph: no line of it has an edge; give n_nodes.")
     if dialect.text and n_nodes is not None:
         raise InputError(
             f"n_nodes={n_nodes} applies to nodes that are numbers; {location.name} names them: leave it out."
         )
-    index, count, names = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+    try:
+        index, count, names = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+    except SpelledIds:
+        dialect = replace(dialect, text=True)
+        index, count, names = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
     directed = bool(_DIRECTED.search(head.comments))
     graph = LinesGraph(chunks, index, count, dialect, "edge list", names=names, directed=directed)
     if attributes and weights:
         graph.mention_missing("weight", len(head.lines) - weights)
     elif attributes:
         graph.mention(numbers, "open_graph(networkx.read_edgelist(path), weight=name) takes one of these as weights")
+    for note in notes:
+        graph.note(note)
     return graph
 
 
-def _dialect(
-    head: Head, suffix: str, columns: Sequence[str | int] | str | None, location: Location
-) -> tuple[Dialect, bool]:
-    """Find the dialect of the lines, and whether the first of them names the columns."""
+def _like_last(head: Head, suffix: str, line: str) -> bool:
+    """Return whether a line such as ``#cat,#dog`` has as many fields as the last edge of the first lines."""
+    delimiter = _delimiter(head.lines[-1], suffix)
+    return (
+        delimiter != " "
+        and line[1:2] not in " \t"
+        and len(split_line(line, delimiter)) == len(split_line(head.lines[-1], delimiter))
+    )
+
+
+def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> tuple[Dialect, bool, list[str]]:
+    """Find the dialect of the lines, whether the first of them names the columns, and what to say of that."""
     if not head.lines:
-        return Dialect(location.name, " ", 2, (0, 1)), False
+        return Dialect(location.name, " ", 2, (0, 1)), False, []
     delimiter = _delimiter(head.lines[0], suffix)
     fields = [split_line(line, delimiter) for line in head.lines]
-    chosen = tuple(edge_columns(fields[0], columns, f"the first line of {location.name}"))
-    nodes = chosen[:2]
+    first, below = fields[0], [line for line in fields[1:] if len(line) == len(fields[0])]
+    header, doubt = _is_header(first, below, asked)
+    rows = below if header else [first, *below]
+    spelled = asked.roles.get("index") is None and len(first) > 2
+    running = spelled and (header or len(first) > 3) and is_running([row[0] for row in rows])
+    times = [bool(rows) and all(_TIME.fullmatch(row[j]) for row in rows) for j in range(len(first))]
+    name = f"the first line of {location.name}" if header else location.name
+    names = first if header else [f"column {j + 1}" for j in range(len(first))]
+    positions, notes = edge_columns(names, asked.columns, name, asked.roles, running, times)
+    chosen = tuple(positions)
+    if not header and len(first) == 3 == len(chosen) and spelled and asked.columns is None:
+        numbers = [row[0] for row in rows], [row[2] for row in rows]
+        if is_running(numbers[0]) and all(_INTEGER.fullmatch(field) for field in numbers[1]):
+            notes.append(
+                f"the first column of {shortened(location.name, 60)} was read as nodes and may number the lines; "
+                "index=True (--index) leaves it out."
+            )
     # One odd name among numbers is a slip, which the line that has it will tell.
-    named = sum(_named(line, nodes) for line in fields)
-    text = 2 * named > len(fields)
-    by_name = columns is not None and any(
-        isinstance(c, str) for c in ([columns] if isinstance(columns, str) else columns)
-    )
-    header = by_name or (len(fields[0]) > 3 and columns is None) or _is_header(fields, chosen, text)
-    return Dialect(location.name, delimiter, len(fields[0]), chosen, text), header
+    named = sum(_named(line, chosen[:2]) for line in fields)
+    text = 2 * named > len(fields) or any(is_spelled(row[j]) for row in rows for j in chosen[:2])
+    notes = [*([doubt] if doubt else []), *notes]
+    return Dialect(location.name, delimiter, len(first), chosen, text), header, notes
 
 
 def _delimiter(line: str, suffix: str) -> str:
@@ -143,28 +189,32 @@ def _delimiter(line: str, suffix: str) -> str:
         best = max(",;\t|", key=line.count)
         if best in line:
             return best
-    if all(_is_number(field) for field in line.split()):
+    if all(is_number(field) for field in line.split()):
         return " "
     return next((delimiter for delimiter in "\t,;|" if delimiter in line), " ")
 
 
-def _is_header(fields: list[list[str]], chosen: tuple[int, ...], text: bool) -> bool:
-    first = fields[0]
-    if not text:
-        return not any(_is_number(first[j]) for j in chosen)
-    if len(chosen) == 3 and len(fields) > 1:
-        return not _is_number(first[chosen[2]]) and len(fields[1]) == len(first) and _is_number(fields[1][chosen[2]])
-    return {first[j].lower() for j in chosen[:2]} <= _HEADER_WORDS
+def _is_header(first: list[str], below: list[list[str]], asked: Requested) -> tuple[bool, str]:
+    """Decide whether the first line names the columns, and what to say where it may be an edge."""
+    if asked.header is not None:
+        return asked.header, ""
+    said = [asked.columns] if isinstance(asked.columns, str) else asked.columns or []
+    if any(isinstance(each, str) and not each.isdigit() for each in (*said, *asked.roles.values())):
+        return True, ""
+    if names_nodes(first):
+        return True, ""
+    numeric = [j for j in range(len(first)) if 2 * sum(is_number(row[j]) for row in below) > len(below)]
+    if numeric:
+        return not any(is_number(first[j]) for j in numeric), ""
+    words = {word for row in below for word in row}
+    if not below or any(is_number(word) for word in first) or words & set(first):
+        return False, ""
+    return True, (
+        f"the first line ({shortened(', '.join(first), 40)}) was read as names of columns, because these words do not "
+        "occur below; header=False (--no-header) reads it as an edge."
+    )
 
 
 def _named(fields: list[str], nodes: tuple[int, ...]) -> bool:
     """Return whether one of the nodes of a line is no number."""
-    return any(j < len(fields) and fields[j] != "" and not _is_number(fields[j]) for j in nodes)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
+    return any(j < len(fields) and fields[j] != "" and not is_number(fields[j]) for j in nodes)

@@ -18,7 +18,7 @@ from mgclust.data.graphs.attribute_text import plain_lines
 from mgclust.data.readers.tables import utf8_line
 from mgclust.outside.quoting import reason, shortened
 
-__all__ = ["Dialect", "Edges", "line_of", "parse_edges", "split_line"]
+__all__ = ["Dialect", "Edges", "SpelledIds", "is_spelled", "line_of", "parse_edges", "split_line"]
 
 Edges = tuple[Any, Any, np.ndarray | None]
 """Columns u and v, NumPy int64 or pyarrow text, and weights."""
@@ -26,6 +26,18 @@ Edges = tuple[Any, Any, np.ndarray | None]
 _COMMENT_LINE = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _INTEGER = re.compile(r"\s*-?\d+\s*", re.ASCII)
 _MAX_DIGITS = 25  # more than an id has; Python itself refuses thousands
+
+
+_SPELLED = re.compile(rb"(?:^|[\n,;|\t \"])(?:[+-]?0\d|\+\d)")
+
+
+class SpelledIds(InputError):
+    """Ids of nodes are digits, and not the spelling of an integer: 007, +1."""
+
+
+def is_spelled(field: str) -> bool:
+    """Return whether an id would lose its spelling as an integer."""
+    return re.fullmatch(r"[+-]?0\d+|\+\d+", field) is not None
 
 
 @dataclass(frozen=True)
@@ -39,11 +51,18 @@ class Dialect:
     text: bool = False  # whether nodes are text
     base: int = 0  # number of the first node, where the format fixes it
     attributes: bool = False  # whether lines end with attributes in braces
+    comments: bool = True  # whether lines that begin with # or % are comments
+    zeros: bool = False  # whether 007 is the number 7
 
     @property
     def weighted(self) -> bool:
         """True if there are weights."""
         return len(self.columns) == 3
+
+    @property
+    def skipped(self) -> tuple[bytes, ...]:
+        """What lines that are no edges begin with."""
+        return (b"", b"#", b"%") if self.comments else (b"",)
 
     def plain(self, text: bytes) -> bytes:
         """Lines without attributes in braces."""
@@ -84,10 +103,15 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
     import pyarrow as pa
     from pyarrow import csv
 
-    tidy = _tidy(dialect.plain(text), dialect.delimiter)
+    tidy = _tidy(dialect.plain(text), dialect)
     if not tidy.strip():
         none: Any = pa.array([], pa.large_string()) if dialect.text else np.empty(0, np.int64)
         return none, none, np.empty(0) if dialect.weighted else None
+    if not (dialect.text or dialect.zeros or dialect.base) and _SPELLED.search(tidy):
+        for number, raw in enumerate(text.split(b"\n"), start=first_line):
+            fields = split_line(raw.decode(errors="replace"), dialect.delimiter)
+            if len(fields) == dialect.width and any(is_spelled(fields[j]) for j in dialect.columns[:2]):
+                raise SpelledIds(f"{dialect.name}, line {number}: ids with leading zeros or signs are names of nodes.")
     names = [str(j) for j in range(dialect.width)]
     wanted = [str(j) for j in dialect.columns]
     node_type = pa.large_string() if dialect.text else pa.int64()
@@ -129,9 +153,10 @@ def line_of(
     return where
 
 
-def _tidy(text: bytes, delimiter: str) -> bytes:
+def _tidy(text: bytes, dialect: Dialect) -> bytes:
     """Without comments, and with single separators."""
-    if b"#" in text or b"%" in text:
+    delimiter = dialect.delimiter
+    if dialect.comments and (b"#" in text or b"%" in text):
         text = _COMMENT_LINE.sub(b"", text)
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -170,7 +195,7 @@ def _wrong(u: Any, v: Any, weights: np.ndarray | None, dialect: Dialect) -> bool
 def _fault(text: bytes, first_line: int, dialect: Dialect, otherwise: str) -> InputError:
     """Find the first line that is wrong, and say why."""
     for number, raw in enumerate(text.split(b"\n"), start=first_line):
-        if raw.lstrip()[:1] in (b"", b"#", b"%"):
+        if raw.lstrip()[:1] in dialect.skipped:
             continue
         line = utf8_line(dialect.plain(raw), dialect.name, number).strip("\r")
         why = _why(line, dialect)

@@ -6,9 +6,10 @@ has imported its library.
 
 from __future__ import annotations
 
+import datetime
 import numbers
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, row_number
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
+from mgclust.data.table_columns import edge_roles, is_running
 from mgclust.outside.quoting import shortened
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
 DEFAULT_WEIGHT = "weight"
 # By the bytes of a number: up to which relative difference a matrix is symmetric without a word, and with one.
 _ROUNDING = {4: (1e-6, 1e-5), 8: (1e-12, 1e-6)}
+_TIMES = (datetime.date, datetime.time, datetime.timedelta)
 _EDGE_NAMES = {"source", "target", "weight"}
 FEW_EDGES = 1000  # whose attributes are looked at for numbers that could be weights
 
@@ -220,26 +223,33 @@ def open_pairs(source: Any, n_nodes: int | None) -> Graph:
     return _from_columns(columns, n_nodes, "edge list", "give pairs of nodes alone")
 
 
-def open_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
+def open_frame(frame: Any, columns: Columns, n_nodes: int | None, roles: Mapping[str, Any]) -> Graph:
     """Open a pandas, polars or pyarrow table: two columns of nodes, and one of weights where there is a third."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
-    chosen = edge_columns(names, columns, name)
-    without = f"choose columns={shortened(str([names[j] for j in chosen[:2]]))}"
+    times = [_is_time(frame, position) for position in range(len(names))]
+    first: Any = (
+        np.asarray((frame.iloc[:, 0] if hasattr(frame, "iloc") else frame[names[0]]).to_numpy()) if names else []
+    )
+    chosen, notes = edge_columns(names, columns, name, roles, len(names) > 2 and is_running(first), times)
+    without = "weight=None"
     chosen_columns = [_column(frame, position, names[position], name) for position in chosen]
     graph = _from_columns(chosen_columns, n_nodes, name, without)
-    mention_columns(graph, names, chosen, columns, lambda position: _is_numeric(frame, position))
+    mention_columns(graph, names, chosen, columns, lambda position: _is_numeric(frame, position), notes)
     return graph
 
 
-def open_dask_frame(frame: Any, columns: Columns, n_nodes: int | None) -> Graph:
+def open_dask_frame(frame: Any, columns: Columns, n_nodes: int | None, roles: Mapping[str, Any]) -> Graph:
     """Open a Dask DataFrame, which stays where it is; its nodes are collected by two passes of the workers."""
     name = "Dask DataFrame"
     labels = list(frame.columns)
     names = [str(label) for label in labels]
-    positions = edge_columns(names, columns, name)
+    times = [getattr(dtype, "kind", "O") in "mM" for dtype in frame.dtypes]
+    positions, notes = edge_columns(names, columns, name, roles, False, times)
     graph = _open_dask_columns(frame[[labels[j] for j in positions]], n_nodes, name)
-    mention_columns(graph, names, positions, columns, lambda position: _is_number_type(frame.dtypes.iloc[position]))
+    mention_columns(
+        graph, names, positions, columns, lambda position: _is_number_type(frame.dtypes.iloc[position]), notes
+    )
     return graph
 
 
@@ -271,32 +281,71 @@ def _dask_rows(frame: Any) -> Any:
     return frame.to_dask_array(lengths=tuple(computed(frame.map_partitions(len))))
 
 
-def edge_columns(names: Sequence[str], columns: Columns, name: str) -> list[int]:
-    """Positions of the two nodes, and of the weight where there is one, among the columns of a table."""
-    if columns is None and len(names) > 3 and {"source", "target"} <= set(names):
-        columns = ["source", "target", *(["weight"] if "weight" in names else [])]
+def edge_columns(
+    names: Sequence[str],
+    columns: Columns,
+    name: str,
+    roles: Mapping[str, Any],
+    is_index: bool = False,
+    is_time: Sequence[bool] = (),
+) -> tuple[list[int], list[str]]:
+    """Positions of the two nodes, and of the weight where there is one, and what to say of other columns.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the columns of the table.
+    columns : sequence of str or int, optional
+        What the user says, in this order.
+    name : str
+        Of the table.
+    roles : mapping
+        What the user says by ``source``, ``target``, ``weight`` and ``index``.
+    is_index : bool
+        Whether the first column numbers the rows.
+    is_time : sequence of bool
+        Which columns hold dates or durations; by default none.
+    """
+    index = roles.get("index")
+    if columns is None:
+        held = list(is_time) or [False] * len(names)
+        first = is_index if index is None else index
+        chosen, notes = edge_roles(names, dict(roles), name, first, held, may_guess=index is None)
+        return chosen, notes if index is None else []
+    if any(roles.get(role) is not None for role in ("source", "target", "index")):
+        raise InputError("columns=... names all columns of a table of edges; leave out source, target and index.")
     chosen = select_columns(list(names), columns, name)
     if len(chosen) not in (2, 3):
-        raise InputError(
-            f"{name} has {len(chosen)} columns ({shortened(', '.join(map(repr, names[:8])))}); name those of the two "
-            "nodes, and that of the weight if there is one: columns=['source', 'target', 'weight'], or [0, 1, 2]."
-            if columns is None
-            else f"columns={columns!r} should be two columns of nodes, and at most one of weights."
-        )
+        raise InputError(f"columns={columns!r} should be two columns of nodes, and at most one of weights.")
     if len(set(chosen)) != len(chosen):
         raise InputError(f"columns={columns!r} should be different ones.")
-    return chosen
+    return chosen, []
 
 
 def mention_columns(
-    graph: Graph, names: Sequence[str], chosen: Sequence[int], columns: Columns, is_number: Callable[[int], bool]
+    graph: Graph,
+    names: Sequence[str],
+    chosen: Sequence[int],
+    columns: Columns,
+    is_number: Callable[[int], bool],
+    notes: Sequence[str],
 ) -> None:
     """Let a graph warn of columns of numbers, where it has no weights and nothing was said of its columns."""
-    if columns is None and len(chosen) == 2:
+    for note in notes:
+        graph.note(note)
+    if columns is None and len(chosen) == 2 and not notes:
         left = [names[j] for j in range(len(names)) if j not in chosen and is_number(j)]
-        nodes = [names[j] for j in chosen]
-        one, none = (f"columns={shortened(str(given))}" for given in ([*nodes, *left[:1]], nodes))
-        graph.mention(left, f"{one} takes one of these as weights, {none} none")
+        graph.mention(left, f"weight={shortened(repr(left[0] if left else ''), 40)} takes it as weights")
+
+
+def _is_time(frame: Any, position: int) -> bool:
+    """Return whether a column of a table holds dates, times or durations."""
+    if hasattr(frame, "iloc"):
+        first = frame.iloc[:1, position]
+    else:
+        first = frame.column(position)[:1] if hasattr(frame, "column_names") else frame[:1, position]
+    values = np.asarray(first.to_numpy())
+    return values.dtype.kind in "mM" or (values.dtype.kind == "O" and isinstance(next(iter(values), None), _TIMES))
 
 
 def _is_numeric(frame: Any, position: int) -> bool:

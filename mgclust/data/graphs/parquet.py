@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from mgclust.data.graphs.objects import as_weights, edge_columns, mention_column
 from mgclust.data.location import Location
 from mgclust.data.readers.arrow_files import ArrowTable
 from mgclust.data.readers.tables import read_groups
+from mgclust.data.table_columns import SAMPLE_LINES, is_running
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 
@@ -32,7 +33,7 @@ class _ParquetGraph(FileGraph):
         super().__init__(
             columns.location, int(self._columns.edges[-1]), n_nodes, weighted=len(columns.labels) == 3, names=names
         )
-        mention_columns(self, *columns.asked, columns.numeric.__getitem__)
+        mention_columns(self, *columns.asked, columns.numeric.__getitem__, columns.notes)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_kept": None}
@@ -58,17 +59,19 @@ class _ParquetGraph(FileGraph):
 class _Columns:
     """The columns of a file that are nodes and weights."""
 
-    def __init__(self, location: Location, columns: Sequence[str | int] | str | None) -> None:
+    def __init__(self, location: Location, columns: Sequence[str | int] | str | None, roles: Mapping[str, Any]) -> None:
         import pyarrow as pa
 
         self.location = location
         self._table = table = ArrowTable(location)
         names, self.edges = table.names, table.edges
-        chosen = edge_columns(names, columns, location.name)
+        kinds = [table.types(name)[0] if names.count(name) == 1 else None for name in names]
+        times = [kind is not None and pa.types.is_temporal(kind) for kind in kinds]
+        chosen, notes = edge_columns(names, columns, location.name, roles, self._numbers_rows(kinds), times)
         self.labels = [names[j] for j in chosen]
         types = [table.types(label)[0] for label in self.labels[:2]]
         self.numeric = [names.count(name) == 1 and _is_number(table.types(name)[0]) for name in names]
-        self.asked = (names, chosen, columns)
+        self.asked, self.notes = (names, chosen, columns), notes
         self.text = not all(pa.types.is_integer(kind) for kind in types)
         for label, kind in zip(self.labels, types, strict=False):
             if pa.types.is_floating(kind) or pa.types.is_nested(kind):
@@ -76,6 +79,16 @@ class _Columns:
                     f"{location.name}, column {shortened(label)!r} holds {shortened(kind)}; nodes should be integers "
                     "or text: choose others with columns=[...]."
                 )
+
+    def _numbers_rows(self, kinds: Sequence[Any]) -> bool:
+        """Return whether the first of three columns or more has 0, 1, ... in the first group of rows."""
+        from pyarrow import types
+
+        if len(kinds) < 3 or kinds[0] is None or not types.is_integer(kinds[0]) or len(self.edges) < 2:
+            return False
+        size = max(1, min(SAMPLE_LINES, int(self.edges[1])))
+        first = next(iter(self._table.batches(0, [self._table.names[0]], size)), None)
+        return first is not None and not first.column(0).null_count and is_running(first.column(0).to_numpy())
 
     def read(self, group: int) -> tuple[Any, Any, np.ndarray | None]:
         """Columns u, v and the weights of one row group."""
@@ -99,7 +112,7 @@ class _Columns:
             except pa.ArrowException as error:
                 if position == 2:
                     ends = zip(*(table.column(each).to_pylist() for each in self.labels[:2]), strict=True)
-                    without = f"choose columns={shortened(str(self.labels[:2]))}"
+                    without = "weight=None"
                     as_weights(column.to_pylist(), ends, self.location.name, without, first)
                 raise InputError(
                     f"{self.location.name}, column {shortened(label)!r} is no {kind}: {reason(error)}."
@@ -117,9 +130,11 @@ def _is_number(kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
-def open_parquet_graph(location: Location, n_nodes: int | None, columns: Sequence[str | int] | str | None) -> Graph:
+def open_parquet_graph(
+    location: Location, n_nodes: int | None, columns: Sequence[str | int] | str | None, roles: Mapping[str, Any]
+) -> Graph:
     """Open a Parquet file; its nodes are collected by one pass where `n_nodes` does not say that they are numbers."""
-    found = _Columns(location, columns)
+    found = _Columns(location, columns, roles)
     if n_nodes is not None:
         if found.text:
             raise InputError(

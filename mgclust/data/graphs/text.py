@@ -100,7 +100,12 @@ class LinesGraph(ChunkedGraph):
         u, v, weights = parse_edges(text, line, self._dialect)
         if self._names is not None:
             u, v = self._names.encode(u), self._names.encode(v)
-        rows = edge_rows(np.stack([u, v], axis=1), weights, self.n_nodes, line_of(self._dialect.name, text, line))
+        rows = edge_rows(
+            np.stack([u, v], axis=1),
+            weights,
+            self.n_nodes,
+            line_of(self._dialect.name, text, line, self._dialect.skipped),
+        )
         return rows[rows[:, 0] <= rows[:, 1]] if self._upper else rows
 
 
@@ -143,7 +148,12 @@ def scan_edges(
             ids.add(u)
             ids.add(v)
         else:
-            check_ids(np.stack([u, v], axis=1), n_nodes, line_of(dialect.name, text, chunk.line), dialect.base)
+            check_ids(
+                np.stack([u, v], axis=1),
+                n_nodes,
+                line_of(dialect.name, text, chunk.line, dialect.skipped),
+                dialect.base,
+            )
     if n_nodes is not None:
         return index, n_nodes, None
     names = ids.names()

@@ -16,6 +16,7 @@ from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.location import Location
 from mgclust.data.readers.arrow_files import ArrowTable, column_numbers
+from mgclust.data.table_columns import SAMPLE_LINES, find_header, index_name, is_number, is_running, left_out
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 
@@ -32,8 +33,8 @@ DELIMITERS = (",", ";", "\t", "|")
 class TextDataset(LoadedDataset):
     """A .csv or .tsv file of numbers in UTF-8.
 
-    The first line that is not blank is a header if none of its fields is a number. An empty field and ``NA``
-    are NaN.
+    `mgclust.data.table_columns` decides whether the first line that is not blank is a header, and whether the first
+    column numbers the rows and is left out. An empty field and ``NA`` are NaN.
 
     Parameters
     ----------
@@ -42,11 +43,22 @@ class TextDataset(LoadedDataset):
         By default the one of comma, semicolon, tab and bar that occurs most in the first line.
     columns : sequence of str or int, optional
         Names from the header or positions from 0.
+    header : bool, optional
+        Whether the first line names the columns.
+    index : bool, optional
+        Whether the first column numbers or names the rows.
     """
 
     kind = "csv"
 
-    def __init__(self, location: Location, delimiter: str | None, columns: Columns) -> None:
+    def __init__(
+        self,
+        location: Location,
+        delimiter: str | None,
+        columns: Columns,
+        header: bool | None = None,
+        index: bool | None = None,
+    ) -> None:
         with location.open_text() as file:
             first, self._skip = _first_line(file, location)
             self._delimiter = delimiter or _guess_delimiter(first, location)
@@ -55,18 +67,34 @@ class TextDataset(LoadedDataset):
                 raise InputError(f"{location.name} has {count:,} columns; at most {_MAX_COLUMNS:,} are read.")
             check_memory(location.name, count * _COLUMN_BYTES, "give fewer columns, or a .npy")
             fields = [field.strip() for field in _split(first, self._delimiter)]
-        header = not any(_is_number(field) for field in fields)
-        self._skip += header
-        self._names = fields if header else [f"column {j + 1}" for j in range(len(fields))]
+            below = _sample(file, self._delimiter, SAMPLE_LINES if count < SAMPLE_LINES else 3)
+        named, doubt = find_header(fields, below, header)
+        self._skip += named
+        if named:
+            fields[0] = fields[0].removeprefix("#").strip()  # as NumPy writes it
+        self._names = fields if named else [f"column {j + 1}" for j in range(len(fields))]
         self._selected = select_columns(self._names, columns, location.name)
+        without = named and index_name(fields) if index is None else index
+        if columns is None and without and count > 1:
+            self._selected = self._selected[1:]
+        self._notes = [doubt] if doubt else []
         self._line_bytes = len(first)
         self.location = location
         # Only parsing tells the number of rows, so the rows are here already.
         with location.reading():
             table = self._load()
+        if columns is None and index is None and len(self._selected) == count > 1 and is_running(table[:, 0]):
+            self._selected, table, without = self._selected[1:], np.ascontiguousarray(table[:, 1:]), True
+        if columns is None and without and index is None:
+            self._notes.append(left_out(fields[0] if named else "", location.name))
         super().__init__(location, table.shape, table.dtype)
-        self.feature_names = [self._names[j] for j in self._selected] if header else None
+        self.feature_names = [self._names[j] for j in self._selected] if named else None
         self._opened = table
+
+    @property
+    def warnings(self) -> list[str]:
+        """See `mgclust.data.Dataset.warnings`."""
+        return list(self._notes)
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, with the names of the columns."""
@@ -121,7 +149,7 @@ class TextDataset(LoadedDataset):
                         f"{len(self._names)}; fix the line or give delimiter=... (--delimiter)."
                     )
                 for j in self._selected:
-                    if not _is_number(fields[j].strip(), missing=True):
+                    if not is_number(fields[j].strip(), missing=True):
                         return InputError(
                             f"{name}, line {line}, column {j + 1} ({shortened(self._names[j])}): "
                             f"{shortened(fields[j][:40])!r} is not a number; fix it or choose the numeric columns "
@@ -138,17 +166,51 @@ class ParquetDataset(FileDataset):
     location : Location
     columns : sequence of str or int, optional
         By default all, less what pandas stored as the index.
+    index : bool, optional
+        Whether the first column numbers or names the rows.
     """
 
     kind = "parquet"
 
-    def __init__(self, location: Location, columns: Columns) -> None:
+    def __init__(self, location: Location, columns: Columns, index: bool | None = None) -> None:
         self._table = table = ArrowTable(location)
-        self._columns = [table.names[j] for j in select_columns(table.names, columns, location.name)]
+        selected = select_columns(table.names, columns, location.name)
+        self._notes: list[str] = []
+        if columns is None and len(selected) > 1 and self._numbers_rows(index):
+            selected = selected[1:]
+            if index is None:
+                self._notes.append(left_out(table.names[0], location.name))
+        self._columns = [table.names[j] for j in selected]
         dtypes = [_column_dtype(name, kind, location) for name in self._columns for kind in table.types(name)]
         super().__init__(location, (table.edges[-1], len(table.names)), np.result_type(*dtypes) if dtypes else float)
         self.shape = (self.shape[0], len(self._columns))
         self.feature_names = list(self._columns)
+
+    @property
+    def warnings(self) -> list[str]:
+        """See `mgclust.data.Dataset.warnings`."""
+        return list(self._notes)
+
+    def _numbers_rows(self, index: bool | None) -> bool:
+        """Return whether the first column is an index: by its name, or by its values in the first group of rows."""
+        if index is not None or index_name(self._table.names):
+            return bool(index is not False)
+        from pyarrow import types
+
+        first = self._table.names[0]
+        if self._table.names.count(first) > 1 or not all(map(types.is_integer, self._table.types(first))):
+            return False
+        size = int(self._table.edges[1]) if len(self._table.edges) > 1 else 0
+        values = (
+            [
+                part.column(first).to_numpy(zero_copy_only=False)
+                for part in self._table.batches(0, [first], max(1, size))
+            ]
+            if size
+            else []
+        )
+        found = np.concatenate(values) if values else np.empty(0)
+        return is_running(found) and (len(self._table.edges) == 2 or bool((np.diff(found) == 1).all()))
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, with the names of the columns."""
@@ -226,6 +288,17 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
     raise InputError(f"{location.name} is empty; it should hold one row of numbers a line.")
 
 
+def _sample(file: IO[bytes], delimiter: str, most: int) -> list[list[str]]:
+    """Fields of some lines that follow; a line that is no text or too long ends them."""
+    rows: list[list[str]] = []
+    for raw in iter(partial(file.readline, _LONGEST_FIRST + 1), b""):
+        if len(rows) == most or len(raw) > _LONGEST_FIRST:
+            break
+        if raw.strip():
+            rows.append([field.strip() for field in _split(raw.decode(errors="replace").rstrip("\r\n"), delimiter)])
+    return rows
+
+
 def _guess_delimiter(line: str, location: Location) -> str:
     best = max(DELIMITERS, key=line.count)
     if line.count(best):
@@ -235,13 +308,3 @@ def _guess_delimiter(line: str, location: Location) -> str:
 
 def _split(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter), [])
-
-
-def _is_number(text: str, missing: bool = False) -> bool:
-    if missing and text.lower() in ("", "na", "n/a", "null", "#n/a"):
-        return True
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text

@@ -84,6 +84,11 @@ class Options(_Strict):
     detrend: bool | None = None
     constant: Literal["drop", "refuse"] | None = None
     n_nodes: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    source: Annotated[str, Field(max_length=256)] | None = None
+    target: Annotated[str, Field(max_length=256)] | None = None
+    weight: Annotated[str, Field(max_length=256)] | None = None
+    header: bool | None = None
+    index: bool | None = None
 
 
 class Submission(_Strict):

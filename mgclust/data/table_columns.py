@@ -1,0 +1,238 @@
+"""Which line of a table is its header, and which of its columns is what: an index, a node, a weight.
+
+Names decide before positions. Where a table can be read in two ways, it is read in the likelier one, and a sentence
+names the option that says otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mgclust.base.errors import InputError
+from mgclust.outside.quoting import shortened
+
+__all__ = [
+    "SAMPLE_LINES",
+    "edge_roles",
+    "find_header",
+    "index_name",
+    "is_number",
+    "is_running",
+    "left_out",
+    "names_nodes",
+]
+
+SAMPLE_LINES = 1000
+MISSING = ("", "na", "n/a", "null", "#n/a", "nan", "none")
+_READ_AS_NAMES = "the first line ({}) was read as names of columns; header=False (--no-header) reads it as data."
+_INTEGER = re.compile(r"[+-]?\d+")
+_INDEX = re.compile(r"|unnamed: ?0|index|level_0|__index_level_\d+__|row\.?names|\.\.\.1", re.IGNORECASE)
+_PAIRS = (
+    ("source", "target"), ("src", "dst"), ("src", "dest"), ("src", "tgt"), ("source", "destination"), ("from", "to"),
+    ("u", "v"), ("node1", "node2"), ("node_1", "node_2"), ("nodea", "nodeb"), ("node_a", "node_b"), ("id1", "id2"),
+    ("id_1", "id_2"), ("from_node", "to_node"), ("fromnode", "tonode"), ("vertex1", "vertex2"), ("v1", "v2"),
+    ("start", "end"), ("sender", "receiver"), ("follower", "followee"), ("head", "tail"), ("i", "j"),
+)  # fmt: skip
+_WEIGHTS = ("weight", "weights", "w", "edge_weight", "strength", "value", "count")
+_TIMES = re.compile(r"(time(stamp)?|date(time)?|year|month|day|epoch|duration|created(_at)?|ts)", re.IGNORECASE)
+
+
+def is_number(text: str, missing: bool = False) -> bool:
+    """Return whether a field is a number, or, if that is asked, missing."""
+    if missing and text.strip().lower() in MISSING:
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bool | None) -> tuple[bool, str]:
+    """Decide whether the first line of a table of numbers names its columns.
+
+    Parameters
+    ----------
+    first : sequence of str
+        Fields of the first line.
+    below : sequence of sequence of str
+        Fields of lines below it.
+    header : bool or None
+        What the user says.
+
+    Returns
+    -------
+    is_header : bool
+    doubt : str
+        A sentence where the line may also be the other, else empty.
+    """
+    if header is not None:
+        return header, ""
+    if not any(is_number(field) for field in first):
+        return any(field.strip().lower() not in MISSING for field in first), ""
+    rows = [row for row in below if len(row) == len(first)]
+    numeric = [j for j in range(len(first)) if rows and all(is_number(row[j], missing=True) for row in rows)]
+    words = [j for j in numeric if not is_number(first[j], missing=True)]
+    if words and (words[0] == (first[0].strip() == "") or 2 * len(words) > len(first)):
+        return True, _READ_AS_NAMES.format(shortened(", ".join(first), 40))
+    # An index that pandas wrote has no name.
+    unnamed = first[0].strip() == "" and 0 in numeric and is_running([row[0] for row in rows])
+    named = [j for j in numeric if not (j == 0 and unnamed)]
+    if not named or not rows or any(not is_number(first[j]) for j in named):
+        return False, ""
+    columns = [[float(row[j]) for row in rows if is_number(row[j])] for j in named]
+    values = [float(first[j]) for j in named]
+    integers = all(_INTEGER.fullmatch(first[j].strip()) for j in named)
+    fractions = [any(not _INTEGER.fullmatch(row[j].strip()) for row in rows) for j in named]
+    steps = np.diff(values)
+    ascending = bool(len(values) > 1 and (steps > 0).all())
+    running = integers and values[0] in (0, 1) and bool((steps == 1).all())
+    outside = all(c and not min(c) <= v <= max(c) for v, c in zip(values, columns, strict=True))
+    even = bool(ascending and np.ptp(steps) <= 0.01 * steps.mean())
+    if (
+        unnamed
+        or (running and len(values) >= 4)
+        or (running and len(values) > 1 and all(fractions))
+        or (len(values) >= 3 and ascending and outside and (even or (integers and all(fractions))))
+    ):
+        return True, _READ_AS_NAMES.format(shortened(", ".join(first), 40))
+    if outside and (ascending or running) and (integers or even):
+        return False, (
+            f"the first line ({shortened(', '.join(first), 40)}) was read as data and may name columns; "
+            "header=True (--header) reads it as names."
+        )
+    return False, ""
+
+
+def index_name(names: Sequence[str]) -> bool:
+    """Return whether the first of several names is one that programs give to an index."""
+    return len(names) > 1 and _INDEX.fullmatch(str(names[0]).strip().strip('"')) is not None
+
+
+def names_nodes(names: Sequence[str]) -> bool:
+    """Return whether names of columns say which of them are nodes."""
+    plain = {_plain(each) for each in names}
+    return any(a in plain and b in plain for a, b in _PAIRS)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s\-.]+", "_", str(name).strip().strip('"').lower()).removesuffix("_id")
+
+
+def is_running(values: Any) -> bool:
+    """Return whether values are 0, 1, ... or 1, 2, ... in any order, as numbers of rows are."""
+    if len(values) < 3:
+        return False
+    try:
+        numbers = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        return False
+    least = numbers.min()
+    if least not in (0, 1) or numbers.max() != least + len(numbers) - 1:
+        return False
+    return bool((np.sort(numbers) == np.arange(len(numbers)) + least).all())
+
+
+def left_out(name: str, source: str) -> str:
+    """Say that a column was taken for an index."""
+    called = repr(shortened(name, 30)) if name else "without a name"
+    return (
+        f"the first column of {shortened(source, 60)} ({called}) numbers the rows and is left out as an index; "
+        "index=False (--no-index) keeps it."
+    )
+
+
+def edge_roles(
+    names: Sequence[str],
+    asked: Mapping[str, Any],
+    name: str,
+    is_index: bool,
+    is_time: Sequence[bool],
+    may_guess: bool = True,
+) -> tuple[list[int], list[str]]:
+    """Find the columns of the two nodes and of the weight of a table of edges.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of all columns; empty strings where there are none.
+    asked : mapping
+        ``source``, ``target`` and ``weight`` as names or positions, None where nothing is said.
+    name : str
+        Of the table.
+    is_index : bool
+        Whether the first column numbers the rows, so that it is left out unless its name is that of a node.
+    may_guess : bool
+        Whether the name of the first column may also make it an index.
+    is_time : sequence of bool
+        Which columns hold dates or durations.
+
+    Returns
+    -------
+    positions : list of int
+        Two or three.
+    notes : list of str
+        Sentences on columns that are left out.
+    """
+    notes: list[str] = []
+    listed = shortened(", ".join(map(repr, names[:8])))
+    plain = [_plain(each) for each in names]
+    given = {role: _position(names, asked.get(role), role, name) for role in ("source", "target", "weight")}
+    found = next(((plain.index(a), plain.index(b)) for a, b in _PAIRS if a in plain and b in plain), None)
+    index = is_index or (may_guess and index_name(names))
+    others = [j for j in range(len(names)) if j not in given.values()]
+    if found is None or given["source"] is not None or given["target"] is not None:
+        named = [j for j in others if plain[j] in _WEIGHTS] if len(names) > 2 else []
+        free = iter([j for j in others if j not in named and not (index and j == 0 and len(names) > 2)])
+        u, v = given["source"], given["target"]
+        u = next(free, None) if u is None else u
+        v = next(free, None) if v is None else v
+    else:
+        u, v = found
+    if u is None or v is None or u == v:
+        raise InputError(
+            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=...."
+        )
+    rest = [j for j in others if j not in (u, v)]
+    if index and 0 in rest:
+        notes.append(left_out(str(names[0]), name))
+        rest.remove(0)
+    weight = given["weight"]
+    if weight is None and asked.get("weight") is not False:
+        weight = next((j for each in _WEIGHTS for j in rest if plain[j] == each and not is_time[j]), None)
+        unnamed = found is None or all(j <= 2 + (u > 0) for j in rest)
+        if weight is None and len(rest) == 1 and unnamed:
+            only = rest[0]
+            if is_time[only] or _TIMES.fullmatch(plain[only]):
+                notes.append(
+                    f"column {shortened(repr(names[only]), 30)} of {shortened(name, 60)} holds times, which are not "
+                    "weights; weight=... (--weight) names a column of weights."
+                )
+            else:
+                weight = only
+    elif weight is not None and is_time[weight]:
+        raise InputError(f"weight={asked['weight']!r} holds dates or durations; weights are numbers, so name another.")
+    if len(rest) > 1 and found is None and (given["source"] is None or given["target"] is None):
+        raise InputError(
+            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=..., "
+            "and weight=... if there is one."
+        )
+    return [u, v, *([] if weight is None else [weight])], notes
+
+
+def _position(names: Sequence[str], asked: Any, role: str, name: str) -> int | None:
+    if asked is None or asked is False:
+        return None
+    if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool):
+        if 0 <= asked < len(names):
+            return int(asked)
+    elif list(names).count(asked) == 1:
+        return list(names).index(asked)
+    elif isinstance(asked, str) and asked.isdigit() and int(asked) < len(names):
+        return int(asked)
+    listed = shortened(", ".join(map(repr, names[:20])), 300)
+    raise InputError(f"{role}={asked!r} is no column of {name}; it has {listed}, or positions from 0.")

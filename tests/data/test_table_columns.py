@@ -1,0 +1,201 @@
+"""Headers, indices and roles of columns are found by names and values, whatever the order of columns and rows."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mgclust import DensityPeaks, open_dataset, open_graph
+from mgclust.base.errors import InputError
+
+
+def rows(source, **options):
+    dataset = open_dataset(source, **options)
+    return dataset.read(0, dataset.shape[0])
+
+
+def edges(table, **options):
+    graph = open_graph(table, **options)
+    names = np.arange(graph.n_nodes) if graph.names is None else graph.names
+    read = graph.read(0, graph.shape[0])
+    weights = read[:, 2].tolist() if read.shape[1] == 3 else [1.0] * len(read)
+    return sorted((str(names[int(u)]), str(names[int(v)]), w) for (u, v), w in zip(read[:, :2], weights, strict=True))
+
+
+def written(tmp_path, frame, **options):
+    path = tmp_path / "table.csv"
+    frame.to_csv(path, **options)
+    return path
+
+
+X = np.random.default_rng(3).normal(size=(40, 3))
+HEADERS = {
+    "words": ["width", "length", "height"],
+    "numbers from 0": [0, 1, 2],
+    "numbers from 1": [1, 2, 3],
+    "years": [2019, 2020, 2021],
+    "wavelengths": [400.5, 401.0, 401.5],
+    "a word and years": ["age", 2020, 2021],
+}
+
+
+@pytest.mark.parametrize("index", ["none", "running", "shuffled", "text"])
+@pytest.mark.parametrize("header", HEADERS)
+def test_points_that_pandas_writes(tmp_path, header, index):
+    frame = pd.DataFrame(X, columns=HEADERS[header])
+    if index == "shuffled":
+        frame = frame.sample(frac=1, random_state=1)
+    if index == "text":
+        frame.index = [f"row {i}" for i in frame.index]
+    path = written(tmp_path, frame, index=index != "none")
+    np.testing.assert_allclose(rows(path), frame.to_numpy())
+    dataset = open_dataset(path)
+    assert dataset.feature_names == [str(name) for name in frame.columns]
+    assert any("index=False" in text for text in dataset.warnings) == (index != "none")
+    assert all(len(text) <= 200 for text in dataset.warnings)
+
+
+@pytest.mark.parametrize("kind", ["random", "integers", "one column", "two columns", "constant", "missing first"])
+def test_lines_of_data_are_no_headers(tmp_path, kind):
+    rng = np.random.default_rng(5)
+    table = {
+        "random": rng.normal(size=(30, 4)),
+        "integers": rng.integers(0, 9, (30, 5)),
+        "one column": rng.normal(size=(30, 1)),
+        "two columns": rng.integers(0, 3, (30, 2)),
+        "constant": np.ones((30, 3)),
+        "missing first": np.vstack([[np.nan, 1.5, 2.5], rng.normal(size=(20, 3))]),
+    }[kind]
+    path = written(tmp_path, pd.DataFrame(table), index=False, header=False)
+    np.testing.assert_allclose(rows(path), table)
+    assert open_dataset(path).warnings == []
+
+
+def test_options_decide(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("0,1,2\n1,5,7\n2,6,8\n")
+    assert rows(path, header=False, index=False).tolist() == [[0, 1, 2], [1, 5, 7], [2, 6, 8]]
+    assert rows(path, header=True, index=True).tolist() == [[5, 7], [6, 8]]
+    assert rows(path, columns=[0], header=True).tolist() == [[1], [2]]
+    with pytest.raises(InputError, match="give one"):
+        open_dataset(path, columns=[0], index=True)
+    with pytest.raises(InputError, match="index='a' should be True, False or None"):
+        open_dataset(path, index="a")
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "pyarrow", "dask", "parquet"])
+def test_an_index_that_became_a_column(tmp_path, form):
+    frame = pd.DataFrame(X, columns=list("abc")).reset_index()
+    if form == "polars":
+        frame = pytest.importorskip("polars").from_pandas(frame)
+    elif form == "pyarrow":
+        frame = pytest.importorskip("pyarrow").Table.from_pandas(frame)
+    elif form == "dask":
+        frame = pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
+    elif form == "parquet":
+        frame.to_parquet(tmp_path / "x.parquet")
+        frame = tmp_path / "x.parquet"
+    dataset = open_dataset(frame)
+    np.testing.assert_allclose(dataset.read(0, 40), X)
+    assert dataset.feature_names == ["a", "b", "c"] and "'index'" in dataset.warnings[0]
+    assert open_dataset(frame, index=False).shape == (40, 4)
+
+
+def test_an_index_costs_no_cluster(tmp_path):
+    centers = np.random.default_rng(0).normal(size=(3, 2)) * 20
+    truth = np.random.default_rng(1).integers(0, 3, 300)
+    frame = pd.DataFrame(centers[truth] + np.random.default_rng(2).normal(size=(300, 2)), columns=["x", "y"])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model = DensityPeaks(3, device="cpu", client=None).fit(str(written(tmp_path, frame)))
+    assert any("left out as an index" in str(each.message) for each in said)
+    assert len({tuple(pair) for pair in np.c_[model.labels_, truth].tolist()}) == 3
+
+
+FRIENDS = pd.DataFrame({"source": ["Ann", "Bob", "Eve", "Ann"], "target": ["Bob", "Eve", "Ann", "Zoe"],
+                        "weight": [2.0, 1.0, 3.0, 0.5]})  # fmt: skip
+LINKS = pd.DataFrame({"source": [7, 9, 4, 7, 5], "target": [9, 4, 7, 5, 4], "weight": [2.0, 1.0, 3.0, 0.5, 1.0]})
+NAMES = [("source", "target", "weight"), ("from", "to", "w"), ("u", "v", "weight"), ("node1", "node2", "value"),
+         ("Source ID", "Target ID", "Weight"), ("src", "dst", "count")]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("table", [FRIENDS, LINKS], ids=["text", "numbers"])
+def test_names_of_columns_before_positions(tmp_path, table, names):
+    wanted = sorted((str(u), str(v), w) for u, v, w in table.itertuples(index=False))
+    rng = np.random.default_rng(len(names[0]))
+    renamed = table.set_axis(names, axis=1)
+    for _ in range(6):
+        frame = renamed.assign(when=pd.Timestamp("2020-01-01"), note="x") if rng.random() < 0.5 else renamed
+        frame = frame[rng.permutation(frame.columns)]
+        assert edges(frame) == wanted
+        assert edges(written(tmp_path, frame, index=bool(rng.random() < 0.5))) == wanted
+        frame.reset_index().to_parquet(tmp_path / "edges.parquet")
+        assert edges(tmp_path / "edges.parquet") == wanted == edges(frame.reset_index())
+
+
+def test_a_header_of_other_words(tmp_path):
+    path = tmp_path / "friends.csv"
+    path.write_text("Person,Friend\nAnn,Bob\nBob,Eve\n")
+    graph = open_graph(path)
+    assert edges(path) == [("Ann", "Bob", 1), ("Bob", "Eve", 1)]
+    assert "header=False" in graph.warnings[0] and len(graph.warnings[0]) <= 200
+    assert len(edges(path, header=False)) == 3
+    path.write_text("Ann,Bob\nBob,Eve\n")
+    assert len(edges(path)) == 2
+
+
+@pytest.mark.parametrize("form", ["csv", "frame", "parquet"])
+def test_times_are_no_weights(tmp_path, form):
+    for times in (pd.date_range("2020-01-01", periods=5), pd.to_timedelta(np.arange(5), "D")):
+        frame = LINKS.assign(weight=times).rename(columns={"weight": "seen"})
+        source = frame
+        if form == "csv":
+            source = written(tmp_path, frame, index=False)
+        elif form == "parquet":
+            frame.to_parquet(tmp_path / "t.parquet")
+            source = tmp_path / "t.parquet"
+        assert {weight for *_, weight in edges(source)} == {1.0}
+        assert "holds times" in open_graph(source).warnings[0]
+    numbers = LINKS.rename(columns={"weight": "timestamp"})
+    assert {weight for *_, weight in edges(numbers)} == {1.0}
+    assert max(weight for *_, weight in edges(numbers, weight="timestamp")) == 3
+
+
+@pytest.mark.parametrize("place", [0, 1500])
+def test_ids_keep_their_text(tmp_path, place):
+    lines = [f"{i},{i + 1}" for i in range(10, 2010)]
+    lines[place] = "007,+12"
+    path = tmp_path / "ids.csv"
+    path.write_text("\n".join(lines) + "\n")
+    names = set(open_graph(path).names.tolist())
+    assert {"007", "+12", "2009"} <= names and "7" not in names
+
+
+def test_lines_like_comments_in_a_csv(tmp_path):
+    path = tmp_path / "tags.csv"
+    path.write_text("# made in May\ncat,#pet\n#pet,dog\ndog,cat\n")
+    assert edges(path) == [("#pet", "dog", 1), ("cat", "#pet", 1), ("dog", "cat", 1)]
+    path.write_text("cat,pet\n# a note\npet,dog\n")
+    assert len(edges(path)) == 2
+
+
+def test_roles_by_name_and_number(tmp_path):
+    frame = LINKS.rename(columns={"source": "a", "target": "b"})[["weight", "b", "a"]].assign(other=1)
+    wanted = sorted((str(u), str(v), w) for u, v, w in LINKS.itertuples(index=False))
+    path = written(tmp_path, frame, index=False)
+    for table in (frame, path):
+        assert edges(table, source="a", target="b") == wanted
+        assert edges(table, source=2, target=1, weight="weight") == wanted
+        assert {weight for *_, weight in edges(table, source="a", target="b", weight=None)} == {1.0}
+        with pytest.raises(InputError, match=r"source=\.\.\. and target="):
+            open_graph(table)
+        with pytest.raises(InputError, match="target='z' is no column"):
+            open_graph(table, source="a", target="z")
+        with pytest.raises(InputError, match="leave out source, target and index"):
+            open_graph(table, columns=["a", "b"], source="a")
+    with pytest.raises(InputError, match="source='a' applies to tables"):
+        open_graph(np.array([[0, 1]]), source="a")
