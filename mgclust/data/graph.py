@@ -72,7 +72,7 @@ def open_graph(
         ``weight``. Without such names the first two columns are the nodes, and a third one is the weight unless it
         holds dates, times or durations.
     weight : str, int or None, default="weight"
-        Of a table: the column of the weights, by name or position. Of a graph of networkx, igraph, GraphML or GML: the
+        In a table: the column of the weights, by name or position. In a graph of networkx, igraph, GraphML or GML: the
         attribute of edges that is their weight; edges without it weigh 1. None: all edges weigh 1. A warning says so
         if edges have numbers that could be weights and none is taken.
     source, target : str or int, optional

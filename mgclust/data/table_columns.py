@@ -159,11 +159,11 @@ def edge_roles(
     Parameters
     ----------
     names : sequence of str
-        Of all columns; empty strings where there are none.
+        All columns.
     asked : mapping
         ``source``, ``target`` and ``weight`` as names or positions, None where nothing is said.
     name : str
-        Of the table.
+        The table, for messages.
     is_index : bool
         Whether the first column numbers the rows, so that it is left out unless its name is that of a node.
     may_guess : bool

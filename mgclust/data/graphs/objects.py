@@ -294,11 +294,11 @@ def edge_columns(
     Parameters
     ----------
     names : sequence of str
-        Of the columns of the table.
+        All columns of the table.
     columns : sequence of str or int, optional
         What the user says, in this order.
     name : str
-        Of the table.
+        The table, for messages.
     roles : mapping
         What the user says by ``source``, ``target``, ``weight`` and ``index``.
     is_index : bool
