@@ -1,4 +1,4 @@
-"""What pictures are made from: results, fitted estimators, and arrays with an entry per row."""
+"""Sources of pictures: results, fitted estimators, and arrays with an entry per row."""
 
 from __future__ import annotations
 
