@@ -1,6 +1,7 @@
 """Exact clustering of large data on several GPUs, or on the CPUs there are.
 
 Nothing heavy is imported before it is used: ``import mgclust`` loads neither Dask nor CuPy nor Numba.
+Type checkers read the same names in ``__init__.pyi``.
 
 ::
 

@@ -1,13 +1,14 @@
 """Pictures of results.
 
-Every function draws on the axes it is given, or makes its own figure, and returns the axes; the figure is
-``ax.figure``. Only matplotlib's object-oriented interface is used: no global state, no window, safe in a
-thread of a service. All pictures of a result have the same colours for its clusters (`cluster_colors`);
-the service's page, which is dark on demand, draws with colours of its own.
+Every function takes a fitted estimator or its result, or the arrays that they hold. It draws on the axes it is given,
+or makes its own figure, and returns the axes, which a notebook shows as the picture; the figure is ``ax.figure``.
+Only matplotlib's object-oriented interface is used: no global state, no window, safe in a thread of a service. All
+pictures of a result have the same colours for its clusters (`cluster_colors`); the service's page, which is dark on
+demand, draws with colours of its own.
 
 `clusters` has the decision graph and rows in the plane, `canopies`, `silhouette`, `merges` (of communities),
 `iterations` (the objective), `validity` (of numbers of clusters), `adjacency` (of graphs) and `volumes` (slices of
-voxels) what their names say; `style` is shared.
+voxels) what their names say; `style` and `sources` are shared.
 """
 
 from mgclust.plots.adjacency import adjacency

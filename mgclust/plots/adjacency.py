@@ -9,6 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from mgclust.base.errors import InputError
+from mgclust.plots.sources import holds_result, labels_of, result_of
 from mgclust.plots.style import INK, MUTED, cluster_colors, own_axes, rgb
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def adjacency(
     ----------
     edges : array of shape (m, 2) or (m, 3)
         Node numbers 0 .. n - 1, perhaps weights; every undirected edge once, or a sample of them. Or an open graph.
-    labels : array of shape (n,), int
-        Communities 0 .. k - 1.
+    labels : array of shape (n,), int, Result or fitted estimator
+        Communities 0 .. k - 1. A result and an estimator also bring the names of their nodes.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
     names : array of shape (n,), optional
@@ -57,7 +58,9 @@ def adjacency(
     """
     edges = edges.read(0, edges.shape[0]) if hasattr(edges, "read") else edges
     edges = edges.get() if hasattr(edges, "get") else np.asarray(edges)
-    labels = np.asarray(labels)
+    if names is None and holds_result(labels):
+        names = getattr(result_of(labels), "arrays", {}).get("names")
+    labels = labels_of(labels)
     if edges.ndim != 2 or edges.shape[1] not in (2, 3):
         raise InputError(f"edges has shape {edges.shape}, it should be (m, 2), or (m, 3) with weights.")
     n, k = len(labels), int(labels.max(initial=-1)) + 1

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.collections import PolyCollection
 
+from mgclust.base.errors import InputError
 from mgclust.plots.clusters import NUMBERED_CLUSTERS, scatter
+from mgclust.plots.sources import holds_result, result_with, rows_of
 from mgclust.plots.style import cluster_colors, counted_title, drawn_rows
 
 if TYPE_CHECKING:
@@ -27,12 +29,12 @@ OUTLINES = {
 def canopies(
     X: Any,
     labels: Any,
-    centers: Any,
-    t1: float,
-    t2: float,
+    centers: Any = None,
+    t1: float | None = None,
+    t2: float | None = None,
     ax: Axes | None = None,
     *,
-    metric: str = "euclidean",
+    metric: str | None = None,
     total: int | None = None,
 ) -> Axes:
     """Rows in the plane, coloured by their nearest centre, and where two features allow it the canopies themselves.
@@ -41,15 +43,15 @@ def canopies(
     ----------
     X : array of shape (n_samples, n_features)
         The rows, or a sample of them.
-    labels : array of shape (n_samples,), int
-        Their nearest centres.
+    labels : array of shape (n_samples,), int, Result or fitted estimator
+        Their nearest centres. A result and an estimator also bring centres, distances and metric that are not given.
     centers : array of shape (n_canopies, n_features)
         In label order.
-    t1, t2 : float
+    t1, t2 : float, optional
         The loose distance, drawn as a line, and the tight one, dotted.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
-    metric : str
+    metric : str, default="euclidean"
         In two dimensions, canopies of "euclidean" are circles and those of "manhattan" squares on a corner.
     total : int, optional
         Rows that `X` was sampled from, for the title.
@@ -58,7 +60,16 @@ def canopies(
     -------
     matplotlib Axes
     """
-    X, centers = np.asarray(X, dtype=float), np.asarray(centers, dtype=float)
+    X = rows_of(X)
+    if holds_result(labels):
+        result = result_with(labels, "cluster_centers", "give one of 'canopy'")
+        centers = result.arrays["cluster_centers"] if centers is None else centers
+        t1, t2 = (result.scores[name] if t is None else t for name, t in (("t1", t1), ("t2", t2)))
+        metric, labels = metric or result.parameters.get("metric"), result.labels
+    if centers is None or t1 is None or t2 is None:
+        raise InputError("centers, t1 and t2 are missing; give them, or a fitted Canopy as labels.")
+    metric = metric or "euclidean"
+    centers = rows_of(centers)
     count = len(centers)
     few = count <= NUMBERED_CLUSTERS
     ax = scatter(X, labels, centers if few or X.shape[1] != 2 else None, ax=ax, total=total)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mgclust.base.errors import InputError
 from mgclust.plots import style
+from mgclust.plots.sources import holds_result, labels_of, one_per_row, result_of, result_with, rows_of
 from mgclust.plots.style import (
     FIGURE,
     INK,
@@ -31,12 +33,12 @@ NUMBERED_CLUSTERS = 40  # numbers beside the centres up to this many clusters
 DENSITIES = {"cutoff": "neighbours within $d_c$", "knn": "one over the distance to nearest rows"}
 
 
-def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = None) -> Axes:
+def decision_graph(result: Result | Any, ax: Axes | None = None, log: bool | None = None) -> Axes:
     """Density against distance to the nearest denser point: centres stand out above and to the right.
 
     Parameters
     ----------
-    result : Result
+    result : Result or fitted estimator
         Of ``density-peaks``.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
@@ -47,6 +49,7 @@ def decision_graph(result: Result, ax: Axes | None = None, log: bool | None = No
     -------
     matplotlib Axes
     """
+    result = result_with(result, "delta", "give one of 'density-peaks'")
     ax = own_axes(ax, FIGURE)
     rho, delta = (np.asarray(result.arrays[name], dtype=float) for name in ("rho", "delta"))
     centers = np.asarray(result.arrays["centers"])
@@ -85,8 +88,8 @@ def scatter(
     ----------
     X : array of shape (n_samples, n_features)
         The rows, or a sample of them.
-    labels : array of shape (n_samples,), int
-        Their clusters; -1 is drawn in grey.
+    labels : array of shape (n_samples,), int, Result or fitted estimator
+        Their clusters; -1 is drawn in grey. A result and an estimator also bring their centres and their halo.
     centers : array of shape (n_clusters, n_features), optional
         Cluster centres, in label order, drawn on top.
     halo : array of shape (n_samples,), bool, optional
@@ -100,13 +103,22 @@ def scatter(
     -------
     matplotlib Axes
     """
-    X, labels = np.asarray(X, dtype=float), np.asarray(labels)
+    X = rows_of(X)
+    if centers is None and halo is None and holds_result(labels):
+        centers, halo = _centers_and_halo(X, result_of(labels))
+    labels = one_per_row("labels", labels_of(labels), len(X))
+    if labels.dtype.kind not in "iub":
+        raise InputError(f"labels has dtype {labels.dtype}, it should be integers: the number of each row's cluster.")
+    halo = None if halo is None else one_per_row("halo", halo, len(X)).astype(bool)
+    centers = None if centers is None else np.asarray(centers, dtype=float)
+    if centers is not None and (centers.ndim != 2 or centers.shape[1] != X.shape[1]):
+        raise InputError(f"centers has shape {centers.shape}, it should be (n_clusters, {X.shape[1]}), as X has it.")
     rows = drawn_rows(len(X))
-    plane, centers, names = _plane(X, None if centers is None else np.asarray(centers, dtype=float))
-    plane, labels = plane[rows], labels[rows]
+    plane, centers, names = _plane(X, centers)
+    plane, labels = plane[rows], np.maximum(labels[rows].astype(np.int64), -1)
     n_clusters = max(int(labels.max(initial=-1)) + 1, 0 if centers is None else len(centers))
     colors = np.vstack([cluster_colors(n_clusters), [rgb(UNASSIGNED)]])[labels]
-    faint = np.zeros(len(rows), dtype=bool) if halo is None else np.asarray(halo, dtype=bool)[rows]
+    faint = np.zeros(len(rows), dtype=bool) if halo is None else halo[rows]
     ax = own_axes(ax, FIGURE)
     size = float(np.clip(18_000 / max(len(rows), 1), 1.6, 20))
     for chosen, alpha in ((faint, 0.28), (~faint, 0.85)):
@@ -122,6 +134,17 @@ def scatter(
         ax.set_aspect("equal", adjustable="datalim")
     ax.set_title(counted_title(f"{n_clusters} clusters", len(rows), total or len(X)))
     return ax
+
+
+def _centers_and_halo(X: np.ndarray, result: Any) -> tuple[Any, Any]:
+    """Centres of a result that are points of the plane of X, or rows of X; and its halo."""
+    arrays = getattr(result, "arrays", {})
+    centers = arrays.get("cluster_centers")
+    if centers is not None and result.parameters.get("metric", "euclidean") != "euclidean":
+        centers = None  # they lie among rows of unit length
+    if centers is None and "centers" in arrays and len(result.labels) == len(X):
+        centers = X[np.asarray(arrays["centers"])]
+    return centers, arrays.get("halo")
 
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from mgclust.base.errors import InputError
+from mgclust.plots.sources import holds_result, result_with
 from mgclust.plots.style import ACCENT, FIGURE, MUTED, faint_axis, marks, own_axes
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    result_or_history : Result or array of shape (n_iter + 1,)
+    result_or_history : Result, fitted estimator or array of shape (n_iter + 1,)
         Of ``fuzzy-c-means``; or the history itself, from the value at the initial centres to that at the last ones.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
@@ -56,11 +57,10 @@ def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 
 def _history(source: Any) -> tuple[np.ndarray, str]:
     """The values, and in words why they end; that is unknown of a history alone."""
-    if hasattr(source, "arrays"):
-        if "objective_history" not in source.arrays:
-            raise InputError(f"a result of method={source.method!r} has no objective; give one of 'fuzzy-c-means'.")
-        reason = str(source.diagnostics.get("stop_reason", ""))
-        return np.asarray(source.arrays["objective_history"], dtype=float), STOPPED.get(reason, "")
+    if holds_result(source):
+        result = result_with(source, "objective_history", "give one of 'fuzzy-c-means'")
+        reason = str(result.diagnostics.get("stop_reason", ""))
+        return np.asarray(result.arrays["objective_history"], dtype=float), STOPPED.get(reason, "")
     return np.asarray(source, dtype=float), ""
 
 

@@ -9,6 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
 from mgclust.base.errors import InputError
+from mgclust.plots.sources import holds_result, result_with
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, cluster_colors, counts_axis, marks, own_axes, rgb
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ FEWEST_MERGES, MAX_MERGES = 40, 100  # of a larger tree, unless a number is aske
 LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # up to so many leaves have names of that size in points
 LEAF_WIDTH, WIDTHS = 0.14, (11.4, 14.0)  # inches
 LARGEST_MARK = 1_100.0  # points over the number of leaves: the diameter of the mark of the largest leaf
+GIVE = "give one of 'communities' or 'fast-newman'"
 DASHES = (0, (4, 3))
 
 
@@ -42,7 +44,7 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    result_or_history : Result or array of shape (n,)
+    result_or_history : Result, fitted estimator or array of shape (n,)
         Of ``communities``; or the history itself: modularity after 0, 1, ... n - 1 merges. A result that holds no
         history shows its rounds instead.
     ax : matplotlib Axes, optional
@@ -52,7 +54,7 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
     -------
     matplotlib Axes
     """
-    result = result_or_history if hasattr(result_or_history, "arrays") else None
+    result = result_with(result_or_history, "", GIVE) if holds_result(result_or_history) else None
     if result is not None and "modularity_history" not in result.arrays:
         return _rounds(result, own_axes(ax, FIGURE))
     history = np.asarray(result_or_history if result is None else result.arrays["modularity_history"], dtype=float)
@@ -87,7 +89,7 @@ def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: 
 
     Parameters
     ----------
-    result_or_merges : Result or array of shape (n - 1, 2), int
+    result_or_merges : Result, fitted estimator or array of shape (n - 1, 2), int
         Of ``communities``; or the merges themselves: node that a community keeps, node whose community it absorbs.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default, as wide as the leaves need.
@@ -101,7 +103,9 @@ def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: 
         Each fork stands as high as the number of communities that it left. Joining what no edge connects says nothing
         of the graph: where there are at least as many communities as components, a tree for each component is drawn.
     """
-    result = result_or_merges if hasattr(result_or_merges, "arrays") else None
+    result = result_with(result_or_merges, "", GIVE) if holds_result(result_or_merges) else None
+    if result is not None and "merges" not in result.arrays and hasattr(result_or_merges, "merges_"):
+        result, result_or_merges = None, result_or_merges.merges_  # a tree whose cut these communities are not
     merges = np.asarray(result_or_merges if result is None else _array(result, "merges"))
     if merges.ndim != 2 or merges.shape[1] != 2:
         raise InputError(f"merges has shape {merges.shape}, it should be (n - 1, 2): kept and absorbed.")

@@ -9,6 +9,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.plots import style
+from mgclust.plots.sources import holds_result, labels_of, one_per_row, result_with
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, cluster_colors, counts_axis, faint_axis, own_axes
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ BAND_ROWS = 40  # rows drawn of each cluster where there are more clusters than 
 CIRCLED = 14  # size of the mark of what was chosen
 
 
-def silhouettes(samples: Any, labels: Any, ax: Axes | None = None) -> Axes:
+def silhouettes(samples: Any, labels: Any = None, ax: Axes | None = None) -> Axes:
     """Every row's silhouette as a bar, by cluster and sorted, with the means of the clusters and of all rows.
 
     Parameters
     ----------
-    samples : array of shape (n_samples,)
-        As `mgclust.silhouette_samples` gives them.
-    labels : array of shape (n_samples,), int or str
+    samples : array of shape (n_samples,), or Result
+        As `mgclust.silhouette_samples` gives them; or a result of ``silhouette``, which has labels.
+    labels : array of shape (n_samples,), int or str, Result or fitted estimator
         Clusters; rows labelled -1 are left out.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
@@ -42,7 +43,13 @@ def silhouettes(samples: Any, labels: Any, ax: Axes | None = None) -> Axes:
     matplotlib Axes
         Many rows are thinned: of each cluster, equally spaced ones of its sorted rows are drawn.
     """
-    samples, labels = np.asarray(samples, dtype=float), np.asarray(labels)
+    if holds_result(samples):
+        found = result_with(samples, "samples", "give one of 'silhouette', or silhouette_samples(X, labels)")
+        samples, labels = found.arrays["samples"], found.labels if labels is None else labels
+    if labels is None:
+        raise InputError("labels=None says nothing of clusters; give the labels that the silhouettes are of.")
+    samples = np.asarray(samples, dtype=float)
+    labels = one_per_row("labels", labels_of(labels), samples.size, "silhouette")
     if labels.dtype.kind in "if":
         samples, labels = samples[labels >= 0], labels[labels >= 0]
     names, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -86,7 +93,7 @@ def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> 
 
     Parameters
     ----------
-    result_or_scan : Result or mapping
+    result_or_scan : Result, fitted estimator or mapping
         Of ``adaptive-affinity-propagation``; or its scan, equally long arrays ``n_clusters``, ``silhouette``,
         ``min_cluster_silhouette`` and perhaps ``preference``. Without a result the largest silhouette is marked.
     ax : matplotlib Axes, optional
@@ -177,6 +184,7 @@ def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
     if isinstance(source, Mapping):
         table = {name: np.asarray(values) for name, values in source.items()}
     else:
+        source = result_with(source, "", "give one of 'adaptive-affinity-propagation'")
         table = {name[5:]: np.asarray(column) for name, column in source.arrays.items() if name.startswith("scan_")}
         chosen, least = source.scores.get("n_clusters"), source.parameters.get("min_cluster_size") or 0
     if missing := {"n_clusters", "silhouette"} - table.keys():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = [
     "ACCENT",
@@ -22,6 +20,7 @@ __all__ = [
     "MUTED",
     "POINT",
     "UNASSIGNED",
+    "Picture",
     "cluster_colors",
     "counted_title",
     "counts_axis",
@@ -94,12 +93,19 @@ def png(ax: Axes, dpi: int = 160) -> bytes:
     return buffer.getvalue()
 
 
+class Picture(Axes):
+    """Axes of a figure of their own, which a notebook shows as the picture."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self, dpi=100)
+
+
 def own_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     """Give the axes the look that all pictures share, making them where there are none."""
     if ax is None:
         figure = Figure(figsize=size, layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
-        ax = figure.add_subplot()
+        ax = figure.add_subplot(axes_class=Picture)
     ax.set_axisbelow(True)
     ax.grid(color=GRID, linewidth=0.8)
     for side, spine in ax.spines.items():

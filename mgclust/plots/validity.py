@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from mgclust.base.errors import InputError
+from mgclust.plots.sources import result_with
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, faint_axis, marks, own_axes
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ HIGH_IS_BETTER = {
 }
 
 
-def validity(result: Result, ax: Axes | None = None) -> Axes:
+def validity(result: Result | Any, ax: Axes | None = None) -> Axes:
     """Validity indices of each number of clusters, with the chosen number marked.
 
     Parameters
     ----------
-    result : Result
+    result : Result or fitted estimator
         Of ``fuzzy-c-means`` with ``n_clusters_range``.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
@@ -39,12 +39,8 @@ def validity(result: Result, ax: Axes | None = None) -> Axes:
     -------
     matplotlib Axes
     """
+    result = result_with(result, "scan_xie_beni", "give one of 'fuzzy-c-means' with n_clusters_range")
     arrays = result.arrays
-    if "scan_xie_beni" not in arrays:
-        raise InputError(
-            f"a result of method={result.method!r} without n_clusters_range has no numbers of clusters to compare; "
-            "give one of 'fuzzy-c-means' with it."
-        )
     k = np.asarray(arrays["scan_n_clusters"])
     ax = own_axes(ax, FIGURE)
     hypervolume = np.asarray(arrays.get("scan_fuzzy_hypervolume", np.nan), dtype=float)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from mgclust.base.errors import InputError
 from mgclust.plots.style import INK, MUTED, cluster_colors, own_axes
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def label_slices(
     """
     volume = np.asarray(volume)
     if volume.ndim != 3:
-        raise ValueError(f"volume has shape {volume.shape}, it should be 3-dimensional")
+        raise InputError(f"volume has shape {volume.shape}, it should be (x, y, z): a label per voxel, 0 for none.")
     oriented_by_affine = affine is not None and oriented
     turned, sizes, heights = _axial(volume, affine, oriented_by_affine)
     grey = None if background is None else _axial(np.asarray(background, dtype=float), affine, oriented_by_affine)[0]

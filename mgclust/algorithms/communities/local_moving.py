@@ -49,12 +49,16 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
     proposal = xp.empty(n, np.int32)
     for sweep in range(MAX_SWEEPS):
         activated, tally = xp.zeros(n, np.uint8), xp.zeros(2, np.int64)
-        for turn in range(CLASSES):
-            kernels.graph.propose_moves(
-                level.rows, level.strength, labels, totals, active, gain=level.gain,
-                classes=CLASSES, turn=turn, salt=(salt * MAX_SWEEPS + sweep + 1) * GOLDEN % 2**64,
-                out=proposal, tally=tally,
-            )  # fmt: skip
+        state = level.rows, level.strength, labels, totals, active
+        of_sweep: dict[str, Any] = {
+            "gain": level.gain,
+            "classes": CLASSES,
+            "salt": (salt * MAX_SWEEPS + sweep + 1) * GOLDEN % 2**64,
+            "tally": tally,
+        }
+        alone = comm.size == 1 and kernels.graph.sweep_alone(*state, activated=activated, **of_sweep)
+        for turn in () if alone else range(CLASSES):
+            kernels.graph.propose_moves(*state, turn=turn, out=proposal, **of_sweep)
             comm.queue_gather(proposal, level.bounds)
             kernels.graph.apply_moves(proposal, level.strength, labels, totals)
             kernels.graph.activate_neighbors(level.rows, proposal, labels, activated)

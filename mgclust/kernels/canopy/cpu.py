@@ -13,6 +13,7 @@ from mgclust.kernels.pairs import cpu_loops
 from mgclust.kernels.pairs.boxes.column_boxes import MAX_FEATURES
 from mgclust.kernels.pairs.boxes.cpu_column_boxes import box_mark, box_write, boxes_for, build_boxes, panel_distances
 from mgclust.kernels.pairs.cpu_loops import FULL, ROWS, pair_distances, valid_lanes
+from mgclust.kernels.pairs.cpu_sparse import sparse_columns
 from mgclust.kernels.pairs.cpu_tasks import each_task, pack
 from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined
 from mgclust.kernels.toolkit.simd import WIDTH, first_lane, store, values_below
@@ -35,6 +36,9 @@ MAX_OFFERED = 4096  # a larger step would compare more pairs of its own
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
     k, d = x.shape
+    if (columns := sparse_columns(x, x, norm)) is not None:
+        columns.pick(x.dtype.type(threshold), out)
+        return
     panels = np.empty(-(-k // WIDTH) * WIDTH * d, x.dtype)
     pack(x, panels)
     pick(x.reshape(-1), d, k, panels, norm == "l1", x.dtype.type(threshold), np.zeros(-(-k // WIDTH), np.int64), out)
@@ -71,6 +75,9 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
     flat, d, limit = x.reshape(-1), x.shape[1], x.dtype.type(threshold)
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
         box_write(x, boxes, norm == "l1", limit, starts, out)
+        return
+    if (columns := sparse_columns(x, y, norm)) is not None:
+        columns.write(limit, starts, out)
         return
     ends = np.array(starts, np.int64)  # of the lists so far: a copy, which moves on from batch to batch
 

@@ -195,6 +195,35 @@ class GraphKernels(Protocol):
             The number of moves and what each adds to the modularity, in units of 2^-40, are added to it.
         """
 
+    def sweep_alone(
+        self,
+        rows: Adjacency,
+        strength: Array,
+        labels: Array,
+        totals: Array,
+        active: Array,
+        *,
+        gain: Gain,
+        classes: int,
+        salt: int,
+        activated: Array,
+        tally: Array,
+    ) -> bool:
+        """Do all turns of a sweep in one call, where rows of all nodes are so few that one thread does them.
+
+        It does for each turn what `propose_moves`, `apply_moves` and `activate_neighbors` do, whose parameters it has.
+
+        Parameters
+        ----------
+        activated : uint8 array of shape (n,)
+            The nodes of the next sweep; in place.
+
+        Returns
+        -------
+        bool
+            False: nothing was done.
+        """
+
     def propagate_roots(self, rows: Adjacency, labels: Array, roots: Array) -> None:
         """Lower the roots of nodes that own entries connect within a community to the smallest of them.
 

@@ -53,14 +53,20 @@ def parts_of(starts: Array) -> list[int]:
     return [0, *inner.tolist(), rows]
 
 
-def each_part(rows: Adjacency, body: Callable[[int, int], None]) -> None:
-    """Call ``body(start, stop)`` for ranges of the rows, on threads where that pays."""
+def in_one_part(rows: Adjacency) -> bool:
+    """Return whether one thread does all rows."""
     parts = rows.plan.get("parts")
     if parts is None:
         parts = rows.plan["parts"] = parts_of(rows.starts)
-    if len(parts) == 2:
-        body(0, parts[1])
+    return len(parts) == 2
+
+
+def each_part(rows: Adjacency, body: Callable[[int, int], None]) -> None:
+    """Call ``body(start, stop)`` for ranges of the rows, on threads where that pays."""
+    if in_one_part(rows):
+        body(0, rows.rows)
     else:
+        parts = rows.plan["parts"]
         run_tasks(len(parts) - 1, lambda index, _: body(parts[index], parts[index + 1]))
 
 

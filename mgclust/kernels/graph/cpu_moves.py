@@ -18,6 +18,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
     each_part,
     empty_table,
     factors,
+    in_one_part,
     longest_row,
     mix,
     score,
@@ -27,9 +28,9 @@ from mgclust.kernels.graph.cpu_adjacency import (
     weight_of,
     weights_or_none,
 )
-from mgclust.kernels.toolkit.cpu_compiler import compiled, inlined, signed
+from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined, signed
 
-__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves"]
+__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves", "sweep_alone"]
 
 Array = Any
 
@@ -49,12 +50,12 @@ def propose_moves(
     tally: Array,
 ) -> None:
     two_m, factor = factors(gain)
-    weights, longest, salt = weights_or_none(rows.weights), longest_row(rows), signed(salt)
+    weights, salt = weights_or_none(rows.weights), signed(salt)
     clear_others(rows, out)
     sums = []
 
     def body(start: int, stop: int) -> None:
-        room = *empty_table(longest), np.empty(longest, np.int32), np.empty(longest, np.int32)
+        room = _room(rows) if in_one_part(rows) else _new_room(longest_row(rows))
         sums.append(
             propose(
                 start, stop, rows.first, rows.starts, rows.columns, weights, strength, labels, totals, active, two_m,
@@ -66,6 +67,41 @@ def propose_moves(
     for moves, gained in sums:
         tally[0] += moves
         tally[1] += gained
+
+
+def sweep_alone(
+    rows: Adjacency,
+    strength: Array,
+    labels: Array,
+    totals: Array,
+    active: Array,
+    *,
+    gain: Gain,
+    classes: int,
+    salt: int,
+    activated: Array,
+    tally: Array,
+) -> bool:
+    if not in_one_part(rows):
+        return False
+    two_m, factor = factors(gain)
+    sweep(
+        rows.rows, rows.starts, rows.columns, weights_or_none(rows.weights), strength, labels, totals, active, two_m,
+        factor, classes, signed(salt), activated, tally, np.empty(rows.rows, np.int32), *_room(rows),
+    )  # fmt: skip
+    return True
+
+
+def _room(rows: Adjacency) -> tuple[Array, ...]:
+    """Room of one call after the other, for all rows: small graphs take thousands of calls."""
+    room = rows.plan.get("room")
+    if room is None:
+        room = rows.plan["room"] = _new_room(longest_row(rows))
+    return room
+
+
+def _new_room(longest: int) -> tuple[Array, ...]:
+    return *empty_table(longest), np.empty(longest, np.int32), np.empty(longest, np.int32)
 
 
 def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
@@ -91,8 +127,8 @@ def cross_weight(rows: Adjacency, labels: Array) -> int:
     return sum(sums)
 
 
-@compiled
-def propose(
+@called
+def _propose(
     start: int,
     stop: int,
     first: int,
@@ -147,6 +183,38 @@ def propose(
     return moves, gained
 
 
+@compiled
+def propose(
+    start: int, stop: int, first: int, starts: Array, columns: Array, weights: Array, strength: Array, labels: Array,
+    totals: Array, active: Array, two_m: Any, factor: Any, classes: int, turn: int, salt: int, out: Array, keys: Array,
+    sums: Array, slots: Array, near: Array,
+) -> Any:  # fmt: skip
+    """Entry of `_propose`."""
+    return _propose(
+        start, stop, first, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn,
+        salt, out, keys, sums, slots, near,
+    )  # fmt: skip
+
+
+@compiled
+def sweep(
+    rows: int, starts: Array, columns: Array, weights: Array, strength: Array, labels: Array, totals: Array,
+    active: Array, two_m: Any, factor: Any, classes: int, salt: int, activated: Array, tally: Array, out: Array,
+    keys: Array, sums: Array, slots: Array, near: Array,
+) -> None:  # fmt: skip
+    """All turns of a sweep."""
+    for turn in range(classes):
+        moves, gained = _propose(
+            0, rows, 0, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn, salt,
+            out, keys, sums, slots, near,
+        )  # fmt: skip
+        if moves:
+            _move(out, strength, labels, totals)
+            _activate(0, rows, 0, starts, columns, out, labels, activated)
+        tally[0] += moves
+        tally[1] += gained
+
+
 @inlined
 def better(g: Any, b: Any, best: Any, to: Any) -> bool:
     """Return whether a community's score comes before the best so far."""
@@ -189,8 +257,8 @@ def best_label(
     return best, to, own
 
 
-@compiled
-def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
+@called
+def _move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
     """Move nodes, and their strength."""
     for v in range(len(proposal)):
         to = proposal[v]
@@ -200,8 +268,8 @@ def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None
             labels[v] = to
 
 
-@compiled
-def activate(
+@called
+def _activate(
     start: int, stop: int, first: int, starts: Array, columns: Array, proposal: Array, labels: Array, active: Array
 ) -> None:
     """Activate neighbours of rows start..stop-1: threads may write the same 1 at once."""
@@ -211,6 +279,20 @@ def activate(
             for entry in range(starts[row], starts[row + 1]):
                 if labels[columns[entry]] != label:
                     active[columns[entry]] = 1
+
+
+@compiled
+def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
+    """Entry of `_move`."""
+    _move(proposal, strength, labels, totals)
+
+
+@compiled
+def activate(
+    start: int, stop: int, first: int, starts: Array, columns: Array, proposal: Array, labels: Array, active: Array
+) -> None:
+    """Entry of `_activate`."""
+    _activate(start, stop, first, starts, columns, proposal, labels, active)
 
 
 @compiled

@@ -3,7 +3,7 @@
 from mgclust.kernels.graph.gpu_contraction import contract, sum_pairs, to_rows
 from mgclust.kernels.graph.gpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.gpu_matching import best_partners, match_mutual
-from mgclust.kernels.graph.gpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves
+from mgclust.kernels.graph.gpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
 from mgclust.kernels.graph.gpu_parts import contract_parts, pair_parts, sum_parts
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "sum_by_id",
     "sum_pairs",
     "sum_parts",
+    "sweep_alone",
     "to_rows",
     "weights_before",
 ]

@@ -19,7 +19,7 @@ from mgclust.kernels.graph.gpu_adjacency import (
 )
 from mgclust.kernels.toolkit.gpu_compiler import multiprocessors
 
-__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves"]
+__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves", "sweep_alone"]
 
 Array = Any
 LARGE_BLOCK = 1024  # threads for a row with a hash table
@@ -57,6 +57,22 @@ def propose_moves(
         listed = (found.longer, np.int32(len(found.longer)))
         grid = (len(keys) // room,)
         kernel(rows, gain, "propose_long")(grid, (LARGE_BLOCK,), (*own, *listed, *wanted, keys, sums, np.int32(room)))
+
+
+def sweep_alone(
+    rows: Adjacency,
+    strength: Array,
+    labels: Array,
+    totals: Array,
+    active: Array,
+    *,
+    gain: Gain,
+    classes: int,
+    salt: int,
+    activated: Array,
+    tally: Array,
+) -> bool:
+    return False  # each step needs all nodes of the step before: a launch of its own
 
 
 def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:

@@ -27,6 +27,7 @@ from mgclust.kernels.pairs import LOG2_E
 from mgclust.kernels.pairs import cpu_loops as pairs
 from mgclust.kernels.pairs.boxes.column_boxes import Boxes
 from mgclust.kernels.pairs.boxes.cpu_column_boxes import box_border, box_count, box_nearest, boxes_for
+from mgclust.kernels.pairs.cpu_sparse import sparse_columns
 from mgclust.kernels.pairs.cpu_tasks import ThreadCounts, batch_columns, each_task, nearest_in_batch, padded
 from mgclust.kernels.pairs.cpu_values import value_histogram
 from mgclust.kernels.pairs.density import add_both_ways
@@ -166,6 +167,9 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
         box_count(x, boxes, norm == "l1", limit, out)
         return
+    if (columns := sparse_columns(x, y, norm)) is not None:
+        columns.count(limit, out)
+        return
     if (lengths := products.filtering(x, y, norm)) is not None:
         limits = lengths.limits(float(limit), float(limit))
 
@@ -182,6 +186,9 @@ def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array)
 def nearest_column(x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
     if (boxes := boxes_for(x, y, norm == "l1")) is not None:
         box_nearest(x, boxes, norm == "l1", y_start, _numbers(x, None), best[:, None], best_index[:, None])
+        return
+    if (columns := sparse_columns(x, y, norm)) is not None:
+        columns.nearest(y_start, best, best_index)
         return
     # To a row that comes after all columns, every column is "higher".
     after, order = np.full(len(x), len(y), np.int32), np.arange(len(y), dtype=np.int32)
@@ -243,6 +250,11 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
     own, others = np.asarray(x_labels, np.int32), padded(y_labels, 0)
     if (boxes := boxes_for(x, y, norm == "l1", limit)) is not None:
         box_border(x, boxes, own, others, norm == "l1", limit, out)
+        return
+    if (columns := sparse_columns(x, y, norm)) is not None:
+        found = np.zeros(len(x), np.int64)
+        columns.count(limit, found, (own, others[: len(y)]))
+        out[found > 0] = 1
         return
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:

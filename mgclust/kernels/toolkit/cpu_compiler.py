@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,6 +37,7 @@ OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 UNCOUNTED = dict(_nrt=False)
 PART = {"no_cpython_wrapper": True}
 _warned = False
+_choosing = threading.Lock()
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # Numba has no types
@@ -62,10 +64,11 @@ class _Kernel:
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self._function, self._options = function, options
+        self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         try:
-            return (vars(self).get("_compiled") or self._with_cache())(*arguments)
+            return (self._compiled or self._with_cache())(*arguments)
         except OSError as error:  # only a cache raises it: the disk is full, or the folder is gone
             _warn(error)
             self._compiled = njit(**self._options)(self._function)
@@ -79,8 +82,9 @@ class _Kernel:
             _warn(error)
             kernel = njit(**self._options)(self._function)
         # Threads that are here at the same time use one kernel, so that it is compiled once.
-        chosen: Callable[..., Any] = vars(self).setdefault("_compiled", kernel)
-        return chosen
+        with _choosing:
+            self._compiled = self._compiled or kernel
+        return self._compiled
 
 
 def _warn(error: Exception) -> None:
