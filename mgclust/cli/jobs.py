@@ -60,7 +60,10 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
     mask = given.pop("mask", None)
-    options = {name: value for name, value in given.items() if value}
+    # A flag that is not set is None or, if it has no opposite, False; only --no-header says something by False.
+    options = {
+        name: value for name, value in given.items() if value or (value is False and name in ("header", "index"))
+    }
     if "n_nodes" in options:
         options["n_nodes"] = int(options["n_nodes"]) if options["n_nodes"].isdigit() else options["n_nodes"]
     for option in method.options():
