@@ -13,7 +13,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import ClusteringWarning, DensityPeaks, load_result
 from mgclust.algorithms.density_peaks.cutoff_distance import fraction_choice
-from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import FRACTIONS, choice_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import FRACTIONS
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import choice_rows
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts, warnings_of
 from mgclust.base.errors import InputError
 from oracles import density_peaks as reference
