@@ -91,7 +91,9 @@ class RowWeights:
         """
         bad = ~np.isfinite(array) | (array < 0)
         found = [bad.sum(), (array > 0).sum(), array.max(), array.min(), array.sum(), (array % 1).max()]
-        count, positive, largest, least, total, part = on_host(np.stack([each.astype(np.float64) for each in found])).tolist()
+        count, positive, largest, least, total, part = on_host(
+            np.stack([each.astype(np.float64) for each in found])
+        ).tolist()
         if count:
             row = int(on_host(_without_empty_chunks(bad).argmax()))
             raise InputError(

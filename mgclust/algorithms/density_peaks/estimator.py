@@ -302,7 +302,13 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     def _choose_on_workers(self, wanted: dict[str, Any]) -> tuple[np.ndarray, float, Any]:
         """Centres, their gamma drop, and labels that stay where those of the fit are."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
-        spec = RunSpec(choose_again, {**found, "separation": self._separation, "wanted": wanted}, estimate_choice, "float64", resident=False)
+        spec = RunSpec(
+            choose_again,
+            {**found, "separation": self._separation, "wanted": wanted},
+            estimate_choice,
+            "float64",
+            resident=False,
+        )
         densities = open_dataset(self.rho_[:, None])
         with connect(**self._place()) as cluster:
             outcome = run(spec, densities, cluster)

@@ -41,13 +41,13 @@ flight, 64 n bytes of vectors. Communication per rank: three times the data, one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, CutoffDistance, find_cutoff
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choose_fraction
-from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import draw_sample
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import MIN_ROWS, draw_sample
 from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
     MIN_NEIGHBORS,
@@ -55,8 +55,8 @@ from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
     clusters_of,
     full_peaks,
     graph_of,
-    peaks_by_number,
-    peaks_of_rows,
+    heads_of,
+    most_prominent,
 )
 from mgclust.algorithms.density_peaks.decision_graph import (
     assign_labels,
@@ -144,7 +144,7 @@ def density_peaks(
     exactness = state.exactness
     every_weight = None if weights is None else context.comm.all_gather(xp.asarray(weights, "float64"))
     rest = np.zeros(0, np.int64) if every_weight is None else np.flatnonzero(host(every_weight) == 0)
-    options = {"gaussian": density == "gaussian", "weights": every_weight}
+    options: dict[str, Any] = {"gaussian": density == "gaussian", "weights": every_weight}
 
     with context.stage("prepare"):
         passes: AllPairs
@@ -159,13 +159,14 @@ def density_peaks(
             exactness["on_a_line"] = True
 
     automatic = all(each is None for each in centers.values())
-    compared = assignment == "auto" and centers["n_clusters"] is not None and "on_a_line" not in exactness
+    # The clusters of a given number are compared with separated ones.
+    compared = assignment == "auto" and centers["n_clusters"] is not None and context.dataset_shape[1] > 1
     with context.stage("dc"):
-        graph, better = None, None
-        wanted = assignment == "separated" or (compared and density == "gaussian" and context.dataset_shape[1] > 1)
-        sample = None
+        sample, graph, better = None, None, None
+        wanted = assignment == "separated" or compared
         if state.separated is None and density == "gaussian" and (wanted or dc_fraction == CHOOSE):
-            sample = draw_sample(context, seed, every_weight, given=metric == "precomputed")
+            limit = MIN_ROWS if compared else None
+            sample = draw_sample(context, seed, every_weight, given=metric == "precomputed", most=limit)
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0, None)
         elif state.cut is None and (density != "knn" or (halo and significance is None)):
@@ -183,10 +184,8 @@ def density_peaks(
                 graph = graph_of(context, measure, sample)
             if graph is not None:
                 at_dc = host(densities_at(context, measure, sample, [state.cut.distance])[0])
-                number, unless = centers["n_clusters"], 0
-                if better is not None:
-                    number, unless = better.n_clusters, better.unless
-                state.separated = graph.separated(at_dc, None if compared else number, unless)
+                number = None if compared else centers["n_clusters"]
+                state.separated = graph.separated(at_dc, number, better, compared=compared)
         del sample, graph
         state.keep(context)
     s_dc, dc, dc_error, fraction = state.cut or CutoffDistance(0.0, None, 0.0, None)
@@ -235,42 +234,25 @@ def density_peaks(
 
     with context.stage("labels"):
         nearest = state.nearest
-        topography, peaks, separation, mixed = None, None, None, 0
+        topography, peaks = None, None
         found, near = state.log_density, state.neighbors
         if significance is not None and found is not None and near is not None:
             order = density_order(xp, state.rho)
             topography = significant_clusters(context, found, near, order, nearest, host(rho * delta), significance)
-            chosen, labels = topography.centers, topography.labels
+            clusters = Clusters(topography.centers, topography.labels)
             standing = _standing_out(context, passes, measure, norm, near, on_a_line="on_a_line" in exactness)
-            joined = int((np.bincount(labels[standing]) > 1).sum())
+            joined = int((np.bincount(topography.labels[standing]) > 1).sum())
             peaks = topography.peaks._replace(standing=len(standing), joined=joined)
         else:
-            chosen, labels = None, None
-            apart = state.separated
-            if apart is None or compared or apart.unless:
-                chosen = choose_centers(xp, rho, delta, **centers)
-            if apart is not None and (compared or chosen is None or len(chosen) != apart.unless):
-                separation = full_peaks(xp, apart, state.best, nearest)
-                heads = peaks_by_number(separation, apart.n_clusters)
-                if not automatic and assignment == "separated" and centers["n_clusters"] is None:
-                    heads = peaks_of_rows(separation, choose_centers(xp, rho, delta, **centers), host(nearest))
-                separated_centers, labels = clusters_of(xp, separation, rho, rho * delta, nearest, heads)
-                if compared:
-                    mixed = _mixed(host(labels), host(assign_labels(xp, nearest, chosen)))
-                    separation, labels = None, None
-                else:
-                    chosen = separated_centers
-            if labels is None:
-                labels = assign_labels(xp, nearest, chosen)
-            if separation is None:
-                state.choice = state.choice and {**state.choice, "separated": None}
+            clusters = _clusters(context, state, rho, delta, centers, compared=compared)
+        chosen, labels = clusters.centers, clusters.labels
+        if clusters.separation is None:
+            state.choice = state.choice and {**state.choice, "separated": None}
         if len(rest):
-            _link_the_rest(context, passes, state, rest, chosen, all_rows=separation is not None)
+            _link_the_rest(context, passes, state, rest, chosen, all_rows=clusters.separation is not None)
             delta = measure.distances(state.best.astype("float64"), xp)
             labels[xp.asarray(rest)] = labels[nearest[xp.asarray(rest)]]
-        lost = (0, 0)
-        if automatic and state.rho is not None:
-            lost = lost_groups(xp, passes, measure, rho, delta, nearest, chosen)
+        lost = lost_groups(xp, passes, measure, rho, delta, nearest, chosen) if automatic else (0, 0)
 
     own = slice(context.rows.start, context.rows.stop)
     context.deliver(labels=labels[own], rho=state.rho[own], delta=delta[own], nearest_higher=nearest[own])
@@ -287,15 +269,15 @@ def density_peaks(
     return DensityPeaksOutput(
         centers=chosen,
         gamma_drop=gamma_drop(xp, rho, delta, chosen),
-        different_rows=number_of_different(delta if not len(rest) else delta[every_weight > 0]),
+        different_rows=number_of_different(delta if every_weight is None else delta[every_weight > 0]),
         lone_rows=count_true(rho == 0),
         dc=dc,
         dc_error=dc_error,
         dc_fraction=fraction,
         exactness=exactness,
         choice=state.choice,
-        separation=separation,
-        mixed=mixed,
+        separation=clusters.separation,
+        mixed=clusters.mixed,
         lost=lost,
         intrinsic_dim=None if found is None else (found.dim, found.dim_rows),
         peaks=peaks,
@@ -395,16 +377,51 @@ def other_clusters(
     -------
     centers, labels : ndarray
     """
-    count = wanted.get("n_clusters")
-    others = [name for name, value in wanted.items() if value is not None and name != "n_clusters"]
-    if separation is not None and count is not None and not others:
-        heads = peaks_by_number(separation, count)
+    alone = all(value is None for name, value in wanted.items() if name != "n_clusters")
+    count = wanted.get("n_clusters") if alone else None
+    chosen = None if separation is not None and count is not None else choose_centers(np, rho, delta, **wanted)
+    if separation is None and chosen is not None:
+        return chosen, np.asarray(assign_labels(np, nearest, chosen))
+    assert separation is not None
+    return clusters_of(np, separation, rho, rho * delta, nearest, heads_of(separation, count, chosen, nearest))
+
+
+class Clusters(NamedTuple):
+    """Clusters of all rows, and whether they are separated ones."""
+
+    centers: np.ndarray
+    labels: Array
+    separation: FullPeaks | None = None
+    mixed: int = 0  # as of `DensityPeaksOutput`
+
+
+def _clusters(
+    context: Context, state: DensityState, rho: Array, delta: Array, wanted: dict[str, Any], *, compared: bool
+) -> Clusters:
+    """Clusters by denser rows, or those that sparser rows separate: as asked for, or as `Separated` says."""
+    xp, host, nearest, apart = context.kernels.xp, context.kernels.memory.to_host, state.nearest, state.separated
+    if apart is None:
+        chosen = choose_centers(xp, rho, delta, **wanted)
+        return Clusters(chosen, assign_labels(xp, nearest, chosen))
+    separation = full_peaks(xp, apart, state.best, nearest)
+    automatic = all(each is None for each in wanted.values())
+    if automatic or compared:
+        heads = most_prominent(separation.prominence, separation.rows, apart.n_clusters)
     else:
-        chosen = choose_centers(np, rho, delta, **wanted)
-        if separation is None:
-            return chosen, np.asarray(assign_labels(np, nearest, chosen))
-        heads = peaks_of_rows(separation, chosen, nearest)
-    return clusters_of(np, separation, rho, rho * delta, nearest, heads)
+        thresholds = wanted["n_clusters"] is None
+        rows = choose_centers(xp, rho, delta, **wanted) if thresholds else None
+        heads = heads_of(separation, wanted["n_clusters"], rows, host(nearest))
+    separated = Clusters(*clusters_of(xp, separation, rho, rho * delta, nearest, heads), separation)
+    if not (compared or apart.unless or apart.doubted):
+        return separated
+    chosen = choose_centers(xp, rho, delta, **wanted)
+    denser = Clusters(chosen, assign_labels(xp, nearest, chosen))
+    mixed = _mixed(host(separated.labels), host(denser.labels))
+    if compared:
+        return denser._replace(mixed=mixed)
+    if apart.doubted:
+        return separated if mixed and len(chosen) == apart.n_clusters else denser
+    return denser if len(chosen) == apart.unless and not mixed else separated
 
 
 def _mixed(separated: np.ndarray, labels: np.ndarray) -> int:

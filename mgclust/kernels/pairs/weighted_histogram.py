@@ -15,9 +15,7 @@ MOST_WEIGHT = 1 << 31  # of all rows: the product of two sums fits into 63 bits
 LOW_BITS = 26
 
 
-def add_pair_weights(
-    s: Array, rows: Array, columns: Array, *, low: int, shift: int, out: Array, xp: Any
-) -> None:
+def add_pair_weights(s: Array, rows: Array, columns: Array, *, low: int, shift: int, out: Array, xp: Any) -> None:
     """Add the products of the weights of all pairs of a tile that lie below a bracket, and in each of its bins.
 
     Parameters

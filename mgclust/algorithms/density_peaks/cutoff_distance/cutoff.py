@@ -85,7 +85,10 @@ def find_cutoff(
         if isinstance(dc_fraction, str) and s > 0:
             every = passes.pairs
             s, _ = passes.cutoff(different_rank(every, fraction, equal) / every, exact=True, seed=seed)
-            exactness["equal_pairs"], exactness["different_pairs"] = passes.in_rows(equal), passes.in_rows(every - equal)
+            exactness["equal_pairs"], exactness["different_pairs"] = (
+                passes.in_rows(equal),
+                passes.in_rows(every - equal),
+            )
         _refuse_too_small(context, measure, s)
     return CutoffDistance(s, measure.distance(s), error, fraction)
 

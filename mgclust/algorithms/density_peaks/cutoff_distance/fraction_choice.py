@@ -16,10 +16,10 @@ if they are other ones; where one does, they have to be more, and clearer. Where
 centres that stand out stay if all rows show so many, too.
 
 Cost. All fractions share each distance of a pass over the pairs of some rows (`row_sample`), a third of all (3,072 at
-least and 16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly all rows,
-whatever the densities, and they are the graph of `separation`. On a GPU, each fraction takes its own pass for its
-density. The dc of a fraction is that of 1,024 rows, within a bin of a histogram; the dc of the fraction that is chosen
-is found by all rows, as if the fraction had been given.
+least and 16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly
+all rows, whatever the densities, and they are the graph of `separation`. On a GPU, each fraction takes its own pass for
+its density. The dc of a fraction is that of 1,024 rows, within a bin of a histogram; the dc of the fraction that is
+chosen is found by all rows, as if the fraction had been given.
 
 Where 0.02 of the pairs are equal, all are fractions of the pairs that differ: dc would be 0 otherwise.
 """
@@ -103,7 +103,8 @@ def choose_fraction(
     few = sample.x[:DC_ROWS, :DC_ROWS] if given else sample.x[:DC_ROWS]
     weights = None if sample.weights is None else sample.weights[:DC_ROWS]
     fractions = FRACTIONS[: least_within(m, FRACTIONS)]
-    cuts, different = [], False
+    cuts: list[float] = []
+    different = False
     if m > 2:
         cuts, different = sample_quantiles(context, "given" if given else measure.norm, few, fractions, weights)
     usable = [(fraction, measure.distance(s)) for fraction, s in zip(FRACTIONS, cuts, strict=False) if s > 0]

@@ -272,7 +272,6 @@ def weighted_bracket(
     context: Context, norm: str, x: Array, weights: np.ndarray, fraction: float, place: int
 ) -> PairSample:
     """Bracket a place among weighted pairs from a few rows; arguments as for `sample_quantiles`."""
-    dtype = np.dtype(context.dtype)
     (low, high), _ = sample_quantiles(context, norm, x, (fraction * LOW_SHARE, min(fraction * HIGH_SHARE, 1)), weights)
     wide = 2.0 ** (1 - COARSE_DIGITS)  # of a bin
     return PairSample(low, low, high * (1 + wide) if high > 0 else float("inf"), np.inf, place, np.nan, False)

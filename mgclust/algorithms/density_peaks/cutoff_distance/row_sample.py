@@ -52,10 +52,11 @@ class RowSample:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    @property
-    def copies(self) -> float:
-        """Mean of the weights."""
-        return 1.0 if self.weights is None else float(self.weights.mean())
+    def per_row(self, rho: np.ndarray) -> np.ndarray:
+        """Densities if weights had a mean of 1: copies of all rows are no evidence."""
+        if self.weights is None:
+            return rho
+        return np.maximum((rho + np.minimum(self.weights, 1.0)) / self.weights.mean() - 1.0, 0.0)
 
 
 def choice_rows(n: int, *, given: bool = False) -> int:
@@ -63,7 +64,9 @@ def choice_rows(n: int, *, given: bool = False) -> int:
     return min(n, max(MIN_ROWS, min(n // 3, MAX_GIVEN_ROWS if given else MAX_ROWS)))
 
 
-def draw_sample(context: Context, seed: int, weights: Array | None, *, given: bool) -> RowSample:
+def draw_sample(
+    context: Context, seed: int, weights: Array | None, *, given: bool, most: int | None = None
+) -> RowSample:
     """Draw it, the same on every rank.
 
     Parameters
@@ -75,6 +78,8 @@ def draw_sample(context: Context, seed: int, weights: Array | None, *, given: bo
         Of all rows, on the device; 1 if left out.
     given : bool
         The rows are distances.
+    most : int, optional
+        Rows of the sample.
     """
     xp, host = context.kernels.xp, context.kernels.memory.to_host
     hashes, first = _distance_kinds(context, weights) if given else _row_kinds(context)
@@ -84,7 +89,7 @@ def draw_sample(context: Context, seed: int, weights: Array | None, *, given: bo
     kinds = np.flatnonzero(total > 0)
     salt = np.uint64(int(np.random.default_rng(seed).integers(1 << 63)))
     number = (splitmix64(host(hashes)[kinds] ^ salt).astype(np.float64) + 0.5) / 2.0**64
-    m, worth = choice_rows(len(kinds), given=given), total[kinds]
+    m, worth = min(choice_rows(len(kinds), given=given), most or len(kinds)), total[kinds]
     complete = m == len(kinds)
     if not complete:
         priority = worth / number
@@ -101,10 +106,7 @@ def draw_sample(context: Context, seed: int, weights: Array | None, *, given: bo
         numbers = representative[numbers]
     ascending = np.sort(numbers)
     place = xp.asarray(np.searchsorted(ascending, numbers))
-    if given:
-        x = _distances_among(context, ascending)[place][:, place]
-    else:
-        x = context.gather_rows(ascending)[place]
+    x = _distances_among(context, ascending)[place][:, place] if given else context.gather_rows(ascending)[place]
     return RowSample(numbers, x, None if (worth == 1).all() else worth, complete)
 
 
@@ -122,7 +124,7 @@ def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Arr
     largest = xp.zeros(1)
     for chunk in rows.chunks():
         largest = xp.maximum(largest, chunk.x.max() if len(chunk.x) else 0)
-    unit = UNITS / max(float(context.comm.all_reduce(largest, "max")[0]), 1e-300)
+    unit = UNITS / (float(context.comm.all_reduce(largest, "max")[0]) or 1.0)
     counts = 1 if weights is None else xp.rint(weights).astype("int64")
     sums, first = [], []
     for chunk in rows.chunks():

@@ -59,7 +59,7 @@ def densities_at(context: Context, measure: Metric, sample: RowSample, cuts: lis
     for start, columns in _blocks(context, x):
         pairs.gaussian_sums(mine, columns, **how, out=sums, rows=rows, y_start=start)
     every = context.comm.all_gather(xp.ascontiguousarray(sums.T)).T
-    weight = sample.copies
+    weight = 1.0 if sample.weights is None else float(sample.weights[0])
     return [weight * xp.ascontiguousarray(rho) + max(weight - 1.0, 0.0) for rho in every]
 
 

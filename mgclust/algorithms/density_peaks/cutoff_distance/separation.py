@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import nearest_rows
 from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import RowSample
+from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import nearest_rows
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels
 from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.topography.intrinsic_dimension import two_nearest_dimension
@@ -59,9 +59,9 @@ __all__ = [
     "clusters_of",
     "full_peaks",
     "graph_of",
+    "heads_of",
     "least_within",
-    "peaks_by_number",
-    "peaks_of_rows",
+    "most_prominent",
     "prominences",
     "separated_number",
     "tree_of",
@@ -100,6 +100,7 @@ class Separated(NamedTuple):
     reach: list[float]  # reduced distance within which no row of the sample exceeds it
     n_clusters: int
     unless: int = 0  # number of centres that all rows have to show for these to be set aside; 0: none
+    doubted: bool = False  # taken only if all rows show so many centres, whose clusters cut across these
 
 
 class FullPeaks(NamedTuple):
@@ -270,6 +271,16 @@ def most_prominent(prominence: np.ndarray, rows: np.ndarray, count: int) -> np.n
     return order[np.sort(first)[:count]]
 
 
+class BetterNumber(NamedTuple):
+    """Separated clusters that count, in place of those of rho * delta."""
+
+    at: int  # position of their fraction
+    n_clusters: int
+    ratio: float  # by which the last one exceeds the next
+    unless: int  # as of `Separated`
+    doubted: bool = False
+
+
 class SeparationGraph:
     """The graph of nearest rows of a sample, by which clusters are separated at any dc.
 
@@ -289,19 +300,37 @@ class SeparationGraph:
         self.dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
 
     def tree(self, rho: np.ndarray) -> tuple[SpanningTree, np.ndarray]:
-        """The peaks of densities of the sample, and their Z; copies of all rows are no evidence."""
-        tree = tree_of(np.maximum((rho + 1) / self._sample.copies - 1, 0.0), self.index)
+        """The peaks of densities of the sample, and their Z."""
+        tree = tree_of(self._sample.per_row(rho), self.index)
         return tree, prominences(tree, self.dimension)
 
-    def separated(self, rho: np.ndarray, n_clusters: int | None, unless: int = 0) -> Separated:
-        """What all rows are to be clustered by; the number that stands out if it is not given."""
+    def separated(
+        self, rho: np.ndarray, n_clusters: int | None, better: BetterNumber | None, *, compared: bool
+    ) -> Separated | None:
+        """What all rows are to be clustered by.
+
+        Parameters
+        ----------
+        rho : float64 array of shape (m,)
+            Densities of the sample at the dc of all rows.
+        n_clusters : int or None
+            None: that of `better`, or the one that stands out, or as many as noise has not.
+        better : BetterNumber or None
+        compared : bool
+            Other clusters are compared with these: None if no number stands out clearly.
+        """
         tree, prominence = self.tree(rho)
-        if n_clusters is None:
+        if better is None:
             found = best_number([prominence, prominence])
-            n_clusters = found[1] if found else max(1, int((prominence >= SURE_Z).sum()))
+            if compared and (found is None or found[2] < SURE_RATIO):
+                return None
+            n_clusters = n_clusters or (found[1] if found else max(1, int((prominence >= SURE_Z).sum())))
+            better = BetterNumber(0, n_clusters, 0.0, 0)
         rows = self._sample.numbers[tree.rows].tolist()
         reach = self.reach[tree.rows].tolist()
-        return Separated(rows, tree.into.tolist(), prominence.tolist(), reach, n_clusters, unless)
+        return Separated(
+            rows, tree.into.tolist(), prominence.tolist(), reach, better.n_clusters, better.unless, better.doubted
+        )
 
 
 def graph_of(context: Context, measure: Metric, sample: RowSample) -> SeparationGraph:
@@ -314,18 +343,7 @@ def graph_of(context: Context, measure: Metric, sample: RowSample) -> Separation
     return SeparationGraph(context, measure, sample, nearest_rows(context, measure, sample, neighbors_of(len(sample))))
 
 
-class BetterNumber(NamedTuple):
-    """Separated clusters that count, in place of those of rho * delta."""
-
-    at: int  # position of their fraction
-    n_clusters: int
-    ratio: float  # by which the last one exceeds the next
-    unless: int  # as of `Separated`
-
-
-def separated_number(
-    graph: SeparationGraph, densities: list[np.ndarray], shown: Shown | None
-) -> BetterNumber | None:
+def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown: Shown | None) -> BetterNumber | None:
     """Find whether sparser rows separate other clusters: at which density, how many, how clearly.
 
     Where the centres that rho * delta has `shown` are clear, or their fraction was chosen for their number, the
@@ -351,8 +369,10 @@ def separated_number(
             return None
     elif count < number:
         shared = int(np.bincount(of_centers + 1, minlength=2)[1:].max())
-        if ratio < SURE_RATIO or shown.chosen or shown.clear(shared) or shown.stable(shared):
+        if ratio < SURE_RATIO:
             return None
+        if shown.chosen or shown.clear(shared) or shown.stable(shared):
+            return BetterNumber(shown.at, count, ratio, 0, doubted=True)
     elif count == number and (
         shown.clear(number) or (shown.stable(MAX_CLUSTERS) and len(set(of_centers.tolist()) - {-1}) == count)
     ):
@@ -384,7 +404,7 @@ def clusters_of(
     nearest : int64 array of shape (n,)
         Nearest denser row of each; -1: none.
     heads : int array
-        The peaks that begin a cluster each, from `most_prominent` or `peaks_of`.
+        The peaks that begin a cluster each, from `most_prominent` or `heads_of`.
 
     Returns
     -------
@@ -414,21 +434,18 @@ def clusters_of(
     return rows[ranked], labels
 
 
-def peaks_by_number(peaks: FullPeaks, count: int) -> np.ndarray:
-    """The peaks that begin so many clusters; refused where there are not so many."""
-    heads = most_prominent(peaks.prominence, peaks.rows, count)
-    if len(heads) < count:
-        raise InputError(
-            f"n_clusters={count} should be at most {len(heads)}, the number of peaks, with assignment='separated'; ask "
-            "for fewer clusters, or use assignment='denser'."
-        )
-    return heads
-
-
-def peaks_of_rows(peaks: FullPeaks, rows: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-    """The peaks that some rows lead to, each once, in the order of the rows."""
+def heads_of(peaks: FullPeaks, count: int | None, chosen: np.ndarray | None, nearest: np.ndarray) -> np.ndarray:
+    """The peaks that begin a cluster each: so many; or those that some rows lead to, each once, in their order."""
+    if chosen is None:
+        heads = most_prominent(peaks.prominence, peaks.rows, count or 1)
+        if count is not None and len(heads) < count:
+            raise InputError(
+                f"n_clusters={count} should be at most {len(heads)}, the number of peaks, with "
+                "assignment='separated'; ask for fewer clusters, or use assignment='denser'."
+            )
+        return heads
     ends = np.union1d(peaks.rows, np.flatnonzero(nearest < 0))
     best = {int(peaks.rows[at]): int(at) for at in np.argsort(peaks.prominence, kind="stable")}
     most = int(peaks.prominence.argmax())
-    leads = ends[assign_labels(np, nearest, ends)[rows]].tolist()
+    leads = ends[assign_labels(np, nearest, ends)[chosen]].tolist()
     return np.array(list(dict.fromkeys(best.get(row, most) for row in leads)), np.int64)

@@ -180,7 +180,9 @@ class AllPairs:
         few = np.sort(np.random.default_rng(seed).choice(some, min(len(some), FIRST_ROWS), replace=False))
         x, own = self._context.gather_rows(few), weights.units[few] * weights.unit
         place = weights.place(pair_rank_of(weights.pairs, fraction))
-        return self._at_place(weights, place, weighted_bracket(self._context, self._measure.norm, x, own, fraction, place))
+        return self._at_place(
+            weights, place, weighted_bracket(self._context, self._measure.norm, x, own, fraction, place)
+        )
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
         """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
@@ -405,8 +407,9 @@ class AllPairs:
         own_order = xp.ones(len(x), dtype="int32")
         for chunk in context.rows.chunks():
             order = inside[chunk.start : chunk.start + len(chunk.x)]
-            at = {"norm": self._measure.norm, "y_start": chunk.start}
-            self._kernels.pairs.nearest_higher(x, chunk.x, own_order, order, **at, best=best, best_index=index)
+            self._kernels.pairs.nearest_higher(
+                x, chunk.x, own_order, order, norm=self._measure.norm, y_start=chunk.start, best=best, best_index=index
+            )
         return float(context.comm.all_reduce(best, "min").min())
 
     def border(self, norm: str, threshold: float, labels: Array) -> Array:
