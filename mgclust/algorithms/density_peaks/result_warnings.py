@@ -122,8 +122,8 @@ def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[str]:
         )
     if groups:
         sentences.append(
-            f"{groups} groups of {rows:,} rows in all lie far from the rest of their clusters; they may be small "
-            "clusters: look at delta, or give n_clusters."
+            f"{rows:,} rows in {groups} {'group' if groups == 1 else 'groups'} lie far from the rest of their clusters "
+            "and may be small clusters: look at the decision graph, or give n_clusters."
         )
     return sentences
 

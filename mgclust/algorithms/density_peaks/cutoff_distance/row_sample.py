@@ -72,10 +72,10 @@ def draw_sample(
     Parameters
     ----------
     context : Context
-        Of prepared rows.
+        Its rows are prepared.
     seed : int
     weights : float64 array of shape (n,), optional
-        Of all rows, on the device; 1 if left out.
+        The weights of all rows, on the device; 1 if left out.
     given : bool
         The rows are distances.
     most : int, optional
