@@ -18,17 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import WeightedClusterer
-from mgclust.algorithms.density_peaks.decision_graph import (
-    assign_labels,
-    choose_centers,
-    gamma_drop,
-)
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import FullPeaks
+from mgclust.algorithms.density_peaks.decision_graph import gamma_drop
 from mgclust.algorithms.density_peaks.findings import attributes_of, findings
 from mgclust.algorithms.density_peaks.memory import estimate_choice
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
-from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again
+from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again, other_clusters
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
 from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, may_shift, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
@@ -69,11 +66,15 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001: the one at which, and beside which, a number of clusters
         stands out best in the decision graph of a third of the rows (3072 to 16384), and 0.02 unless its drop is at
-        least 2 and a third more than that of the number that 0.02 finds. Where no number stands out, the clusters are
-        those that sparser rows separate, if these rows show any, and so they are where they are more and show twice as
-        clearly. dc_fraction is 0.02 where that choice has no say or no meaning: with `n_clusters`, `rho_min`,
-        `delta_min` or ``sample_weight`` given, with another `density` than
-        "gaussian", and with ``metric="precomputed"``.
+        least 2 and a third more than that of the number that 0.02 finds. It is 0.02 with `n_clusters`, `rho_min` or
+        `delta_min` given, and with another `density` than "gaussian".
+    assignment : {"auto", "denser", "separated"}, default="auto"
+        Which cluster a row joins. "denser": that of its nearest denser row (Rodriguez and Laio). "separated": clusters
+        are the peaks of the density that exceed their saddles most, and a minor peak joins the one that it meets at its
+        saddle (ToMATo, Chazal et al. 2013), in the graph of the nearest rows of a sample. "auto" takes "separated"
+        where no number of clusters stands out by ``rho * delta`` and sparser rows separate some, or where they separate
+        more and twice as clearly, and "denser" where the number of clusters is left to other parameters.
+        "separated" goes with `n_clusters`, weights and precomputed distances, and needs ``density="gaussian"``.
     dc_method : {"exact", "sample"}, default="exact"
         "sample" takes dc from the distances among at most 32768 rows (fewer of many features), or from those of
         `sample_size` random pairs, and reports its error as `dc_error_`.
@@ -87,8 +88,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
         With ``fit(X, sample_weight=w)`` these are sums over all rows j of ``w[j]`` times that, less a unit of weight
         for the row itself: the weights of the rows at distance 0, its own among them, count as their sum less 1, and
-        not below 0. So whole weights give each row the rho that it has where rows are repeated as often; rows of
-        weight 0 have a rho, too, and a label. dc is that of the rows as they are, without weights. Not with "knn".
+        not below 0. dc counts a pair of rows as often as the product of their weights, and a row of weight w makes
+        ``w (w - 1) / 2`` pairs with itself. So whole weights give what rows give that are repeated as often. Rows of
+        weight 0 have a rho, too, and the label that `predict` gives new rows. Not with "knn".
     k : int or "adaptive", default=16
         For ``density="knn"``; less than n_samples. With "adaptive" each row has as many nearest rows as share its
         density, by a likelihood ratio test, 3 to 100 (k* of Rodriguez et al.), and its density is that which the
@@ -101,7 +103,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         `n_clusters`, `rho_min`, `delta_min`.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         With "precomputed" the rows are the distances, shape (n_samples, n_samples): not negative, 0 on the diagonal,
-        symmetric. From a file each rank reads its own rows. dc is then always exact.
+        symmetric. From a file each rank reads its own rows. dc is then always exact, as it is with weights.
     rho_min, delta_min : float, optional
         Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
     halo : bool, default=False
@@ -147,6 +149,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         geometric mean of their drops at two neighbouring fractions, and the fraction to ask for. Both are empty where
         few rows, or many equal ones, leave 0.02 alone. "separated" is None, or the clusters are those that sparser rows
         separate: "n_clusters" of these rows, "dc_fraction", and the "ratio" by which the last one exceeds the next.
+    assignment_ : {"denser", "separated"}
+        How rows joined clusters. With ``n_clusters=n_clusters_`` and ``dc=dc_`` it gives the same labels again.
     rho_, delta_ : ndarray of shape (n_samples,), float64
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
@@ -184,6 +188,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     processing unit, Frontiers of Information Technology & Electronic Engineering 18:915-927, 2017.
     M. d'Errico, E. Facco, A. Laio, A. Rodriguez, Automatic topography of high-dimensional data sets by non-parametric
     density peak clustering, Information Sciences 560:476-492, 2021.
+    F. Chazal, L. J. Guibas, S. Y. Oudot, P. Skraba, Persistence-based clustering in Riemannian manifolds, Journal of
+    the ACM 60:41, 2013.
     A. Rodriguez, M. d'Errico, E. Facco, A. Laio, Computing the free energy without collective variables, Journal of
     Chemical Theory and Computation 14:1206-1215, 2018.
     E. Facco, M. d'Errico, A. Rodriguez, A. Laio, Estimating the intrinsic dimension of datasets by a minimal
@@ -204,6 +210,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     significance_: np.ndarray | None
     saddles_: np.ndarray | None
     _counts: RowCounts
+    _separation: FullPeaks | None
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -250,9 +257,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     ) -> DensityPeaks:
         """Choose other centres and relabel, without another pass over the data.
 
-        Each row takes the label of its nearest denser row. Clusters that sparser rows separate
-        (``dc_choice_["separated"]``) are of other links, so they are not found again, whatever the centres: with the
-        same number or the same centres, labels may differ from those of the fit.
+        Rows join clusters as `assignment_` says. If that is "separated", a number takes as many of the most prominent
+        peaks, and each row that thresholds or `indices` name stands for the peak that it leads to.
 
         Parameters
         ----------
@@ -278,12 +284,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if is_dask(self.rho_):
             centers, drop, labels = self._choose_on_workers(checked)
         else:
-            centers = choose_centers(np, self.rho_, self.delta_, **checked)
-            labels = assign_labels(np, self.nearest_higher_, centers)
+            centers, labels = other_clusters(self.rho_, self.delta_, self.nearest_higher_, self._separation, checked)
             drop = gamma_drop(np, self.rho_, self.delta_, centers)
         self._relabel(centers, labels, None)
-        if self.dc_choice_ is not None:
-            self.dc_choice_ = {**self.dc_choice_, "separated": None}
+        self._counts = self._counts._replace(mixed=0, lost=(0, 0))
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:
             chosen_by["indices"] = centers.tolist()
@@ -306,7 +310,13 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     def _choose_on_workers(self, wanted: dict[str, Any]) -> tuple[np.ndarray, float, Any]:
         """Centres, their gamma drop, and labels that stay where those of the fit are."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
-        spec = RunSpec(choose_again, {**found, "wanted": wanted}, estimate_choice, "float64", resident=False)
+        spec = RunSpec(
+            choose_again,
+            {**found, "separation": self._separation, "wanted": wanted},
+            estimate_choice,
+            "float64",
+            resident=False,
+        )
         densities = open_dataset(self.rho_[:, None])
         with connect(**self._place()) as cluster:
             outcome = run(spec, densities, cluster)
@@ -317,8 +327,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         """Find the clusters of new rows: each takes the label of the nearest fitted row that is denser, or a centre.
 
         The density of a new row is what it would be if it was added to the fitted rows, which keep theirs. A row that
-        is equal to a fitted one takes its label. Where sparser rows separate the clusters
-        (``dc_choice_["separated"]``), each row takes the label of its nearest fitted row.
+        is equal to a fitted one takes its label. If `assignment_` is "separated", each row takes the label of its
+        nearest fitted row.
 
         The fitted rows are read again, and no copy of an array is kept: do not change it before.
 
@@ -349,7 +359,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "rho": self.rho_,
             "labels": self.labels_,
             "centers": self.cluster_centers_indices_,
-            "separated": bool((self.dc_choice_ or {}).get("separated")),
+            "separated": self.assignment_ == "separated",
         }
         need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None, adaptive=adaptive)
         spec = RunSpec(
@@ -397,6 +407,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.rho_, self.delta_, self.nearest_higher_ = found["rho"], found["delta"], found["nearest_higher"]
         self.dc_, self.dc_error_ = value.dc, value.dc_error
         self.dc_fraction_, self.dc_choice_ = value.dc_fraction, value.choice
+        self.assignment_, self._separation = "denser" if value.separation is None else "separated", value.separation
         self.exactness_, self._dataset = value.exactness, inputs.dataset
         self._weights = unequal(inputs.weights)
         self._relabel(value.centers, found["labels"], found.get("halo"))
@@ -408,6 +419,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         peaks = value.peaks
         if peaks is not None:
             self.significance_, self.saddles_ = peaks.heights, peaks.saddles
-        self._counts = RowCounts(value.different_rows, value.lone_rows, weighted=self._weights is not None)
+        self._counts = RowCounts(
+            value.different_rows,
+            value.lone_rows,
+            weighted=self._weights is not None,
+            mixed=value.mixed,
+            lost=value.lost,
+        )
         of_fit = findings(self, value.gamma_drop, frame["parameters"], counts=self._counts, peaks=peaks, halo=self.halo)
         return Result(**of_fit, **frame)

@@ -36,6 +36,8 @@ class RowCounts(NamedTuple):
     different: int  # rows that differ from all before them
     lone: int  # whose rho is 0
     weighted: bool = False
+    mixed: int = 0  # see `mgclust.algorithms.density_peaks.ranks.DensityPeaksOutput`
+    lost: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, rho: np.ndarray, delta: np.ndarray) -> RowCounts:
@@ -66,6 +68,7 @@ def warnings_of(
     """
     given = {name: value for name in CHOSEN_BY if (value := chosen_by.get(name)) is not None}
     sentences = [*_of_dc(model, counts), *_of_densities(model), *_of_peaks(model.n_clusters_, peaks)]
+    sentences += _of_separation(model, counts)
     if given:
         return sentences + _of_thresholds(model, drop, given, counts)
     return sentences + (_of_count(model, drop, counts) if peaks is None else [])
@@ -105,6 +108,22 @@ def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[str]:
         sentences.append(
             f"dc={model.dc_:g} was sampled: the exact value lies within {model.dc_error_:.2g} of it (95%); "
             f"dc_method='exact' finds it{', a larger sample_size comes nearer' if model.sample_size else ''}."
+        )
+    return sentences
+
+
+def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[str]:
+    """A given number whose clusters cut across separated ones, and groups that lie apart within a cluster."""
+    sentences, (groups, rows) = [], counts.lost
+    if counts.mixed:
+        sentences.append(
+            f"n_clusters={model.n_clusters_} by denser rows cuts across {counts.mixed} clusters that sparser rows "
+            "separate; compare with assignment='separated'."
+        )
+    if groups:
+        sentences.append(
+            f"{rows:,} rows in {groups} {'group' if groups == 1 else 'groups'} lie far from the rest of their clusters "
+            "and may be small clusters: look at the decision graph, or give n_clusters."
         )
     return sentences
 

@@ -56,7 +56,9 @@ def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) ->
             f"fits with n_clusters={', '.join(map(str, moving))} of n_clusters_range had not settled after max_iter="
             f"{model.max_iter} iterations, so their indices may be better than scan_ says: raise max_iter or tol."
         )
-    automatic = automatic_m(n, model.n_features_in_, model.covariance_type)
+    automatic = automatic_m(
+        n if inputs.weights is None else inputs.weights.rows, model.n_features_in_, model.covariance_type
+    )
     half = 1 + float(f"{(value.m - 1) / 2:.1g}")
     lower = "lower m " + (f"(m='auto' takes {automatic:.3g})" if automatic < value.m else f"(m={half:g}, say)")
     outside, sizes = int(value.sizes[0]), value.sizes[1:]
