@@ -213,12 +213,12 @@ default="euclidean"
                 f"{min(SLOTS, self.n_iter_)} iterations."
             )
         if value.better is not None:
-            problems.append(
-                f"all rows are in one cluster, whose net similarity is {self.net_similarity_:.6g}, although the same "
-                f"preference gives {value.better.net_similarity:.6g} with {len(value.better.exemplars)} exemplars: the "
-                "messages came to rest too early; raise convergence_iter (100, say) and max_iter (2000), or lower "
-                "damping, and where rows are equal, drop them (numpy.unique)."
+            found, better = value.net_similarity, value.better
+            poor = (
+                f"net similarity {found:.6g} with {self.n_clusters_} exemplars is a poor optimum: {better.net_similarity:.6g} "
+                f"with {len(better.exemplars)} was found; raise convergence_iter (100, say) and max_iter (2000), or change damping."
             )
+            problems.append(poor)
         if value.missing and self.n_clusters_:
             problems.append(
                 f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "

@@ -99,10 +99,12 @@ class MessagePassing:
         Parameters
         ----------
         preference : ndarray of shape (n,), float64
+            Without the noise that breaks ties.
         """
-        self.rows.messages.preference = self._context.kernels.memory.to_device(np.array(preference, np.float64))
+        noisy = self._similarities.distinct(preference)
+        self.rows.messages.preference = self._context.kernels.memory.to_device(noisy)
         self._preference = preference
-        self._scale = self._fixed_point(preference)
+        self._scale = self._fixed_point(preference)  # noise raises them: the bound holds
 
     def iterate(self, dampings: list[float]) -> list[tuple[int, bool]]:
         """Go through so many iterations, each with its damping.
@@ -176,6 +178,7 @@ class MessagePassing:
         """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
         self._similarities.add_noise()
         self.rows.noise_added()
+        self.set_preference(self._preference)
 
     def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Save the messages, with what the caller needs beside them; after an iteration, the preference set.
@@ -205,6 +208,7 @@ class MessagePassing:
         self._sigma, self._damping = own["sigma"], own["damping"]
         while self._similarities.draws < own["draws"]:
             self._similarities.add_noise()
+        self.set_preference(self._preference)
         self.rows.restore(saved)
         to_device = self._context.kernels.memory.to_device
         flags = np.unpackbits(saved.arrays["states"], axis=1, count=self.rows.messages.n)
@@ -220,21 +224,37 @@ class MessagePassing:
         preference : ndarray of shape (n,), optional
             For the net similarity; by default the present one.
         """
-        kernels, comm = self._context.kernels, self._context.comm
-        nearest, similarity = self.rows.nearest(exemplars)
-        labels = kernels.memory.to_host(comm.all_gather(nearest))
+        labels, chosen = self.similar(exemplars)
         labels[exemplars] = np.arange(len(exemplars), dtype=labels.dtype)
-        chosen = kernels.memory.to_host(comm.all_gather(similarity.astype("float64")))
         own_preference = self._preference if preference is None else preference
         chosen[exemplars] = own_preference[exemplars]
         return ExemplarAssignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
-    def least_similar(self, exemplars: np.ndarray) -> int:
-        """Find the row that is least similar to the nearest of these exemplars, the lowest of equals; none of them."""
-        _, similarity = self.rows.nearest(exemplars)
-        similarity = self._context.kernels.memory.to_host(self._context.comm.all_gather(similarity.astype("float64")))
-        similarity[exemplars] = np.inf
-        return int(similarity.argmin())
+    def similar(self, exemplars: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find the exemplar each row is most similar to, exemplars another one, and the similarity, float64."""
+        kernels, comm = self._context.kernels, self._context.comm
+        nearest, similarity = self.rows.nearest(exemplars)
+        to_host = kernels.memory.to_host
+        return to_host(comm.all_gather(nearest)), to_host(comm.all_gather(similarity.astype("float64")))
+
+    def gains(self, exemplars: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Find by how much the similarities of rows would grow with each row as one more exemplar, shape (n,).
+
+        Parameters
+        ----------
+        exemplars : ndarray of shape (k,), int64
+        chosen : ndarray of shape (n,), float64
+            Similarity of each row to its exemplar.
+        """
+        kernels, own, n = self._context.kernels, self._context.rows, len(chosen)
+        lowest, highest = self._similarities.lowest, self._similarities.highest
+        least = np.where(np.isfinite(chosen), chosen, highest)
+        least[exemplars] = highest  # they stay
+        sums = kernels.xp.zeros(n, "int64")
+        scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(max(highest - lowest, 1e-290))))
+        u = kernels.memory.to_device(least[own.start : own.stop].astype(self._context.dtype))
+        self.rows.add_gains(u, scale, sums)
+        return kernels.memory.to_host(self._context.comm.all_reduce(sums, "sum")) / scale
 
     def refine(
         self, assignments: Sequence[ExemplarAssignment], preferences: Sequence[np.ndarray] | None = None

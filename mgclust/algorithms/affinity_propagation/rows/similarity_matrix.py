@@ -12,6 +12,10 @@ precomputed    as given, row i of the data      -S, shifted to be positive
 Ties between similarities would make messages oscillate; noise breaks them: ``S + (eps S + 100 tiny) U``, with U in
 [0, 1) from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
 
+Between duplicate rows only their preferences S(k,k) can decide, so these have noise, too, where rows are duplicates or
+nearly so (`Similarities.distinct`): ``S(k,k) + PREFERENCE_NOISE |S(k,k)| E``. It is large enough to outlast the rounding
+of messages, and E has an exponential distribution: the largest of m values is ahead of the next by as much for any m.
+
 Cost. Kept ones: n^2 reduced distances over all ranks, each written once; the data pass every rank once. Computed ones:
 as many for each pass over all pairs, and all rows on every rank.
 """
@@ -57,6 +61,8 @@ BRACKET = 0.05  # of all pairs: a quantile of all is that close to the sample's
 PAIR_COST = 16  # times as long as in a block takes a similarity of some columns
 LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # similarities of a block that are computed in the time a label takes beside
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
+PREFERENCE_NOISE = {"float32": 2.0**-18, "float64": 2.0**-40}
+TWINS = 4.0  # eps times the preference: messages round away what two rows differ by
 
 
 class Similarities(ABC):
@@ -83,6 +89,21 @@ class Similarities(ABC):
     def __init__(self, context: Context, seed: int) -> None:
         self.context, self.seed, self.draws = context, seed, 0
         self.diagonal = np.zeros(context.dataset_shape[0])
+
+    def distinct(self, preference: np.ndarray) -> np.ndarray:
+        """Add noise to preferences, shape (n,), float64, if rows are as similar to each other as to themselves.
+
+        The same bits on any number of ranks and on any device; ranks have met in `synchronize`.
+        """
+        limits, largest = np.finfo(self.context.dtype), float(abs(preference).max())
+        if self.highest - max(0.0, float(self.diagonal.max())) < -TWINS * limits.eps * largest:
+            return preference
+        random = np.random.Philox(key=np.array([self.seed, self.draws], np.uint64)).random_raw(len(preference))
+        # Minus the logarithm of a random number, but straight between powers of 2: so each operation is exact.
+        fraction, exponent = np.frexp(((random >> 11) + 0.5) * 2.0**-53)
+        tiny = (LATER_NOISE if self.draws else FIRST_NOISE) * float(limits.tiny)
+        size = PREFERENCE_NOISE[self.context.dtype.name] * abs(preference) + tiny
+        return preference + size * (2 * (1 - fraction) - exponent)
 
     @property
     def all_alike(self) -> bool:
