@@ -31,6 +31,7 @@ _ERRORS = (
     "InputError",
     "InsufficientMemoryError",
     "MgclustError",
+    "PoorOptimumWarning",
     "RunCancelled",
     "RunFailed",
     "WorkerLost",

@@ -1,12 +1,12 @@
 """A cheap search for better exemplars than those that messages have come to: a few are added, and a few dropped.
 
 A row more as an exemplar changes the net similarity by its preference, less the similarity that it had, and by
-``sum over i of max(0, S(i,k) - s(i))`` for the rows that come to it. Where some further exemplars together are an
-improvement, one of them alone is, too, since each gains the less the more exemplars there are. So one pass over what
-is more similar to a row than its exemplar finds whether any are missing: in a list, the elements before the exemplar.
+``sum over i of max(0, S(i,k) - s(i))`` for the rows that come to it. If several more exemplars are an improvement, so
+is one of them alone, since each gains the less the more there are. So one pass over pairs that are more similar than
+rows are to their exemplars shows whether one is missing: in a list, the elements before the exemplar.
 
-An exemplar that is not needed has another one that is more similar to it than its own preference. Those are dropped
-together, unless each was the other's; and those come back without which the net similarity would be lower.
+An exemplar that is not needed has another one that is more similar to it than its own preference. Such exemplars are
+dropped together, unless each is the other's; those without which the net similarity would be lower come back.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from mgclust.algorithms.affinity_propagation.message_passing import ExemplarAssi
 
 __all__ = ["better_exemplars"]
 
+NONE = np.zeros(0, np.int64)
 ROUNDS = 3
-POOR_SHARE = 0.01  # of the sum of all similarities to exemplars: what better ones must gain to be worth a word
-POOR_GAIN = 1.0  # or one of them alone, in its preference
+FEW_ROWS = 1024  # among which exemplars may come to others, too
+POOR_SHARE = 0.01  # of the sum of all similarities to exemplars: what better ones gain at least
+POOR_GAIN = 0.5  # in preferences: or what one of them gains
 
 
 def better_exemplars(
@@ -32,50 +34,59 @@ def better_exemplars(
     best, largest, total = found, 0.0, 0.0
     for round_ in range(ROUNDS):
         nearest, similarity = messages.similar(best.exemplars)
-        chosen = np.where(best.labels < 0, np.nan, similarity)
+        chosen = np.where(best.labels < 0, np.inf, similarity)
         chosen[best.exemplars] = preference[best.exemplars]
-        gains = messages.gains(best.exemplars, chosen) + preference - np.nan_to_num(chosen, nan=np.inf)
+        stays = chosen.copy()
+        stays[best.exemplars] = np.inf
+        gains = messages.gains(stays) + preference - chosen
         gains[best.exemplars] = -np.inf
+        adding = [gains.argmax()[None], _most_of_each_cluster(best, gains)] if gains.max() > 0 else []
+        if len(gains) <= FEW_ROWS:
+            adding.append((messages.gains(chosen) + preference - chosen).argmax()[None])
+        trials = [_fewer(messages, best, preference, nearest, similarity)]
+        for more in adding:
+            trial = messages.assign(np.union1d(best.exemplars, more), preference)
+            trials.append(_fewer(messages, trial, preference, *messages.similar(trial.exemplars), more))
         if round_ == 0:
-            largest, total = float(gains.max() / max(abs(np.median(preference)), 1e-290)), float(np.nansum(abs(chosen)))
-        better = best
-        for exemplars in (_with_more(best, gains), _with_fewer(messages, best, preference, nearest, similarity)):
-            if len(exemplars) != len(best.exemplars):
-                better = max(better, messages.assign(exemplars, preference), key=_worth)
-        if better is best:
+            total = float(abs(chosen[best.labels >= 0]).sum())
+            largest = max(trials[0][1], float(gains.max()))
+        better = max((trial for trial, _ in trials), key=lambda trial: (-trial.missing, trial.net_similarity))
+        if better.missing > best.missing or better.net_similarity <= best.net_similarity:
             break
         best = better
     gain = best.net_similarity - found.net_similarity
-    poor = best.missing <= found.missing and gain > 0 and (gain > POOR_SHARE * total or largest > POOR_GAIN)
+    poor = gain > POOR_SHARE * total or (gain > 0 and largest > POOR_GAIN * abs(np.median(preference)))
     return best if poor else None
 
 
-def _worth(found: ExemplarAssignment) -> tuple[int, float]:
-    return -found.missing, found.net_similarity
-
-
-def _with_more(found: ExemplarAssignment, gains: np.ndarray) -> np.ndarray:
-    """The exemplars, and in each cluster the row that gains most, if any does."""
+def _most_of_each_cluster(found: ExemplarAssignment, gains: np.ndarray) -> np.ndarray:
+    """The row of each cluster that gains most, if any gains."""
     order = np.lexsort((-gains, found.labels))
     label, first = np.unique(found.labels[order], return_index=True)
     most = order[first[label >= 0]]
-    return np.union1d(found.exemplars, most[gains[most] > 0])
+    return most[gains[most] > 0]
 
 
-def _with_fewer(
-    messages: MessagePassing, found: ExemplarAssignment, preference: np.ndarray, nearest: np.ndarray, similarity: np.ndarray
-) -> np.ndarray:
-    """The exemplars without those that are not needed."""
-    exemplars = found.exemplars
+def _fewer(
+    messages: MessagePassing,
+    found: ExemplarAssignment,
+    preference: np.ndarray,
+    nearest: np.ndarray,
+    similarity: np.ndarray,
+    added: np.ndarray = NONE,
+) -> tuple[ExemplarAssignment, float]:
+    """Without the exemplars that are not needed, but for added ones; the most that dropping one of them gains."""
+    exemplars, chosen = found.exemplars, similarity.copy()
     dropped = np.zeros(len(exemplars), bool)
-    for place in np.flatnonzero(similarity[exemplars] > preference[exemplars])[::-1]:
+    needless = (similarity[exemplars] > preference[exemplars]) & ~np.isin(exemplars, added)
+    for place in np.flatnonzero(needless)[::-1]:
         dropped[place] = not dropped[nearest[exemplars[place]]]
     if not dropped.any():
-        return exemplars
+        return found, 0.0
     _, others = messages.similar(exemplars[~dropped])
-    chosen = similarity.copy()
     chosen[exemplars] = preference[exemplars]
     theirs = found.labels >= 0
     theirs[theirs] = dropped[found.labels[theirs]]
     change = np.bincount(found.labels[theirs], (others - chosen)[theirs], minlength=len(exemplars))
-    return exemplars[~(dropped & (change > 0))]
+    kept = exemplars[~(dropped & (change > 0))]
+    return (messages.assign(kept, preference) if len(kept) < len(exemplars) else found), float(change.max())

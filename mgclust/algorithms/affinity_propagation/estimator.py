@@ -20,7 +20,7 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
 )
 from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import fewest_exemplars
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
-from mgclust.base.errors import InputError
+from mgclust.base.errors import InputError, PoorOptimumWarning
 from mgclust.data import Dataset
 from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
 from mgclust.engine.spmd import Outcome, RunSpec
@@ -86,7 +86,8 @@ default="euclidean"
         Device memory that one rank may use. With all pairs, two n x n matrices must fit into that of all ranks; with
         lists, the rows into that of each.
     random_state : int, Generator or RandomState, optional
-        Seed of the noise, of relative size eps, that breaks ties.
+        Seed of the noise that breaks ties: of relative size eps on similarities and, where rows are equal or nearly so,
+        4e-6 (float64: 1e-12) on preferences.
 
     Attributes
     ----------
@@ -186,6 +187,7 @@ default="euclidean"
         self.net_similarity_, self.preference_ = value.net_similarity, value.preference
         self.computed_in_, self.exactness_ = value.dtype, value.exactness
         problems, arrays = [], {"centers": self.cluster_centers_indices_}
+        categories: dict[str, type[Warning]] = {}
         self.__dict__.pop("search_", None)  # of an earlier fit
         if value.search is not None:
             columns = zip(*value.search.tried, strict=True)
@@ -213,18 +215,19 @@ default="euclidean"
                 f"{min(SLOTS, self.n_iter_)} iterations."
             )
         if value.better is not None:
-            found, better = value.net_similarity, value.better
             poor = (
-                f"net similarity {found:.6g} with {self.n_clusters_} exemplars is a poor optimum: {better.net_similarity:.6g} "
-                f"with {len(better.exemplars)} was found; raise convergence_iter (100, say) and max_iter (2000), or change damping."
+                f"net similarity {self.net_similarity_:.6g} with {self.n_clusters_} exemplars is a poor optimum, since "
+                f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
+                "convergence_iter (100, say) and max_iter (2000), or change damping."
             )
             problems.append(poor)
+            categories[poor] = PoorOptimumWarning
         if value.missing and self.n_clusters_:
             problems.append(
                 f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
                 "raise preference."
             )
-        self._categories = {} if self.converged_ else dict.fromkeys(problems, UnconvergedWarning)
+        self._categories = categories if self.converged_ else dict.fromkeys(problems, UnconvergedWarning)
         preference = value.preference
         return Result(
             labels=self.labels_,

@@ -102,9 +102,10 @@ class MessagePassing:
             Without the noise that breaks ties.
         """
         noisy = self._similarities.distinct(preference)
+        self.tied = noisy is not preference
         self.rows.messages.preference = self._context.kernels.memory.to_device(noisy)
-        self._preference = preference
-        self._scale = self._fixed_point(preference)  # noise raises them: the bound holds
+        self.preference = preference
+        self._scale = self._fixed_point(preference)
 
     def iterate(self, dampings: list[float]) -> list[tuple[int, bool]]:
         """Go through so many iterations, each with its damping.
@@ -178,7 +179,7 @@ class MessagePassing:
         """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
         self._similarities.add_noise()
         self.rows.noise_added()
-        self.set_preference(self._preference)
+        self.set_preference(self.preference)
 
     def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Save the messages, with what the caller needs beside them; after an iteration, the preference set.
@@ -208,7 +209,7 @@ class MessagePassing:
         self._sigma, self._damping = own["sigma"], own["damping"]
         while self._similarities.draws < own["draws"]:
             self._similarities.add_noise()
-        self.set_preference(self._preference)
+        self.set_preference(self.preference)
         self.rows.restore(saved)
         to_device = self._context.kernels.memory.to_device
         flags = np.unpackbits(saved.arrays["states"], axis=1, count=self.rows.messages.n)
@@ -226,7 +227,7 @@ class MessagePassing:
         """
         labels, chosen = self.similar(exemplars)
         labels[exemplars] = np.arange(len(exemplars), dtype=labels.dtype)
-        own_preference = self._preference if preference is None else preference
+        own_preference = self.preference if preference is None else preference
         chosen[exemplars] = own_preference[exemplars]
         return ExemplarAssignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
@@ -237,21 +238,20 @@ class MessagePassing:
         to_host = kernels.memory.to_host
         return to_host(comm.all_gather(nearest)), to_host(comm.all_gather(similarity.astype("float64")))
 
-    def gains(self, exemplars: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    def gains(self, chosen: np.ndarray) -> np.ndarray:
         """Find by how much the similarities of rows would grow with each row as one more exemplar, shape (n,).
 
         Parameters
         ----------
-        exemplars : ndarray of shape (k,), int64
         chosen : ndarray of shape (n,), float64
-            Similarity of each row to its exemplar.
+            Similarity of each row to its exemplar; infinite where a row stays as it is.
         """
         kernels, own, n = self._context.kernels, self._context.rows, len(chosen)
         lowest, highest = self._similarities.lowest, self._similarities.highest
-        least = np.where(np.isfinite(chosen), chosen, highest)
-        least[exemplars] = highest  # they stay
+        least = np.minimum(chosen, highest)
         sums = kernels.xp.zeros(n, "int64")
-        scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(max(highest - lowest, 1e-290))))
+        reach = max(highest - min(lowest, float(least.min())), 1e-290)
+        scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(reach)))
         u = kernels.memory.to_device(least[own.start : own.stop].astype(self._context.dtype))
         self.rows.add_gains(u, scale, sums)
         return kernels.memory.to_host(self._context.comm.all_reduce(sums, "sum")) / scale
@@ -267,7 +267,7 @@ class MessagePassing:
         preferences : sequence of ndarray of shape (n,), optional
             Of each; by default the present one.
         """
-        given = preferences or [self._preference] * len(assignments)
+        given = preferences or [self.preference] * len(assignments)
         kernels, xp, comm = self._context.kernels, self._context.kernels.xp, self._context.comm
         n = self.rows.messages.n
         largest = max(abs(self._similarities.lowest), abs(self._similarities.highest), 1e-290)
@@ -282,8 +282,11 @@ class MessagePassing:
                 total = np.where(able, total, -np.inf)
             order = np.lexsort((-total, assignment.labels))  # stable: of equals the lowest row comes first
             cluster, first = np.unique(assignment.labels[order], return_index=True)
-            first = first[cluster >= 0]
-            refined.append(self.assign(np.sort(order[first]), preference))
+            chosen = order[first[cluster >= 0]]
+            # Of duplicate rows the first one, whatever similarities of theirs a device rounds to, or noise makes them.
+            equal = self._similarities.first_equal[chosen]
+            same = (assignment.labels[equal] == assignment.labels[chosen]) & (preference[equal] == preference[chosen])
+            refined.append(self.assign(np.sort(np.where(same, equal, chosen)), preference))
         return refined
 
     def _fixed_point(self, preference: np.ndarray) -> float:

@@ -167,13 +167,13 @@ def iterate(
     """
     damping, max_iter, convergence_iter = limits
     tried = search.tried if search is not None else []
-    done, last_change = 0, 0
+    done, last_change, last_poor = 0, 0, 0
     if saved is not None:
         messages.restore(saved)
-        done, last_change = saved.control["done"], saved.control["last_change"]
+        done, last_change, last_poor = (saved.control[name] for name in ("done", "last_change", "last_poor"))
     while True:
         # Before this iteration the exemplars cannot have stayed for long enough.
-        earliest = max(last_change + convergence_iter - 1, convergence_iter + 1, done + 1)
+        earliest = max(max(last_change, last_poor) + convergence_iter - 1, convergence_iter + 1, done + 1)
         count = min(SLOTS, max_iter - done, earliest - done)
         for n_exemplars, unchanged in messages.iterate([damping] * count):
             done += 1
@@ -182,13 +182,24 @@ def iterate(
             stayed = done > convergence_iter and done - last_change + 1 >= convergence_iter and n_exemplars > 0
             if stayed and not messages.reach_all():
                 last_change, stayed = done, False
-            if stayed or done == max_iter:
+            if done == max_iter:
                 return done, stayed
+            if stayed and done - last_poor + 1 >= convergence_iter:
+                # Ties move messages so little at first that these seem to be at rest.
+                if not messages.tied or not is_poor(messages):
+                    return done, True
+                last_poor = done
         share = (len(tried) + done / max_iter) / (len(tried) + 1)  # of a search that would end with this preference
         context.progress(share, n_clusters=n_exemplars, damping=damping, iteration=done, max_iter=max_iter)
         if context.checkpoint.due():
             arrays = {} if nearest is None else {"nearest": nearest}
-            messages.save({"done": done, "last_change": last_change, "tried": tried}, arrays)
+            messages.save({"done": done, "last_change": last_change, "last_poor": last_poor, "tried": tried}, arrays)
+
+
+def is_poor(messages: MessagePassing) -> bool:
+    """Tell whether clearly better exemplars than the present ones are at hand."""
+    found = messages.assign(messages.states()[0])
+    return better_exemplars(messages, found, messages.preference) is not None
 
 
 def exemplars_of(context: Context, messages: MessagePassing, converged: bool) -> np.ndarray:

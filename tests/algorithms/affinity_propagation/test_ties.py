@@ -1,0 +1,221 @@
+"""Duplicate and nearly equal rows: noise on preferences breaks their ties, and a poor optimum is said.
+
+The right value is counted (`numpy.unique`), or is the best of all sets of exemplars.
+"""
+
+from __future__ import annotations
+
+import warnings
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, PoorOptimumWarning
+from mgclust.algorithms.affinity_propagation import better_exemplars, estimator, message_passing
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import StoredSimilarities
+from oracles import affinity_propagation as oracle
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+@pytest.fixture(autouse=True)
+def types_as_asked(monkeypatch):
+    """Small data, too, are computed in the type that is asked for."""
+    monkeypatch.setattr(estimator, "FEW_SIMILARITIES", 0)
+
+
+def groups(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and which of them are equal or nearly so; in a random order."""
+    rng = np.random.default_rng(5)
+    if kind.startswith("one-hot"):
+        y = rng.integers(int(kind[-1]), size=150)
+        X = np.eye(int(kind[-1]))[y]
+    else:
+        distinct, d, apart = {
+            "duplicates": (60, 64, 0.0),
+            "few features": (40, 17, 0.0),
+            "offset": (60, 64, 0.0),
+            "1e-5": (60, 64, 1e-5),
+            "1e-4": (60, 64, 1e-4),
+            "1e-3": (60, 64, 1e-3),
+            "wide": (50, 300, 1e-6),
+        }[kind]
+        y = rng.permutation(np.repeat(np.arange(distinct), 4))
+        X = rng.normal(size=(distinct, d))[y] + apart * rng.normal(size=(4 * distinct, d))
+        X += 1e3 * (kind == "offset")
+    return X, y
+
+
+def check_groups(model, y) -> None:
+    """One exemplar for each group of equal rows, and no doubt."""
+    assert model.converged_ and not any("poor" in text for text in model.result_.warnings)
+    pairs = np.unique(np.column_stack([y, model.labels_]), axis=0)
+    assert model.n_clusters_ == len(np.unique(y)) == len(pairs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("algorithm", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    "kind", ["one-hot 4", "one-hot 6", "duplicates", "few features", "offset", "1e-5", "1e-4", "1e-3", "wide"]
+)
+def test_equal_rows_are_one_cluster(kind, algorithm, dtype, device):
+    X, y = groups(kind)
+    if kind == "few features":
+        X *= 1.5  # farther apart than the preference
+    model = AffinityPropagation(damping=0.9, max_iter=500, algorithm=algorithm, dtype=dtype, device=device, client=None)
+    check_groups(model.fit(X), y)
+    if not kind[0].isdigit() and kind != "wide":  # the first of equal rows
+        first = np.unique(y, return_index=True)[1]
+        assert model.cluster_centers_indices_.tolist() == sorted(first)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", ["cosine", "correlation", "precomputed", "shifted", "pairs", "n_clusters", "one pair"])
+def test_equal_rows_in_any_form(form, dtype, device):
+    X, y = groups("duplicates")
+    S, given = oracle.similarity(X), {"damping": 0.9, "max_iter": 500, "dtype": dtype, "device": device, "client": None}
+    if form in ("cosine", "correlation"):
+        given["affinity"] = form
+    elif form == "n_clusters":
+        given["n_clusters"] = len(np.unique(y))
+    elif form == "one pair":
+        X = np.concatenate([np.unique(X, axis=0), X[:1]])
+        y = np.unique(X, axis=0, return_inverse=True)[1]
+        given["preference"] = -1.0
+    else:
+        given |= {"affinity": "precomputed", "preference": float(np.median(S))}
+        X = S + 200 * (form == "shifted") if form != "pairs" else csr_array(S - 1e-9)
+        given["preference"] += 200 * (form == "shifted")
+    check_groups(AffinityPropagation(**given).fit(X), y)
+
+
+@pytest.mark.parametrize("profile", ["code", "paper"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_scan_keeps_equal_rows_together(profile, dtype, device):
+    X, y = groups("few features")
+    scan = AdaptiveAffinityPropagation(profile=profile, dtype=dtype, device=device, client=None).fit(X)
+    check_groups(scan, y)
+    assert not scan.result_.warnings  # each distinct row is a cluster of its own: no doubt
+
+
+def test_a_scan_without_a_candidate_has_not_converged():
+    with pytest.warns(UserWarning, match="all labels are -1"):
+        scan = AdaptiveAffinityPropagation(device="cpu", client=None, n_clusters_range=(39, 39), profile="paper")
+        scan.fit(np.random.default_rng(0).normal(size=(40, 2)))
+    assert not scan.converged_ and scan.n_clusters_ == 0
+
+
+def nets(S: np.ndarray, preference: float) -> dict[tuple[int, ...], float]:
+    """The net similarity of each set of exemplars."""
+    S = S.copy()
+    np.fill_diagonal(S, preference)
+    n = len(S)
+    every = chain.from_iterable(combinations(range(n), k) for k in range(1, n + 1))
+    return {each: oracle.net_similarity(S, np.array(each)) for each in every}
+
+
+@pytest.mark.parametrize("damping", [0.5, 0.9])
+def test_a_poor_optimum_of_five_rows_is_said(damping):
+    """Two rows of a 5 x 5 matrix are equal: few results are poor at damping 0.5, and each poor one is said."""
+    poor = said = wrong = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        S = np.round(-10 * rng.random((5, 5)))
+        S = (S + S.T) / 2
+        S[1] = S[0]
+        S[:, 1] = S[:, 0]
+        preference = float(np.median(S))
+        given = {"affinity": "precomputed", "preference": preference, "damping": damping, "random_state": seed}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = AffinityPropagation(**given, device="cpu", client=None).fit(S)
+        every = nets(S, preference)
+        falls_short = every.get(tuple(model.cluster_centers_indices_.tolist()), -np.inf) < max(every.values()) - 1e-9
+        poor, said = poor + falls_short, said + (falls_short and bool(caught))
+        wrong += not falls_short and any(each.category is PoorOptimumWarning for each in caught)
+    assert said == poor and not wrong
+    assert poor <= 2 or damping == 0.9
+
+
+def test_noise_on_preferences(monkeypatch):
+    """Only where rows are alike; the same for any rank, since it is made of row numbers; of the size that is stated."""
+
+    class Context:
+        dtype, dataset_shape = np.dtype("float32"), (4000, 2)
+
+    similarities = StoredSimilarities(Context(), 7, np.zeros((1, 1)))
+    p = np.full(4000, -50.0)
+    similarities.highest = -50.0 * 5 * 2.0**-23
+    assert similarities.distinct(p) is p
+    similarities.highest = -50.0 * 3 * 2.0**-23
+    noisy = similarities.distinct(p)
+    similarities.highest, similarities.equal_rows = -1.0, True
+    np.testing.assert_array_equal(similarities.distinct(p), noisy)
+    step = 50 * 2.0**-18
+    height = (noisy - p) / step + 16
+    assert len(np.unique(noisy)) == 4000 and height.min() > 0 and (height < 16).mean() > 0.999
+    # Of an exponential distribution: as many rows are above 1, 2, 3, ... as halves say.
+    for bits in range(1, 6):
+        assert (height > bits).mean() == pytest.approx(2.0**-bits, abs=0.02)
+    # Of values that are known: any platform and version has these bits.
+    assert [float(each).hex() for each in noisy[:2]] == KNOWN
+    similarities.draws = 1
+    assert (similarities.distinct(p) != noisy).all()
+    similarities.draws, similarities.seed = 0, 8
+    assert (similarities.distinct(p) != noisy).all()
+
+
+KNOWN: list[str] = []
+
+
+@pytest.mark.parametrize("algorithm", ["dense", "sparse", "pairs"])
+def test_gains_of_further_exemplars(algorithm, device, monkeypatch):
+    """As the plain sums say; lists that do not reach the exemplar are looked up."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(150, 5)).astype("float32")
+    S, seen = oracle.similarity(X), []
+    found = message_passing.MessagePassing.gains
+
+    def gains(self, exemplars, chosen):
+        seen.append((exemplars, chosen, found(self, exemplars, chosen)))
+        # With one exemplar, no list reaches it.
+        one, alone = exemplars[:1], np.where(np.arange(150) == exemplars[0], -1.0, S[:, exemplars[0]])
+        seen.append((one, alone, found(self, one, alone)))
+        return seen[0][2]
+
+    monkeypatch.setattr(message_passing.MessagePassing, "gains", gains)
+    given = {"damping": 0.8, "dtype": "float64", "device": device, "client": None}
+    if algorithm == "pairs":
+        AffinityPropagation(**given, affinity="precomputed", preference=-3.0).fit(csr_array(S - 1e-300))
+    else:
+        AffinityPropagation(**given, algorithm=algorithm, preference=-3.0).fit(X)
+    assert len(seen) == 2
+    np.fill_diagonal(S, -np.inf)
+    for exemplars, chosen, gain in seen:
+        more = np.maximum(S - chosen[:, None], 0)
+        more[exemplars] = 0
+        np.testing.assert_allclose(gain, more.sum(axis=0), rtol=1e-6, atol=1e-6)
+
+
+def test_better_exemplars_are_dropped_and_added(device, monkeypatch):
+    """From one exemplar, and from each row being one: near the net similarity of the fit's own."""
+    rng = np.random.default_rng(4)
+    X = np.repeat(6 * rng.normal(size=(8, 3)), 12, axis=0) + rng.normal(size=(96, 3))
+    found, results = better_exemplars.better_exemplars, []
+
+    def beside(messages, assignment, preference):
+        for exemplars in ([0], range(96), [*assignment.exemplars, 1, 14]):
+            start = messages.assign(np.unique(exemplars).astype(np.int64), preference)
+            results.append((found(messages, start, preference), start))
+        results.append((found(messages, assignment, preference), assignment))
+        return None
+
+    monkeypatch.setattr("mgclust.algorithms.affinity_propagation.ranks.better_exemplars", beside)
+    model = AffinityPropagation(damping=0.8, preference=-40.0, device=device, client=None).fit(X)
+    (one, _), (all_rows, _), (two_more, _), (own, _) = results
+    assert own is None and model.n_clusters_ == 8
+    assert one.net_similarity > 1.05 * model.net_similarity and len(one.exemplars) <= 9
+    assert two_more.net_similarity == pytest.approx(model.net_similarity, rel=1e-6)
+    assert all_rows.net_similarity > -40.0 * 96 / 2
