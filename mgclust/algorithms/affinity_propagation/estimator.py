@@ -215,8 +215,9 @@ default="euclidean"
                 f"{min(SLOTS, self.n_iter_)} iterations."
             )
         if value.better is not None:
+            k = f"{self.n_clusters_} exemplars" if self.n_clusters_ > 1 else "one exemplar"
             poor = (
-                f"net similarity {self.net_similarity_:.6g} with {self.n_clusters_} exemplars is a poor optimum, since "
+                f"net similarity {self.net_similarity_:.6g} with {k} is a poor optimum, since "
                 f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
                 "convergence_iter (100, say) and max_iter (2000), or change damping."
             )

@@ -30,6 +30,7 @@ RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse 
 FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
 MAX_AHEAD = 24  # and at most: rows rarely have more than 8 hot columns, and then 32 places are enough
 FEW_VALUES = 64  # that are added one by one
+TIED = 2.0**-19  # rows that are so little apart, relative to preferences, may seem to be at rest too early
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -75,6 +76,10 @@ class MessagePassing:
     ----------
     rows : MessageRows
         As they are kept now.
+    preference : ndarray of shape (n,)
+        As it was set last, without noise.
+    tied : bool
+        Whether some rows are so similar that messages may seem to be at rest before they tell these apart.
     """
 
     def __init__(self, context: Context, rows: MessageRows, preference: np.ndarray) -> None:
@@ -102,7 +107,7 @@ class MessagePassing:
             Without the noise that breaks ties.
         """
         noisy = self._similarities.distinct(preference)
-        self.tied = noisy is not preference
+        self.tied = self._similarities.apart(preference) < TIED
         self.rows.messages.preference = self._context.kernels.memory.to_device(noisy)
         self.preference = preference
         self._scale = self._fixed_point(preference)

@@ -16,6 +16,7 @@ from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, PoorOptimu
 from mgclust.algorithms.affinity_propagation import better_exemplars, estimator, message_passing
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import StoredSimilarities
 from oracles import affinity_propagation as oracle
+from support import hard_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -43,9 +44,17 @@ def groups(kind: str) -> tuple[np.ndarray, np.ndarray]:
             "wide": (50, 300, 1e-6),
         }[kind]
         y = rng.permutation(np.repeat(np.arange(distinct), 4))
-        X = rng.normal(size=(distinct, d))[y] + apart * rng.normal(size=(4 * distinct, d))
-        X += 1e3 * (kind == "offset")
+        centers = rng.normal(size=(distinct, d))
+        if d == 17:  # far enough apart for the preference
+            centers = np.r_[np.eye(17), -np.eye(17), np.zeros((6, 17))] + np.diag(range(1, 41))[:, 34:] @ np.eye(6, 17)
+        X = centers[y] + apart * rng.normal(size=(4 * distinct, d)) + 1e3 * (kind == "offset")
     return X, y
+
+
+def every_pair(S: np.ndarray) -> csr_array:
+    """All of them stored, zeros too."""
+    n = len(S)
+    return csr_array((S.ravel(), np.tile(np.arange(n), n), np.arange(n + 1) * n), shape=S.shape)
 
 
 def check_groups(model, y) -> None:
@@ -62,8 +71,6 @@ def check_groups(model, y) -> None:
 )
 def test_equal_rows_are_one_cluster(kind, algorithm, dtype, device):
     X, y = groups(kind)
-    if kind == "few features":
-        X *= 1.5  # farther apart than the preference
     model = AffinityPropagation(damping=0.9, max_iter=500, algorithm=algorithm, dtype=dtype, device=device, client=None)
     check_groups(model.fit(X), y)
     if not kind[0].isdigit() and kind != "wide":  # the first of equal rows
@@ -72,7 +79,10 @@ def test_equal_rows_are_one_cluster(kind, algorithm, dtype, device):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("form", ["cosine", "correlation", "precomputed", "shifted", "pairs", "n_clusters", "one pair"])
+@pytest.mark.parametrize(
+    "form",
+    ["cosine", "correlation", "precomputed", "shifted", "lowered", "pairs", "fewer pairs", "n_clusters", "one pair"],
+)
 def test_equal_rows_in_any_form(form, dtype, device):
     X, y = groups("duplicates")
     S, given = oracle.similarity(X), {"damping": 0.9, "max_iter": 500, "dtype": dtype, "device": device, "client": None}
@@ -86,25 +96,32 @@ def test_equal_rows_in_any_form(form, dtype, device):
         given["preference"] = -1.0
     else:
         given |= {"affinity": "precomputed", "preference": float(np.median(S))}
-        X = S + 200 * (form == "shifted") if form != "pairs" else csr_array(S - 1e-9)
-        given["preference"] += 200 * (form == "shifted")
+        X = S + {"shifted": 200, "lowered": -5}.get(form, 0)
+        np.fill_diagonal(X, 0 if form != "precomputed" else given["preference"])  # no similarity to itself
+        given["preference"] += {"shifted": 200, "lowered": -5}.get(form, 0)
+        if form == "pairs":
+            X = every_pair(X)
+        elif form == "fewer pairs":
+            X = every_pair(S - 1.0)
+            given["preference"] -= 1
     check_groups(AffinityPropagation(**given).fit(X), y)
 
 
 @pytest.mark.parametrize("profile", ["code", "paper"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_scan_keeps_equal_rows_together(profile, dtype, device):
-    X, y = groups("few features")
+    X, y = groups("duplicates")
     scan = AdaptiveAffinityPropagation(profile=profile, dtype=dtype, device=device, client=None).fit(X)
     check_groups(scan, y)
     assert not scan.result_.warnings  # each distinct row is a cluster of its own: no doubt
 
 
 def test_a_scan_without_a_candidate_has_not_converged():
+    """It passes from 40 clusters of equal rows to fewer than are wanted."""
+    X, _ = groups("one-hot 4")
     with pytest.warns(UserWarning, match="all labels are -1"):
-        scan = AdaptiveAffinityPropagation(device="cpu", client=None, n_clusters_range=(39, 39), profile="paper")
-        scan.fit(np.random.default_rng(0).normal(size=(40, 2)))
-    assert not scan.converged_ and scan.n_clusters_ == 0
+        scan = AdaptiveAffinityPropagation(device="cpu", client=None, n_clusters_range=(30, 35)).fit(X)
+    assert scan.n_clusters_ == 0 and scan.n_iter_ < scan.max_iter and not scan.converged_
 
 
 def nets(S: np.ndarray, preference: float) -> dict[tuple[int, ...], float]:
@@ -114,6 +131,9 @@ def nets(S: np.ndarray, preference: float) -> dict[tuple[int, ...], float]:
     n = len(S)
     every = chain.from_iterable(combinations(range(n), k) for k in range(1, n + 1))
     return {each: oracle.net_similarity(S, np.array(each)) for each in every}
+
+
+KNOWN_BITS = ["-0x1.9006266a292fep+5", "-0x1.90058a256a41dp+5"]
 
 
 @pytest.mark.parametrize("damping", [0.5, 0.9])
@@ -139,7 +159,7 @@ def test_a_poor_optimum_of_five_rows_is_said(damping):
     assert poor <= 2 or damping == 0.9
 
 
-def test_noise_on_preferences(monkeypatch):
+def test_noise_on_preferences():
     """Only where rows are alike; the same for any rank, since it is made of row numbers; of the size that is stated."""
 
     class Context:
@@ -147,9 +167,10 @@ def test_noise_on_preferences(monkeypatch):
 
     similarities = StoredSimilarities(Context(), 7, np.zeros((1, 1)))
     p = np.full(4000, -50.0)
-    similarities.highest = -50.0 * 5 * 2.0**-23
+    similarities.lowest = -1.0
+    similarities.highest = -50.0 * 17 * 2.0**-23
     assert similarities.distinct(p) is p
-    similarities.highest = -50.0 * 3 * 2.0**-23
+    similarities.highest = -50.0 * 15 * 2.0**-23
     noisy = similarities.distinct(p)
     similarities.highest, similarities.equal_rows = -1.0, True
     np.testing.assert_array_equal(similarities.distinct(p), noisy)
@@ -159,15 +180,12 @@ def test_noise_on_preferences(monkeypatch):
     # Of an exponential distribution: as many rows are above 1, 2, 3, ... as halves say.
     for bits in range(1, 6):
         assert (height > bits).mean() == pytest.approx(2.0**-bits, abs=0.02)
-    # Of values that are known: any platform and version has these bits.
-    assert [float(each).hex() for each in noisy[:2]] == KNOWN
+    # The same bits on any platform, with any version of NumPy.
+    assert [float(each).hex() for each in noisy[:2]] == KNOWN_BITS
     similarities.draws = 1
     assert (similarities.distinct(p) != noisy).all()
     similarities.draws, similarities.seed = 0, 8
     assert (similarities.distinct(p) != noisy).all()
-
-
-KNOWN: list[str] = []
 
 
 @pytest.mark.parametrize("algorithm", ["dense", "sparse", "pairs"])
@@ -178,24 +196,22 @@ def test_gains_of_further_exemplars(algorithm, device, monkeypatch):
     S, seen = oracle.similarity(X), []
     found = message_passing.MessagePassing.gains
 
-    def gains(self, exemplars, chosen):
-        seen.append((exemplars, chosen, found(self, exemplars, chosen)))
-        # With one exemplar, no list reaches it.
-        one, alone = exemplars[:1], np.where(np.arange(150) == exemplars[0], -1.0, S[:, exemplars[0]])
-        seen.append((one, alone, found(self, one, alone)))
-        return seen[0][2]
+    def gains(self, chosen):
+        # Those of one exemplar, too, which no list reaches.
+        alone = np.where(np.arange(150) == 3, np.inf, S[:, 3])
+        seen.extend((each, found(self, each)) for each in (alone, chosen))
+        return seen[-1][1]
 
     monkeypatch.setattr(message_passing.MessagePassing, "gains", gains)
     given = {"damping": 0.8, "dtype": "float64", "device": device, "client": None}
     if algorithm == "pairs":
-        AffinityPropagation(**given, affinity="precomputed", preference=-3.0).fit(csr_array(S - 1e-300))
+        AffinityPropagation(**given, affinity="precomputed", preference=-3.0).fit(every_pair(S))
     else:
         AffinityPropagation(**given, algorithm=algorithm, preference=-3.0).fit(X)
-    assert len(seen) == 2
+    assert len(seen) >= 4
     np.fill_diagonal(S, -np.inf)
-    for exemplars, chosen, gain in seen:
-        more = np.maximum(S - chosen[:, None], 0)
-        more[exemplars] = 0
+    for chosen, gain in seen:
+        more = np.maximum(S - np.where(np.isinf(chosen), 0, chosen)[:, None], 0)
         np.testing.assert_allclose(gain, more.sum(axis=0), rtol=1e-6, atol=1e-6)
 
 
@@ -214,8 +230,17 @@ def test_better_exemplars_are_dropped_and_added(device, monkeypatch):
 
     monkeypatch.setattr("mgclust.algorithms.affinity_propagation.ranks.better_exemplars", beside)
     model = AffinityPropagation(damping=0.8, preference=-40.0, device=device, client=None).fit(X)
-    (one, _), (all_rows, _), (two_more, _), (own, _) = results
+    (one, alone), (all_rows, _), (two_more, _), (own, _) = results
     assert own is None and model.n_clusters_ == 8
-    assert one.net_similarity > 1.05 * model.net_similarity and len(one.exemplars) <= 9
-    assert two_more.net_similarity == pytest.approx(model.net_similarity, rel=1e-6)
+    assert one.net_similarity > 0.5 * alone.net_similarity and 4 <= len(one.exemplars) <= 8
+    assert two_more.net_similarity > 1.1 * model.net_similarity_ and len(two_more.exemplars) < 10
     assert all_rows.net_similarity > -40.0 * 96 / 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", hard_rows.FEATURES)
+@pytest.mark.parametrize("kind", hard_rows.KINDS)
+def test_hard_data(kind, d, dtype):
+    X, y = hard_rows.rows(kind, d)
+    model = AffinityPropagation(damping=0.9, max_iter=1000, dtype=dtype, device="cpu", client=None).fit(X)
+    hard_rows.check(model, oracle.similarity(X), y)

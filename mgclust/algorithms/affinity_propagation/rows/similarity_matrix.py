@@ -35,6 +35,7 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.columns import load_columns
 from mgclust.kernels.affinity_propagation.listed import load_lists
 from mgclust.kernels.affinity_propagation.messages import padded
+from mgclust.kernels.masks import count_true
 from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = [
@@ -65,7 +66,7 @@ LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # similarities of a block that are compu
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
 PREFERENCE_NOISE = {"float32": 2.0**-18, "float64": 2.0**-40}
 USUALLY_BELOW = 16.0
-NEARLY_EQUAL = 16.0  # eps, relative to preferences: messages round smaller differences away
+NEARLY_EQUAL = 16.0  # eps, relative to preferences: messages round smaller differences away, or nearly so
 
 
 class Similarities(ABC):
@@ -98,14 +99,21 @@ class Similarities(ABC):
         self.diagonal = np.zeros(context.dataset_shape[0])
         self.first_equal, self.equal_rows = np.arange(len(self.diagonal)), False
 
+    def apart(self, preference: np.ndarray) -> float:
+        """By how much rows are less similar to each other than to themselves at least, relative to preferences."""
+        if self.equal_rows:
+            return 0.0
+        apart = max(0.0, float(self.diagonal.max())) - self.highest
+        # A diagonal below that is no similarity of rows to themselves.
+        return apart / max(float(abs(preference).max()), 1e-290) if apart >= -self._noise() else np.inf
+
     def distinct(self, preference: np.ndarray) -> np.ndarray:
         """Add noise to preferences, shape (n,), float64, if rows are equal, or messages cannot tell them apart.
 
         The same bits on any number of ranks and on any device; ranks have met in `synchronize`.
         """
         limits = np.finfo(self.context.dtype)
-        apart = max(0.0, float(self.diagonal.max())) - self.highest
-        if apart > NEARLY_EQUAL * limits.eps * abs(preference).max() and not self.equal_rows:
+        if self.apart(preference) > NEARLY_EQUAL * limits.eps:
             return preference
         random = np.random.Philox(key=np.array([self.seed, self.draws], np.uint64)).random_raw(len(preference))
         # Minus the logarithm of a random number, but straight between powers of 2: so each operation is exact.
@@ -117,9 +125,17 @@ class Similarities(ABC):
     @property
     def all_alike(self) -> bool:
         """No similarity differs from another by more than the noise."""
+        return bool(self.highest - self.lowest <= self._noise())
+
+    def _noise(self) -> float:
+        """More than similarities that were equal differ by because of noise."""
         limits = np.finfo(self.context.dtype)
-        noise = 4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny)
-        return bool(self.highest - self.lowest <= noise)
+        return float(4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny))
+
+    def _share_highest(self, values: Iterable[Array]) -> None:
+        """Take rows of given similarities for equal where more than a pair of them has the highest; all ranks meet."""
+        found = sum(count_true(each >= self.highest - self._noise()) for each in values)
+        self.equal_rows |= bool(self.context.comm.all_reduce(np.array([found]), "sum")[0] > 2)
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[int, Array]]:
@@ -196,15 +212,26 @@ class Similarities(ABC):
 
 
 class StoredSimilarities(Similarities):
-    """They are kept, own rows times all: shape (m, padded(n))."""
+    """They are kept, own rows times all: shape (m, padded(n)).
 
-    def __init__(self, context: Context, seed: int, s: Array) -> None:
+    Parameters
+    ----------
+    context, seed
+        As in `Similarities`.
+    s : array of shape (m, padded(n))
+    given : bool
+        No similarities of rows that the run has.
+    """
+
+    def __init__(self, context: Context, seed: int, s: Array, given: bool = False) -> None:
         super().__init__(context, seed)
-        self.s = s
+        self.s, self.given = s, given
 
     def synchronize(self) -> None:
         """See `Similarities`."""
         self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
+        if self.given:
+            self._share_highest(self.s[start : start + 1024] for start in range(0, len(self.s), 1024))
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
@@ -466,7 +493,7 @@ def _read(context: Context, seed: int) -> StoredSimilarities:
     s[own, own + rows.start] = -xp.inf
     numbers = rows.start + xp.arange(len(rows))
     context.kernels.affinity_propagation.jitter(s, numbers, n=n, seed=seed, draw=0, tiny=100.0)
-    similarities = StoredSimilarities(context, seed, s)
+    similarities = StoredSimilarities(context, seed, s, given=True)
     similarities.find_equal(hashes)
     # Equal rows of similarities need not have equal columns.
     similarities.first_equal, similarities.diagonal = np.arange(n), diagonal
