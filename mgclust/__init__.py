@@ -32,6 +32,7 @@ _ERRORS = (
     "InputError",
     "InsufficientMemoryError",
     "MgclustError",
+    "PoorOptimumWarning",
     "RunCancelled",
     "RunFailed",
     "WorkerLost",

@@ -32,6 +32,7 @@ __all__ = [
     "InputError",
     "InsufficientMemoryError",
     "MgclustError",
+    "PoorOptimumWarning",
     "RunCancelled",
     "RunFailed",
     "WorkerLost",
@@ -86,6 +87,10 @@ class RunCancelled(MgclustError):
 
 class ClusteringWarning(UserWarning):
     """A fit ended, but its result should not be used unseen: the sentence says why, and what helps."""
+
+
+class PoorOptimumWarning(ClusteringWarning):
+    """The same parameters have a solution with a better objective."""
 
 
 def warn_caller(text: str, category: type[Warning] = ClusteringWarning) -> None:

@@ -61,7 +61,7 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
     mask = given.pop("mask", None)
     # A flag that is not set is None or, if it has no opposite, False; only --no-header says something by False.
-    options = {
+    options: dict[str, Any] = {
         name: value for name, value in given.items() if value or (value is False and name in ("header", "index"))
     }
     if "n_nodes" in options:

@@ -68,7 +68,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     memory_limit : int or str, optional
         As in `AffinityPropagation`.
     random_state : int, Generator or RandomState, optional
-        Seed of the noise, of relative size eps, that breaks ties.
+        As in `AffinityPropagation`.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     n_iter_ : int
         Iterations of the whole scan.
     converged_ : bool
-        Whether the scan came to its end within `max_iter`.
+        Whether the scan came to its end within `max_iter`, with a candidate.
     net_similarity_, preference_ : float
         Of the best candidate.
     exactness_ : dict
@@ -166,9 +166,9 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: AdaptiveOutput = outcome.value
         self.scan_, self.log_, self._candidates = value.table, value.log, outcome.arrays["candidates"]
-        self.n_iter_, self.converged_ = value.n_iter, "max_iter" not in value.stopped
-        self.exactness_ = value.exactness
         best, by_silhouette = value.best, value.choices["silhouette"]
+        self.n_iter_, self.converged_ = value.n_iter, "max_iter" not in value.stopped and best > 0
+        self.exactness_ = value.exactness
         self.selection_ = "silhouette" if best == by_silhouette else "package"
         self._keep_exemplars(inputs.dataset, value.exemplars.get(best, np.zeros(0, np.int64)))
         self.labels_ = outcome.arrays["labels"]
@@ -179,7 +179,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         self.preference_ = last if value.preference is None else value.preference
         problems = self._problems(row, value)
         n = inputs.dataset.shape[0]
-        if value.different is not None and value.different <= n / 2:
+        if value.different is not None and best != value.different <= n / 2:
             problems.append(
                 f"only {value.different} of {n} rows are different: the scan may pass the numbers of clusters by that "
                 "keep equal rows together, whose silhouettes are better. Drop equal rows (numpy.unique(X, axis=0)); of "
@@ -224,7 +224,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         problems, nearest = [], value.nearest
         if not self.n_clusters_ and any(nearest):
             passed = " and ".join(str(k) for k in nearest if k)
-            remedy = "choose another profile" if self.converged_ else "raise max_iter"
+            remedy = "raise max_iter" if self.n_iter_ == self.max_iter else "choose another profile"
             problems.append(
                 f"the scan found no candidate within n_clusters_range={self.n_clusters_range}, all labels are -1; the "
                 f"nearest numbers of clusters that it passed are {passed}: widen the range, or {remedy}."

@@ -35,7 +35,6 @@ from mgclust.algorithms.affinity_propagation.rows.message_rows import DENSE, SPA
 from mgclust.algorithms.affinity_propagation.rows.row_choice import is_listed, rows_of
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, Similarities, similarities_of
 from mgclust.algorithms.affinity_propagation.rows.similarity_quantiles import median
-from mgclust.algorithms.common.row_hashes import row_hashes
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
@@ -103,7 +102,7 @@ def adaptive_affinity_propagation(
     with context.stage("similarities"):
         similarities = similarities_of(context, affinity, seed, stored=not listed)
         rows = rows_of(context, similarities, algorithm, listed, can_end=preference is None)
-        different = different_rows(context) if affinity in AFFINITIES else None
+        different = len(np.unique(similarities.first_equal)) if affinity in AFFINITIES else None
     with context.stage("preference"):
         middle = median(context, similarities, with_diagonal=False)
         similarities.synchronize()
@@ -161,13 +160,6 @@ def adaptive_affinity_propagation(
         exactness=exactness,
         different=different,
     )
-
-
-def different_rows(context: Context) -> int:
-    """Number of different rows. Ranks meet."""
-    xp = context.kernels.xp
-    own = xp.concatenate([row_hashes(chunk.x, xp) for chunk in context.rows.chunks()])
-    return len(xp.unique(context.comm.all_gather(own)))
 
 
 def unassigned(n: int) -> ExemplarAssignment:

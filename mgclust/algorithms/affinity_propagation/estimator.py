@@ -20,7 +20,7 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
 )
 from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import fewest_exemplars
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
-from mgclust.base.errors import InputError
+from mgclust.base.errors import InputError, PoorOptimumWarning
 from mgclust.data import Dataset
 from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
 from mgclust.engine.spmd import Outcome, RunSpec
@@ -86,7 +86,8 @@ default="euclidean"
         Device memory that one rank may use. With all pairs, two n x n matrices must fit into that of all ranks; with
         lists, the rows into that of each.
     random_state : int, Generator or RandomState, optional
-        Seed of the noise, of relative size eps, that breaks ties.
+        Seed of the noise that breaks ties: of relative size eps on similarities and, where rows are equal or nearly so,
+        4e-6 (float64: 1e-12) on preferences.
 
     Attributes
     ----------
@@ -186,6 +187,7 @@ default="euclidean"
         self.net_similarity_, self.preference_ = value.net_similarity, value.preference
         self.computed_in_, self.exactness_ = value.dtype, value.exactness
         problems, arrays = [], {"centers": self.cluster_centers_indices_}
+        categories: dict[str, type[Warning]] = {}
         self.__dict__.pop("search_", None)  # of an earlier fit
         if value.search is not None:
             columns = zip(*value.search.tried, strict=True)
@@ -213,18 +215,20 @@ default="euclidean"
                 f"{min(SLOTS, self.n_iter_)} iterations."
             )
         if value.better is not None:
-            problems.append(
-                f"all rows are in one cluster, whose net similarity is {self.net_similarity_:.6g}, although the same "
-                f"preference gives {value.better.net_similarity:.6g} with {len(value.better.exemplars)} exemplars: the "
-                "messages came to rest too early; raise convergence_iter (100, say) and max_iter (2000), or lower "
-                "damping, and where rows are equal, drop them (numpy.unique)."
+            k = f"{self.n_clusters_} exemplars" if self.n_clusters_ > 1 else "one exemplar"
+            poor = (
+                f"net similarity {self.net_similarity_:.6g} with {k} is a poor optimum, since "
+                f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
+                "convergence_iter (100, say) and max_iter (2000), or change damping."
             )
+            problems.append(poor)
+            categories[poor] = PoorOptimumWarning
         if value.missing and self.n_clusters_:
             problems.append(
                 f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
                 "raise preference."
             )
-        self._categories = {} if self.converged_ else dict.fromkeys(problems, UnconvergedWarning)
+        self._categories = categories if self.converged_ else dict.fromkeys(problems, UnconvergedWarning)
         preference = value.preference
         return Result(
             labels=self.labels_,

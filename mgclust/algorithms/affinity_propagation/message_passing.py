@@ -30,6 +30,7 @@ RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse 
 FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
 MAX_AHEAD = 24  # and at most: rows rarely have more than 8 recent columns, and then 32 places are enough
 FEW_VALUES = 64  # that are added one by one
+TIED = 2.0**-19  # rows that are so little apart, relative to preferences, may seem to be at rest too early
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -75,6 +76,10 @@ class MessagePassing:
     ----------
     rows : MessageRows
         As they are kept now.
+    preference : ndarray of shape (n,)
+        As it was set last, without noise.
+    tied : bool
+        Whether some rows are so similar that messages may seem to be at rest before they tell these apart.
     """
 
     def __init__(self, context: Context, rows: MessageRows, preference: np.ndarray) -> None:
@@ -100,9 +105,12 @@ class MessagePassing:
         Parameters
         ----------
         preference : ndarray of shape (n,), float64
+            Without the noise that breaks ties.
         """
-        self.rows.messages.preference = self._context.kernels.memory.to_device(np.array(preference, np.float64))
-        self._preference = preference
+        noisy = self._similarities.distinct(preference)
+        self.tied = self._similarities.apart(preference) < TIED
+        self.rows.messages.preference = self._context.kernels.memory.to_device(noisy)
+        self.preference = preference
         self._scale = self._fixed_point(preference)
 
     def iterate(self, dampings: list[float]) -> list[tuple[int, bool]]:
@@ -172,6 +180,7 @@ class MessagePassing:
         """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
         self._similarities.add_noise()
         self.rows.noise_added()
+        self.set_preference(self.preference)
 
     def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Save the messages, with what the caller needs beside them; after an iteration, the preference set.
@@ -201,6 +210,7 @@ class MessagePassing:
         self._numbers = Iteration.before_the_first(self._negligible, own["sigma"], own["damping"])
         while self._similarities.draws < own["draws"]:
             self._similarities.add_noise()
+        self.set_preference(self.preference)
         self.rows.restore(saved)
         to_device = self._context.kernels.memory.to_device
         flags = np.unpackbits(saved.arrays["states"], axis=1, count=self.rows.messages.n)
@@ -216,21 +226,36 @@ class MessagePassing:
         preference : ndarray of shape (n,), optional
             For the net similarity; by default the present one.
         """
-        kernels, comm = self._context.kernels, self._context.comm
-        nearest, similarity = self.rows.nearest(exemplars)
-        labels = kernels.memory.to_host(comm.all_gather(nearest))
+        labels, chosen = self.similar(exemplars)
         labels[exemplars] = np.arange(len(exemplars), dtype=labels.dtype)
-        chosen = kernels.memory.to_host(comm.all_gather(similarity.astype("float64")))
-        own_preference = self._preference if preference is None else preference
+        own_preference = self.preference if preference is None else preference
         chosen[exemplars] = own_preference[exemplars]
         return ExemplarAssignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
-    def least_similar(self, exemplars: np.ndarray) -> int:
-        """Find the row that is least similar to the nearest of these exemplars, the lowest of equals; none of them."""
-        _, similarity = self.rows.nearest(exemplars)
-        similarity = self._context.kernels.memory.to_host(self._context.comm.all_gather(similarity.astype("float64")))
-        similarity[exemplars] = np.inf
-        return int(similarity.argmin())
+    def similar(self, exemplars: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find the exemplar each row is most similar to, exemplars another one, and the similarity, float64."""
+        kernels, comm = self._context.kernels, self._context.comm
+        nearest, similarity = self.rows.nearest(exemplars)
+        to_host = kernels.memory.to_host
+        return to_host(comm.all_gather(nearest)), to_host(comm.all_gather(similarity.astype("float64")))
+
+    def gains(self, chosen: np.ndarray) -> np.ndarray:
+        """Find by how much the similarities of rows would grow with each row as one more exemplar, shape (n,).
+
+        Parameters
+        ----------
+        chosen : ndarray of shape (n,), float64
+            Similarity of each row to its exemplar; infinite where a row stays as it is.
+        """
+        kernels, own, n = self._context.kernels, self._context.rows, len(chosen)
+        lowest, highest = self._similarities.lowest, self._similarities.highest
+        least = np.minimum(chosen, highest)
+        sums = kernels.xp.zeros(n, "int64")
+        reach = max(highest - min(lowest, float(least.min())), 1e-290)
+        scale = 2.0 ** (BITS - math.ceil(math.log2(n)) - math.ceil(math.log2(reach)))
+        u = kernels.memory.to_device(least[own.start : own.stop].astype(self._context.dtype))
+        self.rows.add_gains(u, scale, sums)
+        return kernels.memory.to_host(self._context.comm.all_reduce(sums, "sum")) / scale
 
     def refine(
         self, assignments: Sequence[ExemplarAssignment], preferences: Sequence[np.ndarray] | None = None
@@ -243,7 +268,7 @@ class MessagePassing:
         preferences : sequence of ndarray of shape (n,), optional
             Of each; by default the present one.
         """
-        given = preferences or [self._preference] * len(assignments)
+        given = preferences or [self.preference] * len(assignments)
         kernels, xp, comm = self._context.kernels, self._context.kernels.xp, self._context.comm
         n = self.rows.messages.n
         largest = max(abs(self._similarities.lowest), abs(self._similarities.highest), 1e-290)
@@ -258,8 +283,11 @@ class MessagePassing:
                 total = np.where(able, total, -np.inf)
             order = np.lexsort((-total, assignment.labels))  # stable: of equals the lowest row comes first
             cluster, first = np.unique(assignment.labels[order], return_index=True)
-            first = first[cluster >= 0]
-            refined.append(self.assign(np.sort(order[first]), preference))
+            chosen = order[first[cluster >= 0]]
+            # Of duplicate rows the first one, whatever similarities of theirs a device rounds to, or noise makes them.
+            equal = self._similarities.first_equal[chosen]
+            same = (assignment.labels[equal] == assignment.labels[chosen]) & (preference[equal] == preference[chosen])
+            refined.append(self.assign(np.sort(np.where(same, equal, chosen)), preference))
         return refined
 
     def _fixed_point(self, preference: np.ndarray) -> float:

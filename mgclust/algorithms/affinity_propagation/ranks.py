@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.algorithms.affinity_propagation.better_exemplars import better_exemplars
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, ExemplarAssignment, MessagePassing
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
 from mgclust.algorithms.affinity_propagation.rows.message_rows import DENSE, SPARSE, MessageRows
@@ -45,7 +46,6 @@ __all__ = ["FIRST_CALLS", "AffinityPropagationOutput", "affinity_propagation"]
 FIRST_CALLS: dict[str, dict[str, Any]] = {
     "pairs.reduced_distances": {}, "affinity_propagation.similarities": {}, "affinity_propagation.pass_rows": {},
 }  # fmt: skip
-MAX_SPREAD = 8  # exemplars that one cluster is compared with
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ class AffinityPropagationOutput:
     alike: bool  # all rows are equally similar
     exactness: dict[str, Any]
     search: PreferenceSearch | None  # of `n_clusters`
-    better: (
-        ExemplarAssignment | None
-    )  # where all rows are in one cluster: more of them with a higher net similarity, if found
+    better: ExemplarAssignment | None  # exemplars with a clearly higher net similarity, if found
 
 
 def affinity_propagation(
@@ -129,8 +127,8 @@ def affinity_propagation(
             assignment = ExemplarAssignment(exemplars, np.full(n, -1, np.int32), np.nan)
             if len(exemplars):
                 (assignment,) = messages.refine([messages.assign(exemplars, each)], [each])
-            if converged and n_clusters != 1 and len(exemplars) == 1:
-                better = better_than_one(messages, assignment, each)
+            if converged and n_clusters != 1:
+                better = better_exemplars(messages, assignment, each)
             exactness = {"algorithm": SPARSE if listed else DENSE, **messages.rows.exactness()}
     context.deliver(labels=assignment.labels[context.rows.start : context.rows.stop])
     if context.rank != 0:
@@ -169,13 +167,13 @@ def iterate(
     """
     damping, max_iter, convergence_iter = limits
     tried = search.tried if search is not None else []
-    done, last_change = 0, 0
+    done, last_change, last_poor = 0, 0, 0
     if saved is not None:
         messages.restore(saved)
-        done, last_change = saved.control["done"], saved.control["last_change"]
+        done, last_change, last_poor = (saved.control[name] for name in ("done", "last_change", "last_poor"))
     while True:
         # Before this iteration the exemplars cannot have stayed for long enough.
-        earliest = max(last_change + convergence_iter - 1, convergence_iter + 1, done + 1)
+        earliest = max(max(last_change, last_poor) + convergence_iter - 1, convergence_iter + 1, done + 1)
         count = min(SLOTS, max_iter - done, earliest - done)
         for n_exemplars, unchanged in messages.iterate([damping] * count):
             done += 1
@@ -184,13 +182,24 @@ def iterate(
             stayed = done > convergence_iter and done - last_change + 1 >= convergence_iter and n_exemplars > 0
             if stayed and not messages.reach_all():
                 last_change, stayed = done, False
-            if stayed or done == max_iter:
+            if done == max_iter:
                 return done, stayed
+            if stayed and done - last_poor + 1 >= convergence_iter:
+                # Ties move messages so little at first that these seem to be at rest.
+                if not messages.tied or not is_poor(messages):
+                    return done, True
+                last_poor = done
         share = (len(tried) + done / max_iter) / (len(tried) + 1)  # of a search that would end with this preference
         context.progress(share, n_clusters=n_exemplars, damping=damping, iteration=done, max_iter=max_iter)
         if context.checkpoint.due():
             arrays = {} if nearest is None else {"nearest": nearest}
-            messages.save({"done": done, "last_change": last_change, "tried": tried}, arrays)
+            messages.save({"done": done, "last_change": last_change, "last_poor": last_poor, "tried": tried}, arrays)
+
+
+def is_poor(messages: MessagePassing) -> bool:
+    """Tell whether clearly better exemplars than the present ones are at hand."""
+    found = messages.assign(messages.states()[0])
+    return better_exemplars(messages, found, messages.preference) is not None
 
 
 def exemplars_of(context: Context, messages: MessagePassing, converged: bool) -> np.ndarray:
@@ -229,22 +238,6 @@ def try_preferences(
         if search.nearest == len(search.tried) - 1:
             nearest = exemplars
     return messages, nearest
-
-
-def better_than_one(
-    messages: MessagePassing, one: ExemplarAssignment, preference: np.ndarray
-) -> ExemplarAssignment | None:
-    """Find exemplars whose net similarity is above that of one cluster: its exemplar, and the least similar rows.
-
-    Messages that begin with ties, as those of equal rows do, can rest at one cluster before damping lets them move on.
-    """
-    found = one
-    while len(found.exemplars) < min(MAX_SPREAD, len(preference)):
-        further = messages.least_similar(found.exemplars)
-        found = messages.assign(np.sort(np.append(found.exemplars, further)), preference)
-        if found.net_similarity > one.net_similarity:
-            return found
-    return None
 
 
 def without_structure(n: int, preference: float, similarity: float) -> ExemplarAssignment:

@@ -422,7 +422,7 @@ def test_the_fast_profile_passes_the_plateaus_of_the_slow_one(name):
         "plane": lambda: rng.random((150, 2)),
     }.get(name, lambda: load_points(name)[0])()
     slow, fast = (
-        AdaptiveAffinityPropagation(profile=profile, device="cpu", client=None, dtype="float64").fit(X)
+        AdaptiveAffinityPropagation(profile=profile, device="cpu", client=None, dtype="float64", random_state=4).fit(X)
         for profile in ("code", "fast")
     )
     assert fast.converged_ and 8 * fast.n_iter_ <= slow.n_iter_
@@ -440,9 +440,13 @@ def test_the_fast_profile_with_a_preference_is_the_usual_one():
 
 
 def test_many_equal_rows_are_said(device, rng):
-    """Nine different rows are clusters with silhouette 1, which a scan that falls from many exemplars passes by."""
-    model = fit(np.random.default_rng(1).integers(0, 3, (60, 2)), device)
-    assert any("only 9 of 60 rows are different" in text and "numpy.unique" in text for text in model.result_.warnings)
+    """A scan can pass by the number of different rows, which are clusters with silhouette 1."""
+    model = fit(np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 4, axis=0), device)
+    assert any(
+        "only 60 of 240 rows are different" in text and "numpy.unique" in text for text in model.result_.warnings
+    )
+    nine = fit(np.random.default_rng(1).integers(0, 3, (60, 2)), device)
+    assert nine.n_clusters_ == 9 and nine.silhouette_ == 1.0 and not nine.result_.warnings
     few = np.concatenate([rng.normal(size=(20, 2)), rng.normal(size=(20, 2)) + 9])
     few[1] = few[0]
     assert not any("different" in text for text in fit(few, device).result_.warnings)

@@ -42,6 +42,7 @@ INTERVAL = 16  # iterations from one look at what they cost to the next, and fro
 FEWEST_OWN = 1 << 25  # elements of lists whose memory and time are not worth few columns
 LOOKS = 8  # at what rows read, before lists become shorter: what one of them has seen in use stays
 SPARE = 2.0  # a list keeps so many times of what has been in use
+PAIRS_AT_ONCE = 1 << 22  # of lists, whose gains are summed
 FEW_COLUMNS = 4  # active ones that are not worth a choice
 DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
 WAIT_LIMIT = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
@@ -152,6 +153,27 @@ class ListedRows(StoredLists):
         flags[xp.asarray(exemplars)] = 1
         self._kernels.nearest_flagged(self.messages, flags, out=found, out_s=similarity)
         return found, similarity
+
+    def add_gains(self, least: Array, scale: float, out: Array) -> None:
+        """See `MessageRows`."""
+        messages, xp = self.messages, self.context.kernels.xp
+        listed = xp.flatnonzero(least >= messages.floor)
+        step = max(1, PAIRS_AT_ONCE * len(listed) // max(1, int(messages.length.sum())))
+        for start in range(0, len(listed), step):
+            rows = listed[start : start + step]
+            ends = xp.cumsum(messages.length[rows])
+            places = xp.arange(int(ends[-1]))
+            row = xp.searchsorted(ends, places, side="right")
+            places += (messages.begin[rows] + messages.length[rows] - ends)[row]
+            more = messages.s[places] - least[rows][row]
+            places, more = places[more > 0], xp.rint(more[more > 0].astype("float64") * scale).astype("int64")
+            # CuPy adds unsigned integers only; the bits are the same.
+            xp.add.at(out.view("uint64"), messages.column[places], more.view("uint64"))
+        others = xp.flatnonzero(least < messages.floor)
+        step = self.similarities.rows_at_once()
+        for start in range(0, len(others), step):
+            rows = others[start : start + step]
+            self.add_gains_of(self.similarities.of_rows(rows), least[rows], scale, out)
 
     def kept(self) -> int:
         """See `MessageRows`."""

@@ -15,6 +15,7 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Simil
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Iteration, Messages
+from mgclust.kernels.affinity_propagation.sparse_forms.columns import load_columns
 from mgclust.kernels.affinity_propagation.sparse_forms.listed import Step
 
 __all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows"]
@@ -132,6 +133,15 @@ class MessageRows(ABC):
     @abstractmethod
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """Find each own row's most similar exemplar, the lowest of equals: its position, and the similarity."""
+
+    def add_gains(self, least: Array, scale: float, out: Array) -> None:
+        """Add to each column the sum over own rows of max(0, S - least) in fixed point: ``rint(value * scale)``."""
+        self.add_gains_of(self.messages.s, least, scale, out)
+
+    def add_gains_of(self, s: Array, least: Array, scale: float, out: Array) -> None:
+        """Add those of rows with these similarities."""
+        kernels = load_columns(self.context.kernels.device)
+        kernels.add_positive(s, least, n=self.messages.n, sigma=1.0, scale=scale, out=out)
 
     @abstractmethod
     def noise_added(self) -> None:

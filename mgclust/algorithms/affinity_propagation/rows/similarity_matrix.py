@@ -12,6 +12,11 @@ precomputed    as given, row i of the data      -S, shifted to be positive
 Ties between similarities would make messages oscillate; noise breaks them: ``S + (eps S + 100 tiny) U``, with U in
 [0, 1) from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
 
+Between duplicate rows only their preferences S(k,k) can decide. So where rows are duplicates or nearly so, these have
+noise, too (`Similarities.distinct`): ``S(k,k) - PREFERENCE_NOISE |S(k,k)| (16 - E)``. It is large enough to outlast the
+rounding of messages. E has an exponential distribution, so that the largest of m values is ahead of the next by as much
+for any m. 16 is more than E nearly always: rows that are as similar as the preference are together.
+
 Cost. Kept ones: n^2 reduced distances over all ranks, each written once; the data pass every rank once. Computed ones:
 as many for each pass over all pairs, and all rows on every rank.
 """
@@ -19,16 +24,18 @@ as many for each pass over all pairs, and all rows on every rank.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
+from mgclust.algorithms.common.row_hashes import row_hashes
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.messages import padded
 from mgclust.kernels.affinity_propagation.sparse_forms.columns import load_columns
 from mgclust.kernels.affinity_propagation.sparse_forms.listed import load_lists
+from mgclust.kernels.masks import count_true
 from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = [
@@ -57,6 +64,9 @@ BRACKET = 0.05  # of all pairs: a quantile of all is that close to the sample's
 PAIR_COST = 16  # times as long as in a block takes a similarity of some columns
 LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # similarities of a block that are computed in the time a label takes beside
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
+PREFERENCE_NOISE = {"float32": 2.0**-18, "float64": 2.0**-40}
+USUALLY_BELOW = 16.0
+NEARLY_EQUAL = 16.0  # eps, relative to preferences: messages round smaller differences away, or nearly so
 
 
 class Similarities(ABC):
@@ -72,6 +82,10 @@ class Similarities(ABC):
     ----------
     lowest, highest : float
         Of all ranks, the diagonal left out.
+    first_equal : ndarray of shape (n,), int64
+        The first row with the same values; each row itself where similarities are given.
+    equal_rows : bool
+        Whether any rows have the same values.
     diagonal : ndarray of shape (n,)
         As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
     """
@@ -83,13 +97,45 @@ class Similarities(ABC):
     def __init__(self, context: Context, seed: int) -> None:
         self.context, self.seed, self.draws = context, seed, 0
         self.diagonal = np.zeros(context.dataset_shape[0])
+        self.first_equal, self.equal_rows = np.arange(len(self.diagonal)), False
+
+    def apart(self, preference: np.ndarray) -> float:
+        """By how much rows are less similar to each other than to themselves at least, relative to preferences."""
+        if self.equal_rows:
+            return 0.0
+        apart = max(0.0, float(self.diagonal.max())) - self.highest
+        # A diagonal below that is no similarity of rows to themselves.
+        return apart / max(float(abs(preference).max()), 1e-290) if apart >= -self._noise() else np.inf
+
+    def distinct(self, preference: np.ndarray) -> np.ndarray:
+        """Add noise to preferences, shape (n,), float64, if rows are equal, or messages cannot tell them apart.
+
+        The same bits on any number of ranks and on any device; ranks have met in `synchronize`.
+        """
+        limits = np.finfo(self.context.dtype)
+        if self.apart(preference) > NEARLY_EQUAL * limits.eps:
+            return preference
+        random = np.random.Philox(key=np.array([self.seed, self.draws], np.uint64)).random_raw(len(preference))
+        # Minus the logarithm of a random number, but straight between powers of 2: so each operation is exact.
+        fraction, exponent = np.frexp(((random >> 11) + 0.5) * 2.0**-53)
+        tiny = (LATER_NOISE if self.draws else FIRST_NOISE) * float(limits.tiny)
+        size = PREFERENCE_NOISE[self.context.dtype.name] * abs(preference) + tiny
+        return preference - size * (USUALLY_BELOW + exponent - 2 * (1 - fraction))
 
     @property
     def all_alike(self) -> bool:
         """No similarity differs from another by more than the noise."""
+        return bool(self.highest - self.lowest <= self._noise())
+
+    def _noise(self) -> float:
+        """More than similarities that were equal differ by because of noise."""
         limits = np.finfo(self.context.dtype)
-        noise = 4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny)
-        return bool(self.highest - self.lowest <= noise)
+        return float(4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny))
+
+    def _share_highest(self, values: Iterable[Array]) -> None:
+        """Take rows of given similarities for equal where more than a pair of them has the highest; all ranks meet."""
+        found = sum(count_true(each >= self.highest - self._noise()) for each in values)
+        self.equal_rows |= bool(self.context.comm.all_reduce(np.array([found]), "sum")[0] > 2)
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[int, Array]]:
@@ -156,17 +202,36 @@ class Similarities(ABC):
     def synchronize(self) -> None:
         """Find `lowest` and `highest`; all ranks meet."""
 
+    def find_equal(self, hashes: Iterable[Array]) -> None:
+        """Find equal rows by hashes of own ones, some at a time; all ranks meet."""
+        xp = self.context.kernels.xp
+        own = xp.concatenate([xp.zeros(0, "uint64"), *hashes])
+        every = self.context.kernels.memory.to_host(self.context.comm.all_gather(own))
+        _, first, group = np.unique(every, return_index=True, return_inverse=True)
+        self.first_equal, self.equal_rows = first[group], len(first) < len(every)
+
 
 class StoredSimilarities(Similarities):
-    """They are kept, own rows times all: shape (m, padded(n))."""
+    """They are kept, own rows times all: shape (m, padded(n)).
 
-    def __init__(self, context: Context, seed: int, s: Array) -> None:
+    Parameters
+    ----------
+    context, seed
+        As in `Similarities`.
+    s : array of shape (m, padded(n))
+    given : bool
+        No similarities of rows that the run has.
+    """
+
+    def __init__(self, context: Context, seed: int, s: Array, given: bool = False) -> None:
         super().__init__(context, seed)
-        self.s = s
+        self.s, self.given = s, given
 
     def synchronize(self) -> None:
         """See `Similarities`."""
         self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
+        if self.given:
+            self._share_highest(self.s[start : start + 1024] for start in range(0, len(self.s), 1024))
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
@@ -360,7 +425,9 @@ def similarities_of(context: Context, affinity: str, seed: int, stored: bool) ->
     """
     if stored or affinity == "precomputed":
         return similarity_matrix(context, affinity, seed)
-    return ComputedSimilarities(context, seed, affinity, _prepare(context, affinity))
+    similarities = ComputedSimilarities(context, seed, affinity, _prepare(context, affinity))
+    similarities.find_equal(row_hashes(chunk.x, context.kernels.xp) for chunk in context.rows.chunks())
+    return similarities
 
 
 def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimilarities:
@@ -373,28 +440,26 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimil
     seed : int
         Of the noise that breaks ties.
     """
+    if affinity == "precomputed":
+        return _read(context, seed)
     xp, kernels, rows = context.kernels.xp, context.kernels, context.rows
     n = context.dataset_shape[0]
-    diagonal = np.zeros(n)
-    if affinity == "precomputed":
-        s, diagonal = _read(context, seed)
-    else:
-        norm = _prepare(context, affinity)
-        s = xp.empty((len(rows), padded(n)), context.dtype)
-        s[:, n:] = -xp.inf
-        for chunk, block in context.all_pairs():
-            kernels.affinity_propagation.similarities(
-                chunk.x,
-                block.x,
-                norm=norm,
-                factor=AFFINITIES[affinity][1],
-                first_row=chunk.start,
-                y_start=block.start,
-                seed=seed,
-                out=s[chunk.start - rows.start : chunk.stop - rows.start],
-            )
+    norm = _prepare(context, affinity)
+    s = xp.empty((len(rows), padded(n)), context.dtype)
+    s[:, n:] = -xp.inf
+    for chunk, block in context.all_pairs():
+        kernels.affinity_propagation.similarities(
+            chunk.x,
+            block.x,
+            norm=norm,
+            factor=AFFINITIES[affinity][1],
+            first_row=chunk.start,
+            y_start=block.start,
+            seed=seed,
+            out=s[chunk.start - rows.start : chunk.stop - rows.start],
+        )
     similarities = StoredSimilarities(context, seed, s)
-    similarities.diagonal = diagonal
+    similarities.find_equal(row_hashes(chunk.x, xp) for chunk in rows.chunks())
     return similarities
 
 
@@ -413,12 +478,14 @@ def _prepare(context: Context, affinity: str) -> str:
     return "l2-dot" if radius <= DOT_CONDITION * typical else measure.norm
 
 
-def _read(context: Context, seed: int) -> tuple[Array, np.ndarray]:
-    """Similarities from the data, whose row i they are, and the diagonal of all ranks."""
+def _read(context: Context, seed: int) -> StoredSimilarities:
+    """Similarities from the data, whose row i they are."""
     xp, rows, n = context.kernels.xp, context.rows, context.dataset_shape[0]
     s = xp.empty((len(rows), padded(n)), context.dtype)
     s[:, n:] = -xp.inf
+    hashes = []
     for block in rows.chunks():
+        hashes.append(row_hashes(block.x, xp))
         s[block.start - rows.start : block.stop - rows.start, :n] = block.x
         context.progress((block.stop - rows.start) / max(1, len(rows)))
     own = xp.arange(len(rows))
@@ -426,7 +493,11 @@ def _read(context: Context, seed: int) -> tuple[Array, np.ndarray]:
     s[own, own + rows.start] = -xp.inf
     numbers = rows.start + xp.arange(len(rows))
     context.kernels.affinity_propagation.jitter(s, numbers, n=n, seed=seed, draw=0, tiny=100.0)
-    return s, diagonal
+    similarities = StoredSimilarities(context, seed, s, given=True)
+    similarities.find_equal(hashes)
+    # Equal rows of similarities need not have equal columns.
+    similarities.first_equal, similarities.diagonal = np.arange(n), diagonal
+    return similarities
 
 
 def _range(context: Context, s: Array) -> tuple[float, float]:

@@ -90,6 +90,7 @@ class SparseSimilarities(Similarities):
         """See `Similarities`."""
         ends = self._s.min(initial=np.inf), self._s.max(initial=-np.inf)
         self.lowest, self.highest = agreed_range(self.context, *ends)
+        self._share_highest([self._s])
 
     def numbers(self) -> Iterator[Array]:
         """See `Similarities`."""
