@@ -8,7 +8,7 @@ from oracles import affinity_propagation as oracle
 
 FEATURES = (3, 17, 64, 300)
 KINDS = (
-    "duplicates", "1e-5", "1e-4", "1e-3", "one-recent", "lattice", "offset", "ten orders of norms", "sparse 0/1",
+    "duplicates", "1e-5", "1e-4", "1e-3", "one-hot", "lattice", "offset", "ten orders of norms", "sparse 0/1",
     "heavy tails",
 )  # fmt: skip
 
@@ -28,7 +28,7 @@ def rows(kind: str, d: int) -> tuple[np.ndarray, np.ndarray | None]:
         # Equal rows are a cluster where the nearest other ones are farther than an exemplar costs.
         sure_of = np.median(oracle.similarity(X)) > sure * np.bincount(y).min()
         return X, y if sure_of else None
-    if kind == "one-recent":
+    if kind == "one-hot":
         y = rng.integers(min(d, 6), size=200)
         return np.eye(d)[y], y
     if kind == "lattice":

@@ -282,8 +282,14 @@ class MessagePassing:
             if able is not None:
                 total = np.where(able, total, -np.inf)
             order = np.lexsort((-total, assignment.labels))  # stable: of equals the lowest row comes first
-            cluster, first = np.unique(assignment.labels[order], return_index=True)
-            chosen = order[first[cluster >= 0]]
+            cluster, first, size = np.unique(assignment.labels[order], return_index=True, return_counts=True)
+            chosen = order[first]
+            if self.tied:
+                # Devices round similarities differently, so the first of members that rounding cannot tell apart.
+                best = np.repeat(total[chosen] - size * TIED * float(np.median(abs(preference))), size)
+                near = np.sort(order[total[order] >= best])
+                chosen = near[np.unique(assignment.labels[near], return_index=True)[1]]
+            chosen = chosen[cluster >= 0]
             # Of duplicate rows the first one, whatever similarities of theirs a device rounds to, or noise makes them.
             equal = self._similarities.first_equal[chosen]
             same = (assignment.labels[equal] == assignment.labels[chosen]) & (preference[equal] == preference[chosen])

@@ -30,7 +30,7 @@ def types_as_asked(monkeypatch):
 def groups(kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Rows, and which of them are equal or nearly so; in a random order."""
     rng = np.random.default_rng(5)
-    if kind.startswith("one-recent"):
+    if kind.startswith("one-hot"):
         y = rng.integers(int(kind[-1]), size=150)
         X = np.eye(int(kind[-1]))[y]
     else:
@@ -67,7 +67,7 @@ def check_groups(model, y) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("algorithm", ["dense", "sparse"])
 @pytest.mark.parametrize(
-    "kind", ["one-recent 4", "one-recent 6", "duplicates", "few features", "offset", "1e-5", "1e-4", "1e-3", "wide"]
+    "kind", ["one-hot 4", "one-hot 6", "duplicates", "few features", "offset", "1e-5", "1e-4", "1e-3", "wide"]
 )
 def test_equal_rows_are_one_cluster(kind, algorithm, dtype, device):
     X, y = groups(kind)
@@ -118,7 +118,7 @@ def test_a_scan_keeps_equal_rows_together(profile, dtype, device):
 
 def test_a_scan_without_a_candidate_has_not_converged():
     """It passes from 40 clusters of equal rows to fewer than are wanted."""
-    X, _ = groups("one-recent 4")
+    X, _ = groups("one-hot 4")
     with pytest.warns(UserWarning, match="all labels are -1"):
         scan = AdaptiveAffinityPropagation(device="cpu", client=None, n_clusters_range=(30, 35)).fit(X)
     assert scan.n_clusters_ == 0 and scan.n_iter_ < scan.max_iter and not scan.converged_
