@@ -47,7 +47,7 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, CutoffDistance, find_cutoff
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choose_fraction
-from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import MIN_ROWS, draw_sample
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import COMPARED_ROWS, draw_sample
 from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
     MIN_NEIGHBORS,
@@ -165,7 +165,7 @@ def density_peaks(
         sample, graph, better = None, None, None
         wanted = assignment == "separated" or compared
         if state.separated is None and density == "gaussian" and (wanted or dc_fraction == CHOOSE):
-            limit = MIN_ROWS if compared else None
+            limit = COMPARED_ROWS if compared else None
             sample = draw_sample(context, seed, every_weight, given=metric == "precomputed", most=limit)
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0, None)
