@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.rows.message_rows import SLOTS, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import NEARLY_EQUAL
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
@@ -286,7 +287,8 @@ class MessagePassing:
             chosen = order[first]
             if self.tied:
                 # Devices round similarities differently, so the first of members that rounding cannot tell apart.
-                best = np.repeat(total[chosen] - size * TIED * float(np.median(abs(preference))), size)
+                rounding = NEARLY_EQUAL * float(np.finfo(self._context.dtype).eps) * largest
+                best = np.repeat(total[chosen] - size * rounding, size)
                 near = np.sort(order[total[order] >= best])
                 chosen = near[np.unique(assignment.labels[near], return_index=True)[1]]
             chosen = chosen[cluster >= 0]
