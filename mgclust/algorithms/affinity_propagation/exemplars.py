@@ -73,8 +73,17 @@ class ExemplarClusterer(Clusterer):
         needed = kept[parameters["algorithm"]] if rows else estimate
         if isinstance(inputs.dataset, SparseDataset):
             needed = partial(estimate_of_pairs, pairs=len(inputs.dataset.values))
-        shift, work = self.affinity == "euclidean", Work(n**2, "pairs of rows", PAIRS_OF_A_RANK, PAIRS_A_SECOND)
-        return RunSpec(ranks, arguments, needed, dtype, shift=shift, resident=rows, work=work, first_calls=FIRST_CALLS)
+        work = Work(n**2, "pairs of rows", PAIRS_OF_A_RANK, PAIRS_A_SECOND)
+        return RunSpec(
+            ranks,
+            arguments,
+            needed,
+            dtype,
+            metric=parameters["affinity"],
+            resident=rows,
+            work=work,
+            first_calls=FIRST_CALLS,
+        )
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
         """Keep the exemplars, and what other rows and `affinity_matrix_` will be compared with."""

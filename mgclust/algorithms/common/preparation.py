@@ -180,9 +180,8 @@ def prepare_beside(
     """
     assert context.beside is not None
     offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
-    with np.errstate(over="ignore", invalid="ignore"):
-        read = context.beside.read()
-        narrow = (read - offset).astype(context.dtype)
+    read = context.beside.read()
+    narrow = context.rows.narrowed(read)[1]
     bad = ~np.isfinite(narrow)
     count, first = _over_all_ranks(context, bad.sum(axis=1))
     if count:

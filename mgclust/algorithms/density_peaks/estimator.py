@@ -30,7 +30,7 @@ from mgclust.algorithms.density_peaks.prediction import estimate_prediction, pre
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
-from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, may_shift, run_spec, unequal
+from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
 from mgclust.base.dask_arrays import is_dask, reject_lost
 from mgclust.base.errors import InputError
@@ -358,7 +358,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             need,
             parameters["dtype"],
             memory_limit=parameters["memory_limit"],
-            shift=may_shift(parameters["metric"]),
+            metric=parameters["metric"],
             row_arguments=arguments_by_row(self._weights),
         )
         with connect(**self._place()) as cluster:

@@ -16,7 +16,7 @@ from mgclust.algorithms.density_peaks.topography.adaptive_density import most_ne
 from mgclust.engine.spmd import RunSpec, Work
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["arguments_by_row", "list_length", "may_shift", "run_spec", "unequal", "work_of"]
+__all__ = ["arguments_by_row", "list_length", "run_spec", "unequal", "work_of"]
 
 # On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs two were 1.4 and 1.5 times as
 # fast with 300,000 rows of 8 and of 128 features, and not at all with 100,000: tensor cores take little more time for
@@ -71,7 +71,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         arguments,
         need,
         parameters["dtype"],
-        shift=may_shift(metric),
+        metric=metric,
         work=work,
         row_arguments=arguments_by_row(weights),
         first_calls={} if metric == "precomputed" else FIRST_CALLS,
@@ -111,8 +111,3 @@ def unequal(weights: RowWeights | None) -> RowWeights | None:
 def arguments_by_row(weights: RowWeights | None) -> dict[str, Any]:
     """Arguments of a run with a number for each row."""
     return {} if weights is None else {"weights": weights.array}
-
-
-def may_shift(metric: str) -> bool:
-    """Return whether one point may be subtracted from all rows."""
-    return metric != "precomputed" and not METRICS[metric].unit_rows

@@ -119,8 +119,7 @@ class Silhouette(SilhouetteOptions, Method):
             arguments["largest_diagonal"] = DIAGONAL_ROUNDING * float(np.finfo(inputs.dataset.dtype).eps)
         # A closed form takes float64 at little cost, and rounding is all that limits it.
         dtype = "float64" if closed or given else parameters["dtype"]
-        shift = not given and not METRICS[metric].unit_rows
-        return RunSpec(silhouette, arguments, need, dtype, shift=shift, first_calls={"pairs.reduced_distances": {}})
+        return RunSpec(silhouette, arguments, need, dtype, metric=metric, first_calls={"pairs.reduced_distances": {}})
 
     def _check_shape(self, dataset: Dataset) -> None:
         if self.metric == "precomputed":
