@@ -29,6 +29,10 @@ class RowTransform:
     detrend: bool  # subtract the row's least-squares line
     zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)
 
+    def __bool__(self) -> bool:
+        """Whether it changes rows."""
+        return self.detrend or self.zscore
+
     def __call__(self, x: Any) -> tuple[Any, Any]:
         """Transform rows.
 
@@ -103,6 +107,10 @@ class TransformedDataset(Dataset):
     def fingerprint(self) -> str:
         """SHA-256 of the source; `describe` says what was done to it."""
         return self.source.fingerprint()
+
+    def checksum(self) -> int | None:
+        """See `Dataset.checksum`."""
+        return self.source.checksum()
 
     def describe(self) -> dict[str, Any]:
         """Say what was read and what was done to each row."""

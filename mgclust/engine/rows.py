@@ -105,9 +105,7 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
         return np.round(mean / step) * step
 
 
-def offset_of(
-    source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarray | None = None
-) -> np.ndarray | None:
+def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarray | None = None) -> np.ndarray | None:
     """Find a point near the data to subtract before rows are rounded to a narrower type, or None if they are not.
 
     float64 rows far from the origin would lose in float32 the digits by which they differ.

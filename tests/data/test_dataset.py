@@ -730,9 +730,9 @@ def test_an_unknown_protocol():
 def test_zscore_of_each_row(as_source):
     dataset = open_dataset(as_source(X * 100 + 1e4), standardize="zscore")
     rows = np.asarray(dataset.read(0, 257))
-    assert rows.dtype == np.float32
-    np.testing.assert_allclose(rows.mean(axis=1), 0, atol=1e-6)
-    np.testing.assert_allclose(rows.std(axis=1), 1, rtol=1e-5)
+    assert rows.dtype == np.float64
+    np.testing.assert_allclose(rows.mean(axis=1), 0, atol=1e-12)
+    np.testing.assert_allclose(rows.std(axis=1), 1, rtol=1e-12)
     assert dataset.describe()["standardize"] == "zscore"
     assert dataset.fingerprint() == open_dataset(as_source(X * 100 + 1e4)).fingerprint()
 

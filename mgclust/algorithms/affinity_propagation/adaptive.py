@@ -57,7 +57,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     memory_limit : int or str, optional
         As in `AffinityPropagation`.
     random_state : int, Generator or RandomState, optional
-        Seed of the noise, of relative size eps, that breaks ties.
+        Seed of the noise, of relative size eps, that breaks ties. None is 0: a fit again is the same.
 
     Attributes
     ----------

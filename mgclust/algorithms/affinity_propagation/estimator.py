@@ -86,7 +86,7 @@ default="euclidean"
         Device memory that one rank may use. With all pairs, two n x n matrices must fit into that of all ranks; with
         lists, the rows into that of each.
     random_state : int, Generator or RandomState, optional
-        Seed of the noise, of relative size eps, that breaks ties.
+        Seed of the noise, of relative size eps, that breaks ties. None is 0: a fit again is the same.
 
     Attributes
     ----------

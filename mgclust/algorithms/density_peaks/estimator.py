@@ -127,7 +127,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
     random_state : int, Generator or RandomState, optional
         Seed of the draws of `stability`, and of the samples of rows or pairs that choose `dc_fraction` and bracket dc;
-        the last decide dc only with ``dc_method="sample"``.
+        the last decide dc only with ``dc_method="sample"``. None is 0: a fit again is the same.
     verbose : bool, default=False
 
     Attributes
@@ -361,8 +361,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             metric=parameters["metric"],
             row_arguments=arguments_by_row(self._weights),
         )
+        kept = self._kept_data()
         with connect(**self._place()) as cluster:
-            return run(spec, self._dataset, cluster, beside=dataset).arrays["labels"]
+            return run(spec, kept, cluster, beside=dataset).arrays["labels"]
 
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         self.stability_ = None
@@ -397,7 +398,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.rho_, self.delta_, self.nearest_higher_ = found["rho"], found["delta"], found["nearest_higher"]
         self.dc_, self.dc_error_ = value.dc, value.dc_error
         self.dc_fraction_, self.dc_choice_ = value.dc_fraction, value.choice
-        self.exactness_, self._dataset = value.exactness, inputs.dataset
+        self.exactness_ = value.exactness
+        self._keep_data(inputs.dataset)
         self._weights = unequal(inputs.weights)
         self._relabel(value.centers, found["labels"], found.get("halo"))
         self.intrinsic_dim_ = None

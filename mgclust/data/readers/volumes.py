@@ -55,7 +55,7 @@ class VolumeDataset(Dataset):
         chosen = _choose(self.runs, mask)
         self._pack(chosen)
         name = first.location.name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
-        narrow = not (transform.detrend or transform.zscore) and all(run.lossless and run.plain for run in runs)
+        narrow = not transform and all(run.lossless and run.plain for run in runs)
         dtype = np.dtype(np.float32 if narrow else np.float64)
         super().__init__((int(chosen.sum()), sum(run.n_times for run in runs)), dtype, name)
         self.kind = first.kind
@@ -166,7 +166,8 @@ class VolumeDataset(Dataset):
         rows = np.empty((stop - start, self.shape[1]))
         for run in self.runs:
             columns = slice(begin, begin := begin + run.n_times)
-            rows[:, columns] = self.transform(run.values(series.stored[part, columns]))[0]
+            values = run.values(series.stored[part, columns])
+            rows[:, columns] = self.transform(values)[0] if self.transform else values
         return rows
 
     def _series(self, start: int, stop: int) -> _Series:
@@ -253,8 +254,8 @@ class _Series:
             voxel = np.flatnonzero(chosen)[first]
             place = tuple(int(index) for index in np.unravel_index(voxel, run.grid.shape))
             raise InputError(
-                f"{run.location.name}: {bad:,} of {len(self.stored):,} voxels hold NaN or infinite values, the first is "
-                f"voxel {place}; give a mask without them, or repair the file."
+                f"{run.location.name}: {bad:,} of {len(self.stored):,} voxels hold NaN or infinite values, the first "
+                f"is voxel {place}; give a mask without them, or repair the file."
             )
 
 
