@@ -104,8 +104,8 @@ class RunSpec:
         Seconds that one rank waits for the others in a collective. Dead ranks are noticed at once; this is for those
         that hang.
     metric : str
-        Of the distances between rows on which alone the answer depends: from float64 rows, before they become float32,
-        is subtracted what changes no distance (``mgclust.engine.rows``). Nothing is where it is none of `METRICS`.
+        The answer depends on distances between rows alone, by this metric: from float64 rows, before they become
+        float32, is subtracted what changes no distance (``mgclust.engine.rows``); nothing, if it is not in `METRICS`.
     typical : int array, optional
         Numbers of the rows near which the origin should lie; None: any.
     resident : bool

@@ -28,7 +28,7 @@ class Boolean(Constraint):
     @property
     def expected(self) -> str:
         """The two values."""
-        return "True or False"
+        return "True or False, or 1 or 0"
 
     def _check(self, name: str, value: Any) -> bool:
         if not isinstance(value, (bool, int)) or value not in (0, 1):
