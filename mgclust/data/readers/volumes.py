@@ -159,8 +159,8 @@ class VolumeDataset(Dataset):
             self._window = (start, stop)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
+        series, begin = self._series(start, stop), 0  # which may read another window
         part = slice(start - self._window[0], stop - self._window[0])
-        series, begin = self._series(start, stop), 0
         if self.dtype == np.float32:
             return series.stored[part]
         rows = np.empty((stop - start, self.shape[1]))
