@@ -61,7 +61,7 @@ def timed(out: bench.Record, place: str, ranks: Processes | None, n: int, option
         if ranks is None:
             outcome = on_ranks.on(None, 1, device, spec.function, made, **spec.arguments)
         else:
-            outcome = ranks.run(replace(spec, dtype="float32", shift=True), made)
+            outcome = ranks.run(replace(spec, dtype="float32", metric="euclidean"), made)
         stages.append(outcome.timings)
         objective = outcome.value.fit.history[-1]
     median = {name: 1e3 * statistics.median(stage[name] for stage in stages[1:]) for name in stages[0]}

@@ -47,7 +47,7 @@ def measure(out: bench.Record, ranks: Processes, n: int, options: Any) -> dict[s
     made = fuzzy_ranks.Made(n, FEATURES, CLUSTERS, options.device)
     began = time.perf_counter()
     parameters = {"start": start(), "m": 2.0, "iterations": options.iterations, "repeat": options.repeat}
-    outcome = ranks.run(RunSpec(fuzzy_ranks.passes_timed, parameters, shift=True), made)
+    outcome = ranks.run(RunSpec(fuzzy_ranks.passes_timed, parameters, metric="euclidean"), made)
     least = fuzzy_ranks.limits(n, FEATURES, CLUSTERS)
     found: dict[str, Any] = outcome.value
     out.add(

@@ -84,7 +84,7 @@ class Processes:
         from mgclust.engine.spmd import Outcome
 
         partition = Partition.plan(dataset.shape[0], self.size)
-        offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
+        offset = offset_of(dataset, np.dtype(spec.dtype), spec.metric, spec.typical)
         name = secrets.token_hex(8)
         for rank, pipe in enumerate(self._pipes):
             assignment = RankAssignment(spec, name, rank, partition, self.device, neighbours=self.size, offset=offset)

@@ -160,6 +160,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
                 "such as CheckpointConfig('DIR')."
             )
         dataset, parameters = inputs.dataset, self._checked()
+        if "random_state" in parameters:  # drawn once, and said, so that the result can be had again
+            parameters["random_state"] = self._seed(parameters["random_state"])
         if inputs.queries is None:  # beside other rows, a single one will do
             self._check_shape(dataset)
         spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
@@ -183,6 +185,16 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         said = [*dataset.warnings, *ignored_parameters(self.ignored_when, parameters, self.defaults())]
         self.result_ = replace(result, warnings=[*said, *result.warnings, *_all_alone(result, parameters, dataset)])
         return self.result_
+
+    def _keep_data(self, dataset: Dataset) -> None:
+        """Keep data that are read again after the fit."""
+        self._dataset, self._checksum = dataset, dataset.checksum()
+
+    def _kept_data(self) -> Dataset:
+        """The data of the fit, unless their owner has changed them since."""
+        if self._dataset.checksum() != self._checksum:
+            raise InputError("X has been changed since fit, and is needed as it was; fit again, or give fit X.copy().")
+        return self._dataset
 
     def _keep_features(self, dataset: Dataset) -> None:
         """Keep what other rows should agree with."""

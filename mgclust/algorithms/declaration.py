@@ -83,7 +83,7 @@ class Declaration:
             optional=True,
             help="Device memory one rank may use, e.g. '4 GiB'; larger data are streamed from the host.",
         ),
-        "random_state": Seed(help="Seed of everything random."),
+        "random_state": Seed(help="Seed of everything random; none: as 0, so that a run again is the same."),
         "verbose": Boolean(help="Print progress."),
         "copy": Boolean(help="Has no effect: what is given is never changed."),
     }

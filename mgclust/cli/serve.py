@@ -215,9 +215,12 @@ def runner(roots: tuple[str, ...], **given: Any) -> None:
     _check_place(settings)
     set_cache_folders(settings)
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    supervise_runner(settings, stopping, functools.partial(click.echo, err=True))
+    handled = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        supervise_runner(settings, stopping, functools.partial(click.echo, err=True))
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
 
 
 commands = (serve, runner)

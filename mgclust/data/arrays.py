@@ -6,6 +6,7 @@ an object has imported its library.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from mgclust.outside.quoting import shortened
 __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "plain_rows", "select_columns"]
 
 Columns = Sequence[str | int] | str | None
+_CHECKED_NUMBERS = 2**20  # at a time
 
 # Of objects that hold rows among other things, by package and class: what to give in their place.
 _REMEDIES = {
@@ -51,6 +53,13 @@ class ArrayDataset(CheckedDataset):
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
+
+    def checksum(self) -> int:
+        """CRC-32 of the rows; see `Dataset.checksum`."""
+        step, found = max(1, _CHECKED_NUMBERS // self.shape[1]), 0
+        for start in range(0, self.shape[0], step):
+            found = zlib.crc32(self.read(start, min(start + step, self.shape[0])), found)
+        return found
 
 
 class DeviceDataset(CheckedDataset):
@@ -219,8 +228,8 @@ def _numeric(frame: Any) -> Any:
     for name, dtype in types.items():
         if getattr(dtype, "kind", "O") not in "fiubc":
             raise InputError(
-                f"column {name!r} of the Dask DataFrame is of type {dtype}, not numeric; choose others with "
-                "columns=[...], or convert it with astype(float)."
+                f"column {name!r} of the Dask DataFrame is of type {dtype}, not numeric; choose others by "
+                "open_dataset(X, columns=[...]), or convert it with astype(float)."
             )
         wanted.append(getattr(dtype, "numpy_dtype", dtype))
     if all(isinstance(dtype, np.dtype) and dtype.kind in "fiuc" for dtype in types.values()):
@@ -363,5 +372,7 @@ def _column(frame: Any, position: int, name: str) -> np.ndarray:
                 return series.to_numpy(dtype=np.float64, na_value=np.nan)
             return values.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{name} is not numeric: {error}; choose others with columns=[...].") from error
+            raise InputError(
+                f"{name} is not numeric: {error}; choose others by open_dataset(X, columns=[...])."
+            ) from error
     return values.astype(float_dtype(values.dtype, name), copy=False)

@@ -152,6 +152,10 @@ class Dataset:
         n = self.shape[0]
         return self._combine(row_digests(self.read(i, min(i + block, n))) for i in range(0, n, block))
 
+    def checksum(self) -> int | None:
+        """What tells whether rows that others may write into are as they were; None of a source that tells itself."""
+        return None
+
     def _combine(self, digests: Any) -> str:
         total = hashlib.sha256(f"{self.shape[0]} {self.shape[1]} {self.dtype.name}".encode())
         for digest in digests:
@@ -245,11 +249,15 @@ def float_dtype(dtype: Any, name: str) -> np.dtype:
 def check_shape(shape: Any, name: str) -> tuple[int, int]:
     """Refuse what is not a table of at least one row and one column."""
     shape = tuple(shape)
-    if len(shape) == 1 or not shape:
+    if not shape:
         raise InputError(
-            f"{name} is {len(shape)}-dimensional (shape={shape}), it should be 2-dimensional: rows x "
-            "features. Reshape your data with X.reshape(-1, 1) if it has one feature, or X.reshape(1, -1) if "
-            "it is one row."
+            f"{name} is a single value (shape=()), it should be 2-dimensional: rows x features; give rows, such as "
+            "[[1.0, 2.0], [3.0, 4.0]]."
+        )
+    if len(shape) == 1:
+        raise InputError(
+            f"{name} is 1-dimensional (shape={shape}), it should be 2-dimensional: rows x features. Reshape your "
+            "data with X.reshape(-1, 1) if it has one feature, or X.reshape(1, -1) if it is one row."
         )
     if len(shape) > 2:
         raise InputError(

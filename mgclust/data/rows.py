@@ -29,6 +29,10 @@ class RowTransform:
     detrend: bool  # subtract the row's least-squares line
     zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)
 
+    def __bool__(self) -> bool:
+        """Whether it changes rows."""
+        return self.detrend or self.zscore
+
     def __call__(self, x: Any) -> tuple[Any, Any]:
         """Transform rows.
 
@@ -40,13 +44,13 @@ class RowTransform:
         Returns
         -------
         rows : array of shape (m, n_features)
-            Of the same dtype. A row with NaN or infinity is left as it is: a later count of those
-            values is that of the source.
+            In float64. A row with NaN or infinity is left as it is: a later count of those values is that of the
+            source.
         constant : array of shape (m,), bool
             Rows that cannot be scaled because nothing varies in them.
         """
         xp = x.__array_namespace__()
-        out = xp.empty(x.shape, dtype=x.dtype)
+        out = xp.empty(x.shape, dtype="float64")
         constant = xp.zeros(x.shape[0], dtype=bool)
         step = max(1, _NUMBERS_AT_ONCE // max(1, x.shape[1]))
         for start in range(0, x.shape[0], step):
@@ -69,14 +73,14 @@ class RowTransform:
             flat = deviation <= 1e-12 * scale
             constant = (flat & finite)[:, 0]
             wide = wide / xp.where(flat, 1.0, deviation)
-        return xp.where(finite, wide.astype(x.dtype), x), constant
+        return xp.where(finite, wide, x), constant
 
 
 class TransformedDataset(Dataset):
     """Another dataset's rows, each passed through a `RowTransform`."""
 
     def __init__(self, source: Dataset, transform: RowTransform) -> None:
-        super().__init__(source.shape, source.dtype, source.name)
+        super().__init__(source.shape, np.dtype(np.float64), source.name)
         if transform.detrend and self.shape[1] < 3:
             raise InputError(
                 f"detrend=True needs n_features={self.shape[1]} to be >= 3: a line fits two values exactly; "
@@ -108,6 +112,10 @@ class TransformedDataset(Dataset):
     def fingerprint(self) -> str:
         """SHA-256 of the source; `describe` says what was done to it."""
         return self.source.fingerprint()
+
+    def checksum(self) -> int | None:
+        """See `Dataset.checksum`."""
+        return self.source.checksum()
 
     def describe(self) -> dict[str, Any]:
         """Say what was read and what was done to each row."""

@@ -155,6 +155,7 @@ def _prepare(
             chunk_rows=None if resident else residency.chunk_rows,
             keep_on_host=keep_on_host,
             offset=assignment.offset,
+            metric=spec.metric,
         )
         report.bad, report.first = rows.load()
         report.overflown = rows.overflown

@@ -13,6 +13,7 @@ import numpy as np
 
 from mgclust.kernels import Kernels
 from mgclust.kernels.masks import all_true, any_true
+from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["Beside", "Block", "RowSource", "Rows", "few_digits", "offset_of", "share_of"]
 
@@ -23,6 +24,7 @@ Transform = Callable[[Array], Array]
 CHUNK_NUMBERS = 1 << 24
 MIN_CHUNK = 1 << 18  # numbers that are read together, though they lie in several arrays
 OFFSET_ROWS = 1024
+SMALLEST_DEVIATION = 1e-12  # of a row's numbers beside their mean, which is more than their rounding
 
 
 class RowSource(Protocol):
@@ -103,7 +105,7 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
         return np.round(mean / step) * step
 
 
-def offset_of(source: RowSource, dtype: np.dtype, typical: np.ndarray | None = None) -> np.ndarray | None:
+def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarray | None = None) -> np.ndarray | None:
     """Find a point near the data to subtract before rows are rounded to a narrower type, or None if they are not.
 
     float64 rows far from the origin would lose in float32 the digits by which they differ.
@@ -113,10 +115,12 @@ def offset_of(source: RowSource, dtype: np.dtype, typical: np.ndarray | None = N
     source : RowSource
     dtype : numpy.dtype
         The narrower type.
+    metric : str
+        None either, where it is not one whose distances the point changes not.
     typical : int array, optional
         Numbers of rows near which the point should lie; the first rows by default.
     """
-    if source.dtype.itemsize <= np.dtype(dtype).itemsize:
+    if source.dtype.itemsize <= np.dtype(dtype).itemsize or metric not in METRICS or METRICS[metric].unit_rows:
         return None
     few = source.read(0, min(OFFSET_ROWS, source.shape[0])) if typical is None else source.take(typical)
     host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
@@ -125,6 +129,17 @@ def offset_of(source: RowSource, dtype: np.dtype, typical: np.ndarray | None = N
         if len(host):  # one row that the type cannot hold would carry the mean, and so all others, beyond it
             host = host[(abs(host - np.median(host, axis=0)) <= np.finfo(dtype).max).all(axis=1)]
         return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
+
+
+def _own_means(rows: Array) -> Array:
+    """Mean of each row, of few digits; 0 where nothing but rounding is left beside it, or it is beyond float64.
+
+    It depends on the row alone, and in the last places of the sum, which devices add in other orders, hardly ever.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = rows.mean(axis=1, keepdims=True), rows.std(axis=1, keepdims=True)
+        near = few_digits(mean, deviation)
+        return np.where((deviation > SMALLEST_DEVIATION * abs(mean)) & np.isfinite(near), near, 0.0)
 
 
 class Rows:
@@ -148,6 +163,8 @@ class Rows:
         Streamed rows are read from the source once and kept in host memory (see ``host_empty`` of the kernels).
     offset : ndarray of shape (n_features,), float64, optional
         Subtracted before rows become `dtype`; see `offset_of`. Also an attribute.
+    metric : str, optional
+        Where it centres each row by its own mean, that of wider rows is subtracted before they become `dtype`.
     """
 
     def __init__(
@@ -162,6 +179,7 @@ class Rows:
         chunk_rows: int | None = None,
         keep_on_host: bool = False,
         offset: np.ndarray | None = None,
+        metric: str = "",
     ) -> None:
         self.start = start
         self.stop = stop
@@ -176,6 +194,7 @@ class Rows:
         self._host: np.ndarray | None = None
         self._keep_on_host = keep_on_host
         self.offset = offset
+        self._center = metric in METRICS and METRICS[metric].center_rows
         self.vanished = 0.0  # the largest number of the source, where each that was read became 0 in `dtype`; else 0
         self.overflown = 0.0  # the largest one, where some became infinite in `dtype`; else 0
         self.rounded = False  # whether a number that was read has changed in `dtype`
@@ -260,6 +279,17 @@ class Rows:
             x = transform(x)
         return x
 
+    def narrowed(self, rows: Array) -> tuple[Array, Array]:
+        """Rows of the source, or such as are met with them, after what is subtracted; and these in `dtype`."""
+        # Too large for float32 becomes infinite and is refused as such.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.offset is not None:
+                rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
+            if self._center and rows.dtype.itemsize > self.dtype.itemsize:
+                rows = rows.astype(rows.dtype, order="C", copy=False)
+                rows = rows - _own_means(rows)
+            return rows, rows.astype(self.dtype, order="C", copy=False)
+
     def release(self) -> None:
         """Free the memory of rows that the function will not ask for again."""
         self._device = self._host = self._source = None
@@ -316,11 +346,7 @@ class Rows:
         rows = self._source.read(start, stop)
         if hasattr(rows, "__cuda_array_interface__") and self._kernels.xp is np:
             rows = rows.get()
-        # Too large for float32 becomes infinite and is refused as such.
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self.offset is not None:
-                rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
-            narrow = rows.astype(self.dtype, order="C", copy=False)
+        rows, narrow = self.narrowed(rows)
         if narrow.dtype.itemsize < rows.dtype.itemsize and not self.rounded:
             self.rounded = any_true(narrow != rows)
         if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen:

@@ -103,9 +103,9 @@ class RunSpec:
     timeout : float
         Seconds that one rank waits for the others in a collective. Dead ranks are noticed at once; this is for those
         that hang.
-    shift : bool
-        The function's answer does not change when one point is subtracted from all rows: float64 rows may be moved to
-        the origin before they become float32 (``mgclust.engine.rows.offset_of``).
+    metric : str
+        The answer depends on distances between rows alone, by this metric: from float64 rows, before they become
+        float32, is subtracted what changes no distance (``mgclust.engine.rows``); nothing, if it is not in `METRICS`.
     typical : int array, optional
         Numbers of the rows near which the origin should lie; None: any.
     resident : bool
@@ -127,7 +127,7 @@ class RunSpec:
     dtype: str = "float32"
     memory_limit: int | None = None
     timeout: float = TIMEOUT
-    shift: bool = False
+    metric: str = ""
     typical: np.ndarray | None = None
     resident: bool = True
     checkpoint: CheckpointConfig | None = None

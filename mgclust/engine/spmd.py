@@ -118,7 +118,7 @@ def run(
     on_progress = paced(on_progress)
     if not cluster.lasting:  # chunks that another client has
         spec = replace(spec, arguments=_here(spec.arguments), row_arguments=_here(spec.row_arguments))
-    offset = offset_of(dataset, np.dtype(spec.dtype), spec.typical) if spec.shift else None
+    offset = offset_of(dataset, np.dtype(spec.dtype), spec.metric, spec.typical)
     keep_on_workers = stays_on_workers(cluster, beside or dataset)
     first = RankAssignment(
         spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, keep_on_workers=keep_on_workers

@@ -15,7 +15,7 @@ _POWER_OF_PREFIX = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Boolean(Constraint):
-    """True or False.
+    """True or False, which 1 and 0 stand for.
 
     Parameters
     ----------
@@ -28,12 +28,12 @@ class Boolean(Constraint):
     @property
     def expected(self) -> str:
         """The two values."""
-        return "True or False"
+        return "True or False, or 1 or 0"
 
     def _check(self, name: str, value: Any) -> bool:
-        if not isinstance(value, bool):
+        if not isinstance(value, (bool, int)) or value not in (0, 1):
             raise self.refuse(name, value)
-        return value
+        return bool(value)
 
     def _convert(self, text: str) -> Any:
         values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

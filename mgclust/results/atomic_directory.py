@@ -86,7 +86,7 @@ def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> I
 def _check_replaceable(target: Path, overwrite: bool) -> None:
     """Let an existing target be replaced on request, and only if a run wrote all of it (or it is empty)."""
     if not overwrite:
-        raise InputError(f"output={str(target)!r} exists; choose another name or pass --overwrite.")
+        raise InputError(f"output={str(target)!r} exists; choose another name, or give overwrite=True (--overwrite).")
     folder = target.is_dir() and not target.is_symlink()
     there = {each.name for each in target.iterdir()} if folder else set()
     others = sorted(there - _written(target))

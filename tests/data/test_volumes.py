@@ -77,7 +77,8 @@ def test_rows_are_the_voxels_of_the_mask_in_c_order(tmp_path, series, mask, name
     image.header.set_data_dtype(np.dtype(dtype))
     path.write_bytes(gzip.compress(image.to_bytes()) if name.lower().endswith("gz") else image.to_bytes())
     dataset = open_dataset(path, mask=save_mask(tmp_path / "m.nii.gz", mask))
-    assert dataset.shape == (mask.sum(), TIMES) and dataset.dtype == np.float32
+    exact = np.float32 if dtype in ("<i2", ">i2", "<f4") else np.float64
+    assert dataset.shape == (mask.sum(), TIMES) and dataset.dtype == exact
     np.testing.assert_array_equal(rows_of(dataset), series[mask])
     np.testing.assert_array_equal(dataset.voxels, np.argwhere(mask))
     np.testing.assert_array_equal(dataset.read(3, 7), series[mask][3:7])
@@ -107,7 +108,7 @@ def test_scaling_of_the_header_is_honoured(tmp_path, series, mask):
     expected = nibabel.load(tmp_path / "b.nii").get_fdata()[mask]
     np.testing.assert_allclose(expected, series[mask] * 0.25 - 100)
     dataset = open_dataset(tmp_path / "b.nii", mask=save_mask(tmp_path / "m.nii", mask))
-    np.testing.assert_array_equal(rows_of(dataset), expected.astype(np.float32))
+    np.testing.assert_array_equal(rows_of(dataset), expected)
     np.testing.assert_allclose(dataset.mean(), expected.mean(axis=1), rtol=1e-6)
 
 
@@ -283,9 +284,14 @@ def test_detrend_comes_before_zscore(tmp_path, series, mask):
 
 def test_float64_series_far_from_zero_keep_their_changes(tmp_path, rng, mask):
     changes = rng.normal(size=(*SHAPE, TIMES))
-    path = save(tmp_path / "b.nii", changes + 1e6, dtype=np.float64)
-    dataset = open_dataset(path, mask=save_mask(tmp_path / "m.nii", mask), standardize="zscore")
-    np.testing.assert_allclose(rows_of(dataset), zscored(changes[mask]), atol=1e-5)
+    where = save_mask(tmp_path / "m.nii", mask)
+    for baseline in (1e6, 1e8):
+        path = save(tmp_path / "b.nii", changes + baseline, dtype=np.float64)
+        plain = open_dataset(path, mask=where)
+        assert plain.dtype == np.float64 and not plain.warnings
+        np.testing.assert_array_equal(rows_of(plain), (changes + baseline)[mask])
+        rows = rows_of(open_dataset(path, mask=where, standardize="zscore"))
+        np.testing.assert_allclose(rows, zscored((changes + baseline)[mask]), rtol=1e-12, atol=1e-12)
 
 
 def test_runs_are_standardised_each_by_itself_and_follow_in_time(tmp_path, series, mask, rng):
@@ -326,11 +332,11 @@ def test_a_rank_keeps_the_rows_that_it_expects(tmp_path, series, mask):
     copy = pickle.loads(pickle.dumps(dataset))
     copy.expect(5, 20)
     np.testing.assert_array_equal(copy.read(8, 20), dataset.read(8, 20))
-    assert copy._opened.rows.shape == (15, 2 * TIMES)
+    assert copy._opened.stored.shape == (15, 2 * TIMES)
     np.testing.assert_array_equal(copy.read(4, 6), dataset.read(4, 6))  # others after all
     np.testing.assert_array_equal(copy.mean(), dataset.mean())
     dataset.expect(1, 2)
-    assert len(dataset._opened.rows) == len(dataset.read(0, mask.sum())) == mask.sum()
+    assert len(dataset._opened.stored) == len(dataset.read(0, mask.sum())) == mask.sum()
 
 
 def test_a_volume_behind_a_url(tmp_path, series, mask):

@@ -73,7 +73,7 @@ def test_result_json_is_strict_json(result, tmp_path):
 
 def test_existing_directory_is_refused_and_replaced_on_request(result, tmp_path):
     result.save(tmp_path / "out")
-    with pytest.raises(InputError, match="exists; choose another name or pass --overwrite"):
+    with pytest.raises(InputError, match="exists; choose another name, or give overwrite=True"):
         result.save(tmp_path / "out")
     result.save(tmp_path / "out", overwrite=True, add=lambda directory: (directory / "extra").write_text("old"))
     result.save(tmp_path / "out", overwrite=True)

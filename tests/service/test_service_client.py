@@ -331,7 +331,9 @@ def test_a_data_folder_that_is_open_to_others(command, mode, tmp_path, capsys, n
     data = tmp_path / "served"
     data.mkdir()
     data.chmod(mode)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert run_command([command, "--cpu", "--data", str(data)]) == 2
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     said = capsys.readouterr().err
     assert "the folder was taken" in said
     assert data.stat().st_mode & 0o777 == 0o700

@@ -73,12 +73,22 @@ class ExemplarClusterer(Clusterer):
         needed = kept[parameters["algorithm"]] if rows else estimate
         if isinstance(inputs.dataset, SparseDataset):
             needed = partial(estimate_of_pairs, pairs=len(inputs.dataset.values))
-        shift, work = self.affinity == "euclidean", Work(n**2, "pairs of rows", PAIRS_OF_A_RANK, PAIRS_A_SECOND)
-        return RunSpec(ranks, arguments, needed, dtype, shift=shift, resident=rows, work=work, first_calls=FIRST_CALLS)
+        work = Work(n**2, "pairs of rows", PAIRS_OF_A_RANK, PAIRS_A_SECOND)
+        return RunSpec(
+            ranks,
+            arguments,
+            needed,
+            dtype,
+            metric=parameters["affinity"],
+            resident=rows,
+            work=work,
+            first_calls=FIRST_CALLS,
+        )
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
         """Keep the exemplars, and what other rows and `affinity_matrix_` will be compared with."""
-        self._dataset, self.cluster_centers_indices_, self.n_clusters_ = dataset, indices, len(indices)
+        self._keep_data(dataset)
+        self.cluster_centers_indices_, self.n_clusters_ = indices, len(indices)
         if self.affinity not in PRECOMPUTED:
             self.cluster_centers_ = dataset.take(indices)
 
@@ -130,7 +140,7 @@ class ExemplarClusterer(Clusterer):
             raise InsufficientMemoryError(
                 f"affinity_matrix_ of n_samples={n} needs {human(needed)}, there is {human(there)}."
             )
-        rows = self._dataset.read(0, n)
+        rows = self._kept_data().read(0, n)
         x = np.asarray(rows.get() if hasattr(rows, "get") else rows, np.float64)
         if self.affinity in PRECOMPUTED:
             s = np.array(x)

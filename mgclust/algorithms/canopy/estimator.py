@@ -62,7 +62,7 @@ class Canopy(CanopyOptions, Clusterer):
         Type of the distances. In float32, about twice as fast, a row may fall on the other side of a threshold that
         it lies within one part in a million of.
     random_state : int, Generator or RandomState, optional
-        Seed of the random order and of the sample that thresholds are taken from.
+        Seed of the random order and of the sample that thresholds are taken from. None is 0: a fit again is the same.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Canopy(CanopyOptions, Clusterer):
             arguments,
             dtype=self.dtype,
             memory_limit=parameters["memory_limit"],
-            shift=not METRICS[self.metric].unit_rows,
+            metric=parameters["metric"],
         )
         with connect(**self._place()) as cluster:
             thresholds: Thresholds = run(spec, dataset, cluster).value
@@ -232,9 +232,8 @@ class Canopy(CanopyOptions, Clusterer):
                 )
         arguments = {name: parameters[name] for name in ("t1", "t2", "order", "metric")}
         arguments["seed"] = self._seed(parameters["random_state"])
-        shift = not METRICS[parameters["metric"]].unit_rows
         work = Work(math.prod(inputs.dataset.shape), "numbers in all rows", NUMBERS_OF_A_RANK, NUMBERS_A_SECOND)
-        return RunSpec(canopy, arguments, estimate, parameters["dtype"], shift=shift, work=work)
+        return RunSpec(canopy, arguments, estimate, parameters["dtype"], metric=parameters["metric"], work=work)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: CanopyOutput = outcome.value

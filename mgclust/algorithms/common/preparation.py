@@ -68,14 +68,12 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     """
     comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
     d = context.dataset_shape[1]
-    narrowed, stretch = _any(context, context.rows.rounded), 1.0
+    narrowed = _any(context, context.rows.rounded)
     if measure.unit_rows:
         _reject_undefined(context, measure)
         center = np.zeros(d)
         if narrowed:
             _reject_faint(context, measure)
-        if narrowed and measure.center_rows:
-            stretch = float(context.sum_over_blocks(_length_by_spread) / context.dataset_shape[0]) ** 0.5
     else:
         center = round_center(context, weights)
     watched = _Watched(measure.prepare(xp.asarray(center)), xp.asarray(center), measure.unit_rows)
@@ -90,7 +88,7 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     # Each number changes by half a unit in its last place at most, so a row by that share of its length, each time.
     unit = float(np.finfo(context.dtype).eps) / 2
     if measure.unit_rows:
-        moved = unit * (1.0 + narrowed * stretch)
+        moved = unit * (1.0 + narrowed)
         return Prepared(radius, center, moved, _distance_error(context, moved))
     before = radius**0.5 + float(np.linalg.norm(center))
     moved = unit * (radius**0.5 * _any(context, watched.rounded) + before * narrowed)
@@ -117,13 +115,6 @@ def _any(context: Context, mine: bool) -> bool:
     return bool(context.comm.all_reduce(np.array([int(mine)]), "max")[0])
 
 
-def _length_by_spread(x: Array) -> Array:
-    """Sum over the rows of each block of |x|^2 by |x - mean|^2, with the mean of the row's own numbers."""
-    wide = x.astype("float64")
-    spread = wide - wide.mean(axis=-1, keepdims=True)
-    return ((wide * wide).sum(axis=-1) / (spread * spread).sum(axis=-1)).sum(axis=-1)
-
-
 def _distance_error(context: Context, moved: float) -> float:
     """Relative error of the mean squared distance between unit rows that are this far from where they were."""
     n, column_sums = context.dataset_shape[0], context.kernels.exact_sums.column_sums
@@ -146,9 +137,7 @@ def warnings_of_distances(error: float, metric: str, dtype: str) -> list[str]:
     if not doubtful(error, measure):
         return []
     why = "the rows have nearly one direction"
-    if measure.center_rows:
-        why = "the rows have nearly one direction, or differ little from their own means"
-    elif not measure.unit_rows:
+    if not measure.unit_rows:
         why, which = "some rows lie very near each other beside how far others lie", "their distances"
     remedy = "Use dtype='float64'." if dtype == "float32" else "Leave out rows that are far away."
     return [f"metric='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}. {remedy}"]
@@ -180,9 +169,8 @@ def prepare_beside(
     """
     assert context.beside is not None
     offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
-    with np.errstate(over="ignore", invalid="ignore"):
-        read = context.beside.read()
-        narrow = (read - offset).astype(context.dtype)
+    read = context.beside.read()
+    narrow = context.rows.narrowed(read)[1]
     bad = ~np.isfinite(narrow)
     count, first = _over_all_ranks(context, bad.sum(axis=1))
     if count:

@@ -294,7 +294,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     memory_limit : int or str, optional
         Device memory that one rank may use.
     random_state : int, Generator or RandomState, optional
-        Seed for ties and the order of moves, used only by "parallel".
+        Seed for ties and the order of moves, used only by "parallel". None is 0: a fit again is the same.
     verbose : bool, default=False
 
     Attributes

@@ -27,7 +27,7 @@ from mgclust.algorithms.density_peaks.prediction import estimate_prediction, pre
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
 from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again, other_clusters
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
-from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, may_shift, run_spec, unequal
+from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
 from mgclust.base.dask_arrays import is_dask, reject_lost
 from mgclust.base.errors import InputError
@@ -129,7 +129,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
     random_state : int, Generator or RandomState, optional
         Seed of the draws of `stability`, and of the samples of rows or pairs that choose `dc_fraction` and bracket dc;
-        the last decide dc only with ``dc_method="sample"``.
+        the last decide dc only with ``dc_method="sample"``. None is 0: a fit again is the same.
     verbose : bool, default=False
 
     Attributes
@@ -368,11 +368,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             need,
             parameters["dtype"],
             memory_limit=parameters["memory_limit"],
-            shift=may_shift(parameters["metric"]),
+            metric=parameters["metric"],
             row_arguments=arguments_by_row(self._weights),
         )
+        kept = self._kept_data()
         with connect(**self._place()) as cluster:
-            return run(spec, self._dataset, cluster, beside=dataset).arrays["labels"]
+            return run(spec, kept, cluster, beside=dataset).arrays["labels"]
 
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         self.stability_ = None
@@ -408,7 +409,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.dc_, self.dc_error_ = value.dc, value.dc_error
         self.dc_fraction_, self.dc_choice_ = value.dc_fraction, value.choice
         self.assignment_, self._separation = "denser" if value.separation is None else "separated", value.separation
-        self.exactness_, self._dataset = value.exactness, inputs.dataset
+        self.exactness_ = value.exactness
+        self._keep_data(inputs.dataset)
         self._weights = unequal(inputs.weights)
         self._relabel(value.centers, found["labels"], found.get("halo"))
         self.intrinsic_dim_ = None

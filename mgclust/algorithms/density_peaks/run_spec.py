@@ -18,7 +18,7 @@ from mgclust.algorithms.density_peaks.topography.adaptive_density import most_ne
 from mgclust.engine.spmd import RunSpec, Work
 from mgclust.kernels.pairs.metrics import METRICS
 
-__all__ = ["arguments_by_row", "list_length", "may_shift", "run_spec", "unequal", "work_of"]
+__all__ = ["arguments_by_row", "list_length", "run_spec", "unequal", "work_of"]
 
 # On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs two were 1.4 and 1.5 times as
 # fast with 300,000 rows of 8 and of 128 features, and not at all with 100,000: tensor cores take little more time for
@@ -74,7 +74,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         arguments,
         need,
         parameters["dtype"],
-        shift=may_shift(metric),
+        metric=metric,
         work=work,
         row_arguments=arguments_by_row(weights),
         typical=np.arange(n) if n * d <= TYPICAL_NUMBERS else None,
@@ -113,8 +113,3 @@ def unequal(weights: RowWeights | None) -> RowWeights | None:
 def arguments_by_row(weights: RowWeights | None) -> dict[str, Any]:
     """Arguments of a run with a number for each row."""
     return {} if weights is None else {"weights": weights.array}
-
-
-def may_shift(metric: str) -> bool:
-    """Return whether one point may be subtracted from all rows."""
-    return metric != "precomputed" and not METRICS[metric].unit_rows

@@ -81,7 +81,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
     on_progress : callable or None
         As of the fit.
     """
-    began, draws, seed = time.perf_counter(), model.stability, model._seed(model.random_state)
+    began, draws, seed = time.perf_counter(), model.stability, result.parameters["random_state"]
     pairwise, merged = model.metric == "precomputed", 0
 
     def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:

@@ -93,7 +93,7 @@ default="auto"
         Device memory that one rank may use, for example "4 GiB"; rows that do not fit stay on the host and pass
         through the device once an iteration.
     random_state : int, Generator or RandomState, optional
-        Seed of the starts.
+        Seed of the starts. None is 0: a fit again is the same.
 
     Attributes
     ----------

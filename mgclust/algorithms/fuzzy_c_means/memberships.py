@@ -167,7 +167,7 @@ class Memberships:
             need or partial(_estimate, c=self.shape[1], all_at_once=what == "memberships"),
             self.dtype.name,
             self._memory_limit,
-            shift=self._clusters.metric == "euclidean",
+            metric=self._clusters.metric,
             resident=False,
             row_arguments={} if weights is None else {"weights": weights.array},
         )

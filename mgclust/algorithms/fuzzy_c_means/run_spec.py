@@ -119,8 +119,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         full=full,
         all_weights=how in ("random", "canopy"),
     )
-    euclidean = parameters["metric"] == "euclidean"
-    moved = euclidean and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize
+    moved = parameters["metric"] == "euclidean" and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize
     typical = None if weights is None or not moved else weights.heaviest(TYPICAL_ROWS)
     work = work_of(n, d, c)
     by_row = {} if weights is None else {"weights": weights.array}
@@ -129,7 +128,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         arguments,
         need,
         dtype,
-        shift=euclidean,
+        metric=parameters["metric"],
         typical=typical,
         work=work,
         row_arguments=by_row,

@@ -20,7 +20,6 @@ from mgclust.algorithms.nearest_neighbors.ranks import NearestNeighborsOutput, e
 from mgclust.base.errors import InputError, warn_caller
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.spmd import Outcome, RunSpec
-from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.params import Choice
 from mgclust.results.result import Result
 
@@ -81,8 +80,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
         rows = None if queries is None else queries.shape[0]
         need = partial(estimate, n_neighbors=n_neighbors, queries=rows, links=self._links)
         calls: dict[str, dict[str, Any]] = {"pairs.nearest_rows": {}}
-        shift = not METRICS[metric].unit_rows
-        return RunSpec(search_neighbors, arguments, need, parameters["dtype"], shift=shift, first_calls=calls)
+        return RunSpec(search_neighbors, arguments, need, parameters["dtype"], metric=metric, first_calls=calls)
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         found: NearestNeighborsOutput = outcome.value

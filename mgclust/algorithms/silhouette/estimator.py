@@ -13,7 +13,7 @@ import numpy as np
 
 from mgclust.algorithms.base import Inputs, Method, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
-from mgclust.algorithms.common.preparation import prepare_rows
+from mgclust.algorithms.common.preparation import prepare_rows, warnings_of_distances
 from mgclust.algorithms.silhouette.labels import Labeling, encode_labels
 from mgclust.algorithms.silhouette.options import SilhouetteOptions
 from mgclust.algorithms.silhouette.presentation import SilhouettePresentation
@@ -57,9 +57,9 @@ def silhouette(context: Context, *, metric: str, codes: np.ndarray, largest_diag
     else:
         measure = METRICS[metric]
         with context.stage("prepare"):
-            prepare_rows(context, measure)
+            prepared = prepare_rows(context, measure)
         with context.stage("silhouette"):
-            scores = score_labelings(context, measure, [codes], keep_samples=True)[0]
+            scores = score_labelings(context, measure, [codes], keep_samples=True, prepared=prepared)[0]
     assert scores.samples is not None
     context.deliver(samples=scores.samples[context.rows.start : context.rows.stop])
     return SilhouetteOutput(replace(scores, samples=None), int((scores.samples < 0).sum()))
@@ -120,8 +120,7 @@ class Silhouette(SilhouetteOptions, Method):
             arguments["largest_diagonal"] = DIAGONAL_ROUNDING * float(np.finfo(inputs.dataset.dtype).eps)
         # A closed form takes float64 at little cost, and rounding is all that limits it.
         dtype = "float64" if closed or given else parameters["dtype"]
-        shift = not given and not METRICS[metric].unit_rows
-        return RunSpec(silhouette, arguments, need, dtype, shift=shift, first_calls={"pairs.reduced_distances": {}})
+        return RunSpec(silhouette, arguments, need, dtype, metric=metric, first_calls={"pairs.reduced_distances": {}})
 
     def _check_shape(self, dataset: Dataset) -> None:
         if self.metric == "precomputed":
@@ -145,13 +144,15 @@ class Silhouette(SilhouetteOptions, Method):
                 f"{singletons} of {len(scores.sizes)} clusters have one row: its silhouette is 0 by definition; ask "
                 "for fewer clusters, or leave these rows out."
             )
-        if self.metric == "precomputed":
-            sentences += distances_left_out(inputs.dataset)
+        algorithm = "given" if self.metric == "precomputed" else "closed-form" if _is_closed(self.metric) else "pairs"
+        computed_in = self.dtype if algorithm == "pairs" else "float64"
+        self._doubts = [
+            *(distances_left_out(inputs.dataset) if algorithm == "given" else ()),
+            *warnings_of_distances(scores.distance_error, self.metric, computed_in),
+        ]
         lowest = int(np.argmin(scores.cluster_means))
         frame["source"] |= _provenance(frame["parameters"]["labels"])
         frame["parameters"]["labels"] = _named(frame["parameters"]["labels"])
-        closed = _is_closed(self.metric)
-        algorithm = "given" if self.metric == "precomputed" else "closed-form" if closed else "pairs"
         return Result(
             labels=labeling.codes,
             arrays=arrays,
@@ -160,10 +161,10 @@ class Silhouette(SilhouetteOptions, Method):
                 "silhouette": scores.score,
                 "min_cluster_silhouette": float(scores.cluster_means[lowest]),
             },
-            warnings=sentences,
+            warnings=sentences + self._doubts,
             diagnostics={
                 "exactness": {"algorithm": algorithm},
-                "computed_in": self.dtype if algorithm == "pairs" else "float64",
+                "computed_in": computed_in,
                 "negative_rows": value.negative,
             },
             **frame,
@@ -247,9 +248,9 @@ def _fitted(X: Any, labels: Any, **options: Any) -> Silhouette:
     """Fit for a function, whose caller is warned."""
     metric = options.pop("metric")
     metric = SCIKIT_LEARN_NAMES.get(metric, metric) if isinstance(metric, str) else metric
-    model, dataset = Silhouette(labels, metric=metric, **options), open_dataset(X)
-    model.fit_dataset(dataset, provenance=False)
-    for text in distances_left_out(dataset) if model.metric == "precomputed" else ():
+    model = Silhouette(labels, metric=metric, **options)
+    model.fit_dataset(open_dataset(X), provenance=False)
+    for text in model._doubts:
         warn_caller(text)
     return model
 

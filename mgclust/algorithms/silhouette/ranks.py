@@ -28,13 +28,13 @@ number of ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.common.preparation import largest_value
+from mgclust.algorithms.common.preparation import Prepared, largest_value
 from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
@@ -70,10 +70,16 @@ class SilhouetteScores:
     sizes: np.ndarray  # shape (K,), int64: rows of each cluster
     # shape (n_samples,), float64, or None: silhouette of each row, where that was asked for
     samples: np.ndarray | None = None
+    distance_error: float = 0.0  # see `Prepared.error_of`; of the larger of each row's two means, if that was asked for
 
 
 def score_labelings(
-    context: Context, measure: Metric, labelings: list[np.ndarray], *, keep_samples: bool = False
+    context: Context,
+    measure: Metric,
+    labelings: list[np.ndarray],
+    *,
+    keep_samples: bool = False,
+    prepared: Prepared | None = None,
 ) -> list[SilhouetteScores]:
     """Score labelings of the same rows, together, on every rank.
 
@@ -86,6 +92,8 @@ def score_labelings(
         Clusters 0 to K - 1, K >= 2, none of them empty; equal on all ranks.
     keep_samples : bool
         Return the silhouette of each row, too.
+    prepared : Prepared, optional
+        What `prepare_rows` returned: find the error of distances by it.
 
     Returns
     -------
@@ -94,12 +102,20 @@ def score_labelings(
     """
     if not labelings:
         return []
-    scorer = _Scorer(context, labelings)
+    scorer = _Scorer(context, labelings, watched=prepared is not None)
     if has_closed_form(measure):
-        scorer.closed_form()
+        scorer.closed_form(measure)
     else:
         scorer.all_pairs(measure)
-    return scorer.scores(keep_samples)
+    scores = scorer.scores(keep_samples)
+    if prepared is None:
+        return scores
+    # Two clusters that rounding has made one point have no digit left.
+    least = float(np.finfo(np.float64).tiny) if prepared.moved else 0.0
+    prepared = prepared._replace(moved=prepared.moved + scorer.rounding)
+    gathered = (context.kernels.memory.to_host(context.comm.all_gather(each)) for each in scorer.larger)
+    errors = (prepared.error_of(measure, np.maximum(scorer.unit * each, least)) for each in gathered)
+    return [replace(score, distance_error=error) for score, error in zip(scores, errors, strict=True)]
 
 
 def score_with_matrix(
@@ -180,7 +196,7 @@ def has_closed_form(measure: Metric) -> bool:
 class _Scorer:
     """Labelings on one rank: clusters are numbered through, labeling l has ``edges[l]`` to ``edges[l + 1] - 1``."""
 
-    def __init__(self, context: Context, labelings: list[np.ndarray]) -> None:
+    def __init__(self, context: Context, labelings: list[np.ndarray], *, watched: bool = False) -> None:
         self.context = context
         self.sizes = [np.bincount(codes) for codes in labelings]
         self.edges = np.cumsum([0, *map(len, self.sizes)]).tolist()
@@ -189,6 +205,9 @@ class _Scorer:
         self.labels = xp.asarray(np.stack(numbered).astype(np.int32))
         self.all_sizes = xp.asarray(np.concatenate(self.sizes))
         self.samples = [xp.zeros(own, dtype="float64") for _ in labelings]
+        # Of each row the larger of its two means in a unit of distance, and how far sums at most seem to move a row.
+        self.larger = [xp.zeros(own, dtype="float64") for _ in labelings if watched]
+        self.unit, self.rounding = 1.0, 0.0
 
     def scores(self, keep_samples: bool) -> list[SilhouetteScores]:
         """Summarize the silhouettes of all ranks."""
@@ -230,6 +249,7 @@ class _Scorer:
         root = not measure.squared and measure.norm == "l2"
         longest = 2 * largest_value(context) * (d**0.5 if root else d)
         scale = _fixed_point(n * longest)
+        self.unit, self.rounding = 1 / scale, 0.25 / scale  # half a unit for each pair, of which both rows move
         clusters = self.edges[-1]
         about = self._centres(measure.norm, root)
         pieces = context.cut_rows(8 * clusters + 32 * max(map(len, self.sizes)))
@@ -256,13 +276,14 @@ class _Scorer:
                 means = sums[:, first:last] / self.all_sizes[first:last]
                 self._keep(labeling, start, stop, means, 0.0)
 
-    def closed_form(self) -> None:
+    def closed_form(self, measure: Metric) -> None:
         """Silhouettes of the own rows in each labeling, from squared distances to the means of the clusters."""
         context = self.context
         n, d = context.dataset_shape
         means, spread = self._means_and_spread(3)
         # What rounding leaves of a distance 0.
         floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
+        self.unit, self.rounding = measure.factor, floor**0.5 / 2
         most = min(MEANS_BYTES[context.kernels.device], context.free // 4)
         pieces = context.cut_rows(16 * d)
         for done, (start, stop) in enumerate(pieces):
@@ -341,9 +362,12 @@ class _Scorer:
         means[rows, own] = xp.inf
         b = means.min(axis=1)
         larger = xp.maximum(a, b)
+        part = slice(start - context.rows.start, stop - context.rows.start)
+        if self.larger:
+            self.larger[labeling][part] = larger
         defined = (larger > floor) & (sizes > 1)
         values = xp.where(defined, (b - a) / xp.where(defined, larger, 1.0), 0.0)
-        self.samples[labeling][start - context.rows.start : stop - context.rows.start] = values
+        self.samples[labeling][part] = values
 
 
 def _row_sums(x: Array) -> Array:
@@ -366,7 +390,7 @@ def estimate(
 ) -> Estimate:
     """Memory of a rank beside its rows; `closed`, where sums follow from the means of the clusters."""
     n, d = shape
-    what = {"labels and silhouettes": 40 * n}
+    what = {"labels and silhouettes": 56 * n}
     piece = MIN_PIECE * 40 * n_clusters
     if closed:
         what["means of the clusters"] = 3 * 8 * n_clusters * d

@@ -68,7 +68,7 @@ class ArrowTable:
         if self._schemas[0].names.count(name) > 1:
             raise InputError(
                 f"{self.location.name} has several columns called {shortened(name)!r}; give each its own name, or "
-                "choose others with columns=[...]."
+                "choose others by open_dataset(..., columns=[...]) (--columns)."
             )
         return [schema.field(name).type for schema in self._schemas]
 

@@ -96,29 +96,35 @@ class SeriesFile:
         """True if float32 holds every stored number."""
         return float_dtype(self.dtype, self.location.name) == np.float32
 
+    @property
+    def plain(self) -> bool:
+        """True if values are the stored numbers."""
+        return self.slope == 1 and self.inter == 0
+
+    def values(self, stored: np.ndarray) -> np.ndarray:
+        """Values of stored numbers, in float64."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return stored.astype(np.float64) * self.slope + self.inter
+
     def nonzero(self) -> np.ndarray:
         """Mask of the voxels, in C order of the grid, that have a value other than 0 at some time."""
         chosen = np.zeros(self.grid.size, dtype=bool)
 
         def look(voxels: slice, times: slice, stored: np.ndarray) -> None:
-            values = stored if self.slope == 1 and self.inter == 0 else self.slope * stored.astype(float) + self.inter
-            chosen[voxels] |= (values != 0).any(axis=0)
+            chosen[voxels] |= ((stored if self.plain else self.values(stored)) != 0).any(axis=0)
 
         self._stream(look)
         return chosen[self._file_order()]
 
-    def fill(self, out: np.ndarray, chosen: np.ndarray, base: np.ndarray | None = None) -> None:
+    def fill(self, out: np.ndarray, chosen: np.ndarray) -> None:
         """Read the series of some voxels as they are stored.
 
         Parameters
         ----------
-        out : ndarray of shape (n, n_times), float32
-            Receives the stored numbers, less `base`.
+        out : ndarray of shape (n, n_times), float32 or float64
+            Receives the stored numbers.
         chosen : ndarray of shape (grid size,), bool
             The n voxels, in C order of the grid, which is the order of the rows.
-        base : ndarray of shape (n,), float64, optional
-            Receives the first number of each series, which is then subtracted from the others: what float32 rounds is
-            the change over time.
         """
         rows = self._file_order()[chosen]  # positions in the file, row by row
 
@@ -130,12 +136,7 @@ class SeriesFile:
                 low, high = np.searchsorted(rows, (voxels.start, voxels.stop))
                 own = slice(low, high)
                 part = stored[:, rows[own] - voxels.start]
-            if base is not None:
-                if times.start == 0:
-                    base[own] = part[0]
-                part = part.astype(np.float64) - base[own]
-            with np.errstate(over="ignore", invalid="ignore"):  # infinite values are counted later
-                out[own, times] = part.T
+            out[own, times] = part.T
 
         self._stream(take)
 

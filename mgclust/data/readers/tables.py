@@ -153,7 +153,7 @@ class TextDataset(LoadedDataset):
                         return InputError(
                             f"{name}, line {line}, column {j + 1} ({shortened(self._names[j])}): "
                             f"{shortened(fields[j][:40])!r} is not a number; fix it or choose the numeric columns "
-                            "with columns=[...] (--columns)."
+                            "by open_dataset(..., columns=[...]) (--columns)."
                         )
         return InputError(f"{name} cannot be read: {reason(error)}.")
 
@@ -261,7 +261,7 @@ def _column_dtype(name: str, kind: Any, location: Location) -> np.dtype:
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise InputError(
             f"{location.name}, column {shortened(name)!r} holds {shortened(kind)}, not numbers; choose the "
-            "numeric columns with columns=[...]."
+            "numeric columns by open_dataset(..., columns=[...]) (--columns)."
         )
     return float_dtype(kind.to_pandas_dtype(), location.name)
 

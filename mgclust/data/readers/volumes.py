@@ -28,7 +28,7 @@ __all__ = ["VolumeDataset", "open_volumes"]
 _FEWER = "give a mask of fewer voxels, or fewer runs"
 _VOXEL_BYTES = 40  # of a grid's voxel while it is decided which are rows
 _CONSTANT = ("drop", "refuse")
-# float64 copies of this many numbers at once, beside the rows in float32.
+# float64 copies of this many numbers at once, beside what is stored.
 _NUMBERS_AT_ONCE = 2**21
 
 
@@ -36,8 +36,9 @@ class VolumeDataset(Dataset):
     """The voxels of one BOLD series or of several runs.
 
     Opening it reads the files once: which voxels are constant, and whether one is not a number, decides what the rows
-    are. They stay in memory in float32 from then on. What travels to another process are the paths and the choice
-    of voxels; it reads the files once, too, and keeps the rows that it said it would `expect`.
+    are. The stored numbers stay in memory from then on, in float32 where it holds them; what was asked for is done to
+    rows in float64, each time that they are read. What travels to another process are the paths and the choice of
+    voxels; it reads the files once, too, and keeps the rows that it said it would `expect`.
 
     Attributes
     ----------
@@ -57,7 +58,9 @@ class VolumeDataset(Dataset):
         chosen = _choose(self.runs, mask)
         self._pack(chosen)
         name = first.location.name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
-        super().__init__((int(chosen.sum()), sum(run.n_times for run in runs)), np.float32, name)
+        narrow = not transform and all(run.lossless and run.plain for run in runs)
+        dtype = np.dtype(np.float32 if narrow else np.float64)
+        super().__init__((int(chosen.sum()), sum(run.n_times for run in runs)), dtype, name)
         self.kind = first.kind
         self.masked = self.shape[0]
         self._window = (0, self.masked)  # the rows that are kept
@@ -121,7 +124,7 @@ class VolumeDataset(Dataset):
 
     def mean(self) -> np.ndarray:
         """Mean over time of each row before it was detrended or standardised."""
-        return self._series(0, self.shape[0]).mean
+        return self._series(0, self.shape[0]).mean.astype(np.float32)
 
     def fingerprint(self) -> str:
         """SHA-256 of the file, or of the SHA-256 of all runs and the mask; `describe` says what was done to them."""
@@ -165,8 +168,16 @@ class VolumeDataset(Dataset):
             self._window = (start, stop)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        series = self._series(start, stop)
-        return series.rows[start - self._window[0] : stop - self._window[0]]
+        series, begin = self._series(start, stop), 0  # which may read another window
+        part = slice(start - self._window[0], stop - self._window[0])
+        if self.dtype == np.float32:
+            return series.stored[part]
+        rows = np.empty((stop - start, self.shape[1]))
+        for run in self.runs:
+            columns = slice(begin, begin := begin + run.n_times)
+            values = run.values(series.stored[part, columns])
+            rows[:, columns] = self.transform(values)[0] if self.transform else values
+        return rows
 
     def _series(self, start: int, stop: int) -> _Series:
         """At least these rows, read from the files if they are not in memory."""
@@ -199,70 +210,61 @@ class VolumeDataset(Dataset):
 
 
 class _Series:
-    """The rows of all runs in memory."""
+    """The stored numbers of all runs in memory."""
 
-    def __init__(self, n: int, n_times: int) -> None:
-        self.rows = np.empty((n, n_times), dtype=np.float32)
-        self.mean = np.zeros(n, dtype=np.float32)
+    def __init__(self, n: int, n_times: int, dtype: Any) -> None:
+        self.stored = np.empty((n, n_times), dtype)
+        self.mean = np.zeros(n)
         self.constant = np.zeros(n, dtype=bool)
 
     @classmethod
     def read(cls, runs: Sequence[SeriesFile], chosen: np.ndarray, transform: RowTransform) -> _Series:
         n, n_times = int(chosen.sum()), sum(run.n_times for run in runs)
-        check_memory(f"the rows of {runs[0].location.name}", 4 * n * n_times, _FEWER)
-        series = cls(n, n_times)
+        dtype = np.dtype(np.float32 if all(run.lossless for run in runs) else np.float64)
+        check_memory(f"the rows of {runs[0].location.name}", dtype.itemsize * n * n_times, _FEWER)
+        series = cls(n, n_times, dtype)
         start = 0
         for run in runs:
             columns = slice(start, start + run.n_times)
             start += run.n_times
-            out = series.rows[:, columns]
-            base = None if run.lossless or not (transform.detrend or transform.zscore) else np.zeros(n)
             with run.location.reading():
-                run.fill(out, chosen, base)
-            series._finish(run, columns, transform, base, chosen)
+                run.fill(series.stored[:, columns], chosen)
+            series._look(run, columns, transform, chosen)
         series.mean /= n_times
         return series
 
     def leave_out(self, flat: np.ndarray) -> None:
         """Close the gaps in place: a copy would need the memory twice."""
         kept = np.flatnonzero(~flat)
-        step = max(1, _NUMBERS_AT_ONCE // self.rows.shape[1])
+        step = max(1, _NUMBERS_AT_ONCE // self.stored.shape[1])
         for start in range(0, len(kept), step):
             part = kept[start : start + step]
-            self.rows[start : start + len(part)] = self.rows[part]
-        self.rows = self.rows[: len(kept)]
+            self.stored[start : start + len(part)] = self.stored[part]
+        self.stored = self.stored[: len(kept)]
         self.mean, self.constant = self.mean[kept], self.constant[kept]
 
-    def _finish(
-        self, run: SeriesFile, columns: slice, transform: RowTransform, base: np.ndarray | None, chosen: np.ndarray
-    ) -> None:
-        """Turn stored numbers into values, and those into what was asked for, some rows at a time."""
+    def _look(self, run: SeriesFile, columns: slice, transform: RowTransform, chosen: np.ndarray) -> None:
+        """Find means and constant rows, and refuse values that are not finite; some rows at a time."""
         step = max(1, _NUMBERS_AT_ONCE // run.n_times)
         bad, first = 0, -1
-        for start in range(0, len(self.rows), step):
+        for start in range(0, len(self.stored), step):
             part = slice(start, start + step)
-            stored = self.rows[part, columns]
-            finite = np.isfinite(stored).all(axis=1)
+            values = run.values(self.stored[part, columns])
+            finite = np.isfinite(values).all(axis=1)
             if not finite.all():
                 first = first if bad else start + int((~finite).argmax())
                 bad += int((~finite).sum())
                 continue
-            self.constant[part] |= (stored == stored[:, :1]).all(axis=1)
-            values = stored.astype(np.float64)
-            if base is not None:
-                values += base[part, None]
-            values = values * run.slope + run.inter
+            self.constant[part] |= (values == values[:, :1]).all(axis=1)
             self.mean[part] += values.sum(axis=1)
-            if transform.detrend or transform.zscore:
-                values, constant = transform(values)
-                self.constant[part] |= constant
-            self.rows[part, columns] = values
+            if transform.zscore:
+                self.constant[part] |= transform(values)[1]
         if bad:
             voxel = np.flatnonzero(chosen)[first]
             place = tuple(int(index) for index in np.unravel_index(voxel, run.grid.shape))
             raise InputError(
-                f"{run.location.name}: {bad:,} of {len(self.rows):,} voxels hold NaN or infinite values, the first is "
-                f"voxel {place}; give a mask without them, or repair the file."
+                f"{run.location.name}: {bad:,} of {len(self.stored):,} voxels hold NaN or infinite values, the first "
+                f"is voxel {place}; give a mask without them, or repair the file."
             )
 
 

@@ -211,5 +211,5 @@ def test_parameters_are_those_of_scikit_learn_and_more():
     X = np.random.default_rng(0).random((20, 2))
     model = AffinityPropagation(copy=False, client=None, device="cpu").fit(X)
     assert "copy" not in model.result_.parameters and "copy" not in {each.name for each in model.options()}
-    with pytest.raises(InputError, match="copy=3 should be True or False"):
+    with pytest.raises(InputError, match="copy=3 should be True or False, or 1 or 0"):
         AffinityPropagation(copy=3).fit(X)

@@ -373,16 +373,38 @@ def test_a_graph_takes_the_memory_that_is_counted(mode, monkeypatch):
 @pytest.mark.parametrize("metric", ["cosine", "correlation"])
 def test_warns_of_rows_of_nearly_one_direction(metric, found):
     X = np.random.default_rng(6).normal(size=(3000, 20))
+    # Each row's own mean is subtracted in float64 by correlation: a direction that is left is no constant.
+    shared = np.where(np.arange(20) % 2, 1.0, -1.0 if metric == "correlation" else 1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        nearest_neighbors(X + 10, 5, metric=metric, **HERE)
-        nearest_neighbors(X + 1e4, 5, metric=metric, dtype="float64", **HERE)
+        nearest_neighbors(X + 10 * shared, 5, metric=metric, **HERE)
+        nearest_neighbors(X + 1e4 * shared, 5, metric=metric, dtype="float64", **HERE)
     said = []
     for size in (1, 3):
         with pytest.warns(ClusteringWarning, match=f"metric='{metric}' in float32: the rows have nearly one") as caught:
-            found(size, X + 1e4, metric=metric)
+            found(size, X + 1e4 * shared, metric=metric)
         said.append(str(caught[0].message))
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("baseline", [1e6, 1e8, "rows"])
+def test_correlation_of_rows_far_from_zero(baseline, found):
+    """Each row's own mean is subtracted before float64 becomes float32, of rows and of queries."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(300, 20))
+    far = X + (10 ** rng.uniform(0, 9, size=(300, 1)) if baseline == "rows" else baseline)
+    unit = far - far.mean(axis=1, keepdims=True)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    distances = 1 - unit @ unit.T
+    np.fill_diagonal(distances, np.inf)
+    want = np.sort(distances, axis=1)[:, :5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one = nearest_neighbors(far, 5, metric="correlation", **HERE)
+        beside = nearest_neighbors(far, 6, queries=far[:9], metric="correlation", **HERE)
+        assert found(1, far, metric="correlation") == found(3, far, metric="correlation")
+    np.testing.assert_allclose(one.distances, want, rtol=1e-5)
+    np.testing.assert_allclose(beside.distances[:, 1:], want[:9], rtol=1e-5)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan"])

@@ -1,12 +1,14 @@
 """Labels that a user brings, and what silhouettes are by definition; each case small enough to think through."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from mgclust import silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
 from mgclust.algorithms.silhouette.labels import encode_labels
-from mgclust.base.errors import InputError, InsufficientMemoryError
+from mgclust.base.errors import ClusteringWarning, InputError, InsufficientMemoryError
 from mgclust.data import open_dataset
 from mgclust.data.labels import read_labels
 from mgclust.engine.context import Context
@@ -77,6 +79,37 @@ def test_rows_far_from_the_origin():
     X, labels = rows()
     near = silhouette_samples(X, labels, **HERE)
     np.testing.assert_allclose(silhouette_samples(X + 2.0**24, labels, **HERE), near, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("metric", "dtype", "apart", "said"),
+    [
+        ("euclidean", "float32", 1e3, False),
+        ("euclidean", "float32", 1e7, True),
+        ("manhattan", "float32", 1e8, True),
+        ("euclidean", "float32", 1e12, True),  # each group is one point in float32
+        ("euclidean", "float64", 1e8, False),
+        ("sqeuclidean", "float32", 1e8, False),  # takes float64
+        ("sqeuclidean", "float32", 1e14, True),
+    ],
+)
+def test_a_word_where_rounding_shows(metric, dtype, apart, said):
+    """Groups far apart, of two clusters each: right within 1e-3, or with a warning."""
+    rng = np.random.default_rng(4)
+    inside, labels = 0.4 * rng.normal(size=(120, 2)), np.arange(120) % 4
+    X = np.array([[0, 0], [5, 0], [0, apart], [5, apart]])[labels] + inside
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = silhouette_score(X, labels, metric=metric, dtype=dtype, **HERE)
+    assert [each.category for each in caught] == [ClusteringWarning] * said
+    assert all("rounding may change their distances" in str(each.message) for each in caught)
+    pairs = labels < 2
+    halves = [
+        silhouette_samples(each - each[0], part, metric=metric, dtype="float64", **HERE)
+        for each, part in ((X[pairs], labels[pairs]), (X[~pairs], labels[~pairs]))
+    ]
+    if not said:
+        np.testing.assert_allclose(found, np.concatenate(halves).mean(), atol=1e-3)
 
 
 @pytest.mark.parametrize(

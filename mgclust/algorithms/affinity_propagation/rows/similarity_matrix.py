@@ -31,6 +31,7 @@ import numpy as np
 
 from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
 from mgclust.algorithms.common.row_hashes import row_hashes
+from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 from mgclust.kernels.affinity_propagation.messages import padded
 from mgclust.kernels.affinity_propagation.sparse_forms.columns import load_columns
@@ -232,6 +233,11 @@ class StoredSimilarities(Similarities):
         self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
         if self.given:
             self._share_highest(self.s[start : start + 1024] for start in range(0, len(self.s), 1024))
+        if self.given and self.lowest >= 0 and not self.all_alike and not self.diagonal.any():
+            raise InputError(
+                "X has no negative value and zeros on its diagonal, so it may hold distances or similarities. For "
+                "distances give -X**2; from similarities subtract the largest (X - X.max())."
+            )
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
