@@ -5,6 +5,7 @@
 // in one order here. A coroutine gets its stack by ucontext; then turns are jumps, as swapcontext calls the system.
 #pragma once
 #include <setjmp.h>
+#include <signal.h>
 #include <ucontext.h>
 #include <algorithm>
 #include <atomic>
@@ -126,14 +127,25 @@ inline void run(int count, const std::function<void()>& what) {
     }
 }
 
-template <class... P, class... A> void launch(void (*kernel)(P...), int across, int down, int count, A... arguments) {
+static sigjmp_buf outside;
+static void on_fault(int) { siglongjmp(outside, 1); }
+
+// Returns whether the kernel reads or writes beyond the end of an array, where `guarded` has put a page without rights.
+template <class... P, class... A> bool launch(void (*kernel)(P...), int across, int down, int count, A... arguments) {
     blockDim = Place{(unsigned int)count, 1, 1};
     gridDim = Place{(unsigned int)across, (unsigned int)down, 1};
-    for (int y = 0; y < down; ++y)
+    struct sigaction ours = {}, before;
+    ours.sa_handler = on_fault;
+    sigaction(SIGSEGV, &ours, &before);
+    const bool faulty = sigsetjmp(outside, 1);
+    if (faulty) threads.clear();  // each is where it was
+    for (int y = 0; y < down && !faulty; ++y)
         for (int x = 0; x < across; ++x) {
             blockIdx = Place{(unsigned int)x, (unsigned int)y, 0};
             run(count, [&] { kernel(arguments...); });
         }
+    sigaction(SIGSEGV, &before, nullptr);
+    return faulty;
 }
 }  // namespace block
 
@@ -166,6 +178,11 @@ inline double __longlong_as_double(long long v) { double f; memcpy(&f, &v, 8); r
 inline long long __double2ll_rn(double v) { return llrint(v); }
 inline unsigned int __float_as_uint(float f) { unsigned int v; memcpy(&v, &f, 4); return v; }
 struct int2 { int x, y; };
+struct uint2 { unsigned int x, y; };
+struct alignas(16) uint4 { unsigned int x, y, z, w; };
+inline uint2 make_uint2(unsigned int x, unsigned int y) { return {x, y}; }
+inline uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsigned int w) { return {x, y, z, w}; }
+inline unsigned int __umulhi(unsigned int a, unsigned int b) { return (unsigned int)((uint64_t)a * b >> 32); }
 struct alignas(16) float4 { float x, y, z, w; };
 template <class T> inline T __ldcs(const T* at) { return *at; }
 template <class T> inline void __stcs(T* at, T v) { *at = v; }

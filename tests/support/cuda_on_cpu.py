@@ -1,6 +1,7 @@
 """Device forms of kernels without a device: their ``.cu`` files run on the CPU, NumPy takes the place of CuPy.
 
 For the logic of a kernel and of what starts it; races, speed and what a GPU rounds in other ways show on a GPU alone.
+A kernel that reads or writes beyond the end of an array, or writes before its start, fails.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import mmap
 import re
 import shutil
 import subprocess
@@ -29,6 +31,7 @@ KERNEL = re.compile(
 FEATURES = re.compile(r"^#ifdef DIM\n.*?^#endif\n", re.MULTILINE | re.DOTALL)  # kernels for a number of features
 AT_LAUNCH = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+?) (\w+)\[\];")  # as large as is asked for
 MAX_SHARED = 48 * 1024
+LIBC = ctypes.CDLL(None)
 REALS = {"float32": "float", "float64": "double"}
 NORMS = {"l2": "NORM_L2", "l1": "NORM_L1"}
 NUMBERS = {
@@ -59,8 +62,8 @@ class File:
         for name, listed in KERNEL.findall(text):
             parameters = [" ".join(each.split()) for each in listed.split(",")]
             names = ", ".join(re.search(r"(\w+)$", each)[1] for each in parameters)
-            starts += f'extern "C" void start_{name}(int grid_x, int grid_y, int block_x, {", ".join(parameters)}) '
-            starts += f"{{ block::launch(::{name}, grid_x, grid_y, block_x, {names}); }}\n"
+            starts += f'extern "C" bool start_{name}(int grid_x, int grid_y, int block_x, {", ".join(parameters)}) '
+            starts += f"{{ return block::launch(::{name}, grid_x, grid_y, block_x, {names}); }}\n"
             self._kernels[name] = parameters
         constants = {"REAL": self._real, "NORM": NORMS[norm], **defines}
         code = "".join(f"#define {name} {value}\n" for name, value in constants.items())
@@ -75,18 +78,21 @@ class File:
     def get_function(self, name: str):
         kinds = [self._kind(each) for each in self._kernels[name]]
         start = getattr(self._library, f"start_{name}")
+        start.restype = ctypes.c_bool
 
         def launch(grid, threads, arguments, shared_mem=0):
             assert len(arguments) == len(kinds), name
             assert shared_mem <= MAX_SHARED, name
-            passed = [
-                ctypes.c_void_p(each.ctypes.data if isinstance(each, np.ndarray) else None)
-                if kind is None
-                else kind(each.item())
-                for kind, each in zip(kinds, arguments, strict=True)
-            ]
             across, down = (*grid, 1)[:2]
-            start(across, down, threads[0], *passed)
+            with guarded([each for each in arguments if isinstance(each, np.ndarray)]) as place:
+                passed = [
+                    ctypes.c_void_p(place(each) if isinstance(each, np.ndarray) else None)
+                    if kind is None
+                    else kind(each.item())
+                    for kind, each in zip(kinds, arguments, strict=True)
+                ]
+                faulty = start(across, down, threads[0], *passed)
+            assert not faulty, f"{name} reads or writes beyond the end of an array"
 
         return launch
 
@@ -95,6 +101,42 @@ class File:
             return None
         word = parameter.split()[-2]
         return NUMBERS[ALIASES[self._real].get(word, word)]
+
+
+@contextlib.contextmanager
+def guarded(arrays):
+    """Let a kernel work on copies of arrays, each of which ends where a page without rights begins.
+
+    Yields
+    ------
+    callable
+        Address of the copy of one of the arrays. Views of the same memory are copied together.
+    """
+    spans = []
+    for low, high in sorted(np.lib.array_utils.byte_bounds(each) for each in arrays if each.size):
+        if spans and low < spans[-1][1]:
+            spans[-1][1] = max(high, spans[-1][1])
+        else:
+            spans.append([low, high])
+    copies = []
+    for low, high in spans:
+        size = high - low
+        inside = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        room = mmap.mmap(-1, inside + mmap.PAGESIZE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(room))
+        before = room[: inside - size] = b"\xff" * (inside - size)
+        ctypes.memmove(start + inside - size, low, size)
+        assert not LIBC.mprotect(ctypes.c_void_p(start + inside), mmap.PAGESIZE, 0)
+        copies.append((low, size, start + inside - size, room, before))
+
+    def place(array):
+        low = array.ctypes.data
+        return next((copy + low - first for first, size, copy, *_ in copies if first <= low < first + size), None)
+
+    yield place
+    for low, size, copy, room, before in copies:
+        ctypes.memmove(low, copy, size)
+        assert room[: len(before)] == before, "a kernel writes before the start of an array"
 
 
 @contextlib.contextmanager
