@@ -135,6 +135,51 @@ def test_a_node_alone_in_its_community_and_equal_gains() -> None:
     assert out[:2].tolist() == [-1, -1]  # no neighbours
 
 
+def test_a_node_that_gains_nothing_stays() -> None:
+    """Node 1 of the path 0 - 1 - 2 - 3 scores 4 - 2 (own) with its community {0, 1}, and 4 - 2 with {2}."""
+    rows = Adjacency(0, np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2], np.int32), None)
+    strength, labels = np.array([1, 2, 2, 1]), np.array([0, 0, 2, 3], np.int32)
+    strength[2] = 1  # as heavy as node 0, so that both communities are equal for node 1
+    totals = np.array([3, 0, 1, 1])
+    for exact in (True, False):
+        gain, out, tally = Gain(4, 1.0, exact), np.empty(4, np.int32), np.zeros(2, np.int64)
+        active = np.array([0, 1, 0, 0], np.uint8)
+        arguments = (rows, strength, labels, totals, active)
+        cpu.graph.propose_moves(*arguments, gain=gain, classes=1, turn=0, salt=0, out=out, tally=tally)
+        assert score(gain, 1, 2, totals[0] - 2) == score(gain, 1, 2, totals[2]) > 0
+        assert out.tolist() == [-1] * 4 and tally.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("how", GAINS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_a_sweep_in_one_call_is_its_turns(weights, how, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, dense, strength = graph(90, 500, weights)
+    n, of_sweep = len(dense), {"gain": gain_of(strength, how, weights), "classes": 4, "salt": 2**63 + 5}
+    for seed in range(3):
+        found = []
+        for alone in (True, False):
+            labels, totals = state(n, strength, seed)
+            active = (np.random.default_rng(seed).random(n) < 0.8).astype(np.uint8)
+            activated, tally, out = np.zeros(n, np.uint8), np.zeros(2, np.int64), np.empty(n, np.int32)
+            now = (rows, strength, labels, totals, active)
+            if alone:
+                assert cpu.graph.sweep_alone(*now, activated=activated, tally=tally, **of_sweep)
+            for turn in () if alone else range(4):
+                cpu.graph.propose_moves(*now, turn=turn, out=out, tally=tally, **of_sweep)
+                cpu.graph.apply_moves(out, strength, labels, totals)
+                cpu.graph.activate_neighbors(rows, out, labels, activated)
+            found.append((labels, totals, activated, tally))
+        assert found[0][3][0] > 0
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr(_cpu_adjacency, "ALONE", 100)
+    monkeypatch.setattr(_cpu_adjacency, "PART", 10)
+    monkeypatch.setattr(_cpu_adjacency, "thread_count", lambda: 3)
+    shared = (part(rows, 0, n), strength, labels.copy(), totals, active)  # threads would pay
+    assert not cpu.graph.sweep_alone(*shared, activated=activated, tally=tally, **of_sweep)
+    np.testing.assert_array_equal(shared[2], labels)
+
+
 def partners(dense, own, strength, within, gain, any_sign, noise, salt):
     out = np.full(len(dense), -1)
     for v in own:

@@ -178,6 +178,11 @@ inline double __longlong_as_double(long long v) { double f; memcpy(&f, &v, 8); r
 inline long long __double2ll_rn(double v) { return llrint(v); }
 inline unsigned int __float_as_uint(float f) { unsigned int v; memcpy(&v, &f, 4); return v; }
 struct int2 { int x, y; };
+struct uint2 { unsigned int x, y; };
+struct alignas(16) uint4 { unsigned int x, y, z, w; };
+inline uint2 make_uint2(unsigned int x, unsigned int y) { return {x, y}; }
+inline uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsigned int w) { return {x, y, z, w}; }
+inline unsigned int __umulhi(unsigned int a, unsigned int b) { return (unsigned int)((uint64_t)a * b >> 32); }
 struct alignas(16) float4 { float x, y, z, w; };
 template <class T> inline T __ldcs(const T* at) { return *at; }
 template <class T> inline void __stcs(T* at, T v) { *at = v; }

@@ -91,9 +91,8 @@ class File:
                     else kind(each.item())
                     for kind, each in zip(kinds, arguments, strict=True)
                 ]
-                assert not start(across, down, threads[0], *passed), (
-                    f"{name} reads or writes beyond the end of an array"
-                )
+                faulty = start(across, down, threads[0], *passed)
+            assert not faulty, f"{name} reads or writes beyond the end of an array"
 
         return launch
 

@@ -33,7 +33,7 @@ FEATURES_A_PAIR = 8  # that a pair costs about as much as
 
 
 class Columns(NamedTuple):
-    """What differs from 0: of each feature its columns and their values; of each column its features and values."""
+    """Values that differ from 0, listed by feature with their columns, and by column with their features."""
 
     starts: Array  # (d + 1,) int64
     columns: Array  # (number of values,) int32, ascending within a feature
@@ -59,7 +59,7 @@ class SparseColumns:
     x, y : arrays of shape (m, d) and (k, d)
         Rows and columns.
     lengths : Lengths
-        Of both.
+        The lengths of rows and columns.
     """
 
     def __init__(self, x: Array, y: Array, lengths: Lengths) -> None:

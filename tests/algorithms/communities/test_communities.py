@@ -184,6 +184,24 @@ def test_edges_in_any_form_are_the_same_graph(strategy):
         assert model.modularity_ == pytest.approx(expected.modularity_, abs=1e-14)
 
 
+@pytest.mark.parametrize("half", [2**29, 2**30 - 1, 2**30, 2**31 + 1, 2**33])
+def test_squares_of_heavy_communities_are_not_cut_off(half):
+    """Their sum needs more than 63 bits from twice a weight of about 2^31 on; one community has modularity 0."""
+    heavy = np.array([[0, 1, half]], float)
+    assert modularity((heavy, 2), [0, 0], client=None, device="cpu") == 0
+    assert modularity((heavy, 2), [0, 1], client=None, device="cpu") == -0.5
+    for strategy in ("greedy", "parallel"):
+        model = fit((heavy, 2), strategy=strategy)
+        assert model.labels_.tolist() == [0, 0] and model.modularity_ == 0
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "parallel"])
+def test_gains_at_another_resolution_are_not_integers(strategy):
+    graph = graphs.load_graph("karate")
+    kinds = [fit(graph, strategy=strategy, resolution=r).result_.diagnostics["computed_in"] for r in (1.0, 1.5)]
+    assert kinds == ["int64", "float64"]
+
+
 @pytest.mark.parametrize("strategy", ["greedy", "parallel"])
 def test_higher_resolution_gives_more_communities(strategy):
     graph = graphs.load_graph("netscience")
