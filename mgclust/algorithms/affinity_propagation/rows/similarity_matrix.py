@@ -231,7 +231,7 @@ class StoredSimilarities(Similarities):
         """See `Similarities`."""
         self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
         if self.given:
-            self._share_highest(self.s[start : start + 1024] for start in range(0, len(self.s), 1024))
+            self._share_highest(self.s[start : start + 128] for start in range(0, len(self.s), 128))
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
