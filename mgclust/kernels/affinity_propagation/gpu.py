@@ -49,6 +49,7 @@ def kernels_of(function: str, d: int, dtype: Any) -> Iterator[tuple[Module, str]
         lists = compiled("affinity_propagation/sparse_forms/lists.cu", dtype.name)
         yield from ((every, "pass_listed_rows"), (few, "pass_listed_rows"), (lists, "list_similar"))
         yield compiled("affinity_propagation/messages.cu", dtype.name), "pass_rows"
+        yield compiled("affinity_propagation/sparse_forms/columns.cu", dtype.name), "sum_positive"
         yield from ((module, name) for module in (every, few) for name in ("begin_listed", "pass_listed_columns"))
         yield from ((lists, name) for name in ("count_similar", "move_columns", "move_own"))
     elif dtype == np.float32 and d > LOW_DIMENSIONS:

@@ -237,6 +237,7 @@ def test_better_exemplars_are_dropped_and_added(device, monkeypatch):
     assert all_rows.net_similarity > -40.0 * 96 / 2
 
 
+@pytest.mark.quick("*-17-float32", "*-64-float64")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", hard_rows.FEATURES)
 @pytest.mark.parametrize("kind", hard_rows.KINDS)

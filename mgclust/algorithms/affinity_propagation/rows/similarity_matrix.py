@@ -232,7 +232,7 @@ class StoredSimilarities(Similarities):
         """See `Similarities`."""
         self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
         if self.given:
-            self._share_highest(self.s[start : start + 1024] for start in range(0, len(self.s), 1024))
+            self._share_highest(self.s[start : start + 128] for start in range(0, len(self.s), 128))
         if self.given and self.lowest >= 0 and not self.all_alike and not self.diagonal.any():
             raise InputError(
                 "X has no negative value and zeros on its diagonal, so it may hold distances or similarities. For "
