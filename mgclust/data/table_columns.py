@@ -102,9 +102,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     monotonic = bool(len(values) > 1 and ((steps > 0).all() or (steps < 0).all()))
     running = whole and values[0] in (0, 1) and bool((steps == 1).all())
     outside = all(len(c) and not c.min() <= v <= c.max() for v, c in zip(values, columns, strict=True))
-    far = outside and all(
-        min(abs(v - c.min()), abs(v - c.max())) > np.ptp(c) for v, c in zip(values, columns, strict=True)
-    )
+    far = outside and all(max(c.min() - v, v - c.max()) > np.ptp(c) for v, c in zip(values, columns, strict=True))
     even = bool(monotonic and np.ptp(steps) <= 0.01 * abs(steps.mean()))
     if (
         unnamed
@@ -146,9 +144,8 @@ def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, li
     commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, fields))
     if not commas or any("." in field and is_number(field) for field in fields):
         return False, [list(row) for row in rows]
-    return True, [
-        [field.replace(",", ".") if _DECIMAL_COMMA.fullmatch(field) else field for field in row] for row in rows
-    ]
+    swap = {field: field.replace(",", ".") for field in fields if _DECIMAL_COMMA.fullmatch(field)}
+    return True, [[swap.get(field, field) for field in row] for row in rows]
 
 
 def index_columns(names: Sequence[str]) -> int:

@@ -219,7 +219,7 @@ def _draw_centers(ax: Axes, centers: np.ndarray) -> None:
 
 
 def _plane(
-    X: np.ndarray, centers: np.ndarray | None, known: Sequence[str]
+    X: np.ndarray, centers: np.ndarray | None, known: Sequence[str] = ("feature 0", "feature 1")
 ) -> tuple[np.ndarray, np.ndarray | None, tuple[str, str]]:
     """Two coordinates for each row and centre, and what to call them."""
     d = X.shape[1]
