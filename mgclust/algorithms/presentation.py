@@ -305,7 +305,10 @@ class Presentation:
             return {}
         labels = np.asarray(result.labels)
         faint = self.faint(result, sample.index)
-        ax = plots.scatter(sample.rows, labels[sample.index], sample.centers, halo=faint, total=len(labels))
+        names = result.source.get("columns")
+        ax = plots.scatter(
+            sample.rows, labels[sample.index], sample.centers, halo=faint, total=len(labels), feature_names=names
+        )
         return {"scatter": ax}
 
     def tables(self, result: Result) -> list[Table]:

@@ -17,7 +17,7 @@ from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_
 from mgclust.base.errors import InputError
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
-from mgclust.data.table_columns import index_name, is_running, left_out
+from mgclust.data.table_columns import index_columns, left_out, numbers_rows
 from mgclust.outside.quoting import shortened
 
 __all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "plain_rows", "select_columns"]
@@ -198,9 +198,10 @@ def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bo
         if columns is not None and max(map(labels.count, names)) > 1:
             raise InputError(f"columns={columns!r} names columns of the Dask DataFrame that share a name; rename them.")
         notes: list[str] = []
-        if columns is None and len(labels) > 1 and (index or (index is None and index_name(labels))):
+        without = int(index or 0) if index is not None else index_columns(labels)
+        if columns is None and len(labels) > 1 and without:
             notes = [left_out(str(labels[0]), "the Dask DataFrame")] if index is None else []
-            source = source[labels[1:]]
+            source = source[labels[without:]]
         frame = _numeric(source if columns is None else source[names])
         lengths = tuple(computed(frame.map_partitions(len)))
         return DaskDataset(frame.to_dask_array(lengths=lengths), _feature_names(list(frame.columns)), notes)
@@ -317,8 +318,9 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bo
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     names = [str(label) for label in labels]
     notes: list[str] = []
-    if columns is None and len(labels) > 1 and (index or (index is None and _numbers_rows(frame, labels))):
-        columns = list(range(1, len(labels)))
+    without = _index_columns(frame, labels) if index is None else int(index)
+    if columns is None and len(labels) > 1 and without:
+        columns = list(range(without, len(labels)))
         notes = [left_out(names[0], name)] if index is None else []
     if columns is None and hasattr(frame, "iloc"):
         whole = frame.to_numpy()
@@ -337,15 +339,16 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bo
     return dataset
 
 
-def _numbers_rows(frame: Any, labels: Sequence[Any]) -> bool:
-    """Return whether the first column of a table with names numbers its rows."""
-    if not all(isinstance(label, str) for label in labels):
-        return False
-    if index_name(labels):
-        return True
-    first = frame.iloc[:, 0] if hasattr(frame, "iloc") else frame[labels[0]]
+def _index_columns(frame: Any, labels: Sequence[Any]) -> int:
+    """Return how many of the first columns of a table with names number its rows."""
+    if len(labels) < 2 or not all(isinstance(label, str) for label in labels):
+        return 0
+    if count := index_columns(labels):
+        return count
+    whole = hasattr(frame, "column_names")
+    first = frame.iloc[:, 0] if hasattr(frame, "iloc") else frame.column(0) if whole else frame[labels[0]]
     values = np.asarray(first.to_numpy())
-    return values.dtype.kind in "iu" and is_running(values)
+    return int(values.dtype.kind in "iu" and numbers_rows(labels[0], values))
 
 
 def _feature_names(labels: Sequence[Any]) -> list[str] | None:

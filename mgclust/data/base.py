@@ -170,6 +170,7 @@ class Dataset:
             "shape": list(self.shape),
             "dtype": self.dtype.name,
             "labels": self.labels is not None,
+            **({} if self.feature_names is None else {"columns": list(self.feature_names)}),
         }
 
     def __repr__(self) -> str:

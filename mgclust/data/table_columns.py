@@ -19,25 +19,34 @@ __all__ = [
     "SAMPLE_LINES",
     "edge_roles",
     "find_header",
-    "index_name",
+    "holds_times",
+    "index_columns",
     "is_number",
     "is_running",
     "left_out",
     "names_nodes",
+    "numbers_rows",
+    "with_points",
+    "with_row_names",
 ]
 
 SAMPLE_LINES = 1000
 MISSING = ("", "na", "n/a", "null", "#n/a", "nan", "none")
 _READ_AS_NAMES = "the first line ({}) was read as names of columns; header=False (--no-header) reads it as data."
 _INTEGER = re.compile(r"[+-]?\d+")
-_INDEX = re.compile(r"|unnamed: ?0|index|level_0|__index_level_\d+__|row\.?names|\.\.\.1", re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
+_INDEX = re.compile(r"|unnamed: ?[\d.]+|index|level_0|__index_level_\d+__|row\.?names|\.\.\.1", re.IGNORECASE)
+_ID = re.compile(r"(edge|link|row|record|sample)?_?(id|no|nr)", re.IGNORECASE)
 _PAIRS = (
     ("source", "target"), ("src", "dst"), ("src", "dest"), ("src", "tgt"), ("source", "destination"), ("from", "to"),
     ("u", "v"), ("node1", "node2"), ("node_1", "node_2"), ("nodea", "nodeb"), ("node_a", "node_b"), ("id1", "id2"),
     ("id_1", "id_2"), ("from_node", "to_node"), ("fromnode", "tonode"), ("vertex1", "vertex2"), ("v1", "v2"),
-    ("start", "end"), ("sender", "receiver"), ("follower", "followee"), ("head", "tail"), ("i", "j"),
+    ("start", "end"), ("sender", "receiver"), ("follower", "followee"), ("head", "tail"), ("i", "j"), ("id", "parent"),
+    ("node", "parent"), ("child", "parent"),
 )  # fmt: skip
 _WEIGHTS = ("weight", "weights", "w", "edge_weight", "strength", "value", "count")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?|\d+ days.*|\d{1,2}[/.]\d{1,2}[/.]\d{4}.*|\d{1,2}:\d\d(:\d\d.*)?")
+_EPOCHS = ((10**9, 5 * 10**9), (10**12, 5 * 10**12), (19000101, 21001231))  # seconds, milliseconds, 20200131
 _TIMES = re.compile(r"(time(stamp)?|date(time)?|year|month|day|epoch|duration|created(_at)?|ts)", re.IGNORECASE)
 
 
@@ -80,27 +89,37 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     if words and (words[0] == (first[0].strip() == "") or 2 * len(words) > len(first)):
         return True, _READ_AS_NAMES.format(shortened(", ".join(first), 40))
     # An index that pandas wrote has no name.
-    unnamed = first[0].strip() == "" and 0 in numeric and is_running([row[0] for row in rows])
+    unnamed = first[0].strip() == "" and 0 in numeric and _counts([row[0] for row in rows])
     named = [j for j in numeric if not (j == 0 and unnamed)]
     if not named or not rows or any(not is_number(first[j]) for j in named):
         return False, ""
-    columns = [[float(row[j]) for row in rows if is_number(row[j])] for j in named]
-    values = [float(first[j]) for j in named]
+    columns = [np.array([float(row[j]) for row in rows if is_number(row[j])]) for j in named]
+    values = np.array([float(first[j]) for j in named])
     integers = all(_INTEGER.fullmatch(first[j].strip()) for j in named)
-    fractions = [any(not _INTEGER.fullmatch(row[j].strip()) for row in rows) for j in named]
+    whole = bool((values == np.floor(values)).all())
+    fractions = [len(c) and np.mean(c != np.floor(c)) for c in columns]  # NaN and infinity count
     steps = np.diff(values)
-    ascending = bool(len(values) > 1 and (steps > 0).all())
-    running = integers and values[0] in (0, 1) and bool((steps == 1).all())
-    outside = all(c and not min(c) <= v <= max(c) for v, c in zip(values, columns, strict=True))
-    even = bool(ascending and np.ptp(steps) <= 0.01 * steps.mean())
+    monotonic = bool(len(values) > 1 and ((steps > 0).all() or (steps < 0).all()))
+    running = whole and values[0] in (0, 1) and bool((steps == 1).all())
+    outside = all(len(c) and not c.min() <= v <= c.max() for v, c in zip(values, columns, strict=True))
+    far = outside and all(max(c.min() - v, v - c.max()) > np.ptp(c) for v, c in zip(values, columns, strict=True))
+    even = bool(monotonic and np.ptp(steps) <= 0.01 * abs(steps.mean()))
     if (
         unnamed
-        or (running and len(values) >= 4)
+        or (running and integers and len(values) >= 4)
         or (running and len(values) > 1 and all(fractions))
-        or (len(values) >= 3 and ascending and outside and (even or (integers and all(fractions))))
+        or (integers and outside and len(values) > 1 and min(fractions) >= 0.9)
+        or (len(values) >= 3 and monotonic and outside and (even or (whole and all(fractions))))
     ):
         return True, _READ_AS_NAMES.format(shortened(", ".join(first), 40))
-    if outside and (ascending or running) and (integers or even):
+    # Whole numbers begin with 0, 1, ... by chance, too: not among hundreds of possible lines.
+    doubtful = running and len(values) > 1 and np.prod([np.ptp(c) + 1 for c in columns if len(c)]) >= 100
+    doubtful |= integers and len(values) == 1 and min(fractions) >= 0.9
+    if (
+        doubtful
+        or (outside and ((monotonic and whole) or even or (integers and min(fractions) >= 0.9)))
+        or (far and len(rows) >= 10)
+    ):
         return False, (
             f"the first line ({shortened(', '.join(first), 40)}) was read as data and may name columns; "
             "header=True (--header) reads it as names."
@@ -108,9 +127,33 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     return False, ""
 
 
-def index_name(names: Sequence[str]) -> bool:
-    """Return whether the first of several names is one that programs give to an index."""
-    return len(names) > 1 and _INDEX.fullmatch(str(names[0]).strip().strip('"')) is not None
+def _counts(values: Sequence[str]) -> bool:
+    """Return whether the fields of a column are 0, 1, ... or 1, 2, ..., of some lines or of one."""
+    return is_running(values) or (0 < len(values) < 3 and [*map(float, values)] in ([0], [1], [0, 1], [1, 2]))
+
+
+def with_row_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> list[str]:
+    """Fields of a header, with an empty one for the names of rows where R left that out."""
+    left_out = len(below) > 1 and all(len(row) == len(first) + 1 for row in below) and not any(map(is_number, first))
+    return ["", *first] if left_out else list(first)
+
+
+def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, list[list[str]]]:
+    """Return whether the numbers of some lines have decimal commas, and their fields with points in place of these."""
+    fields = [field for row in rows for field in row]
+    commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, fields))
+    if not commas or any("." in field and is_number(field) for field in fields):
+        return False, [list(row) for row in rows]
+    swap = {field: field.replace(",", ".") for field in fields if _DECIMAL_COMMA.fullmatch(field)}
+    return True, [[swap.get(field, field) for field in row] for row in rows]
+
+
+def index_columns(names: Sequence[str]) -> int:
+    """Return how many of the first columns have names that programs give to an index; one column at least is none."""
+    count = 0
+    while count < len(names) - 1 and _INDEX.fullmatch(str(names[count]).strip().strip('"')):
+        count += 1
+    return count
 
 
 def names_nodes(names: Sequence[str]) -> bool:
@@ -137,6 +180,35 @@ def is_running(values: Any) -> bool:
     return bool((np.sort(numbers) == np.arange(len(numbers)) + least).all())
 
 
+def numbers_rows(name: str, values: Any) -> bool:
+    """Return whether a column numbers the rows: with running numbers, or under the name of an id with distinct ones."""
+    if is_running(values):
+        return True
+    if len(values) < 3 or _ID.fullmatch(str(name).strip().strip('"')) is None:
+        return False
+    numbers = np.asarray(values)
+    if numbers.dtype.kind in "OUST":
+        if not all(_INTEGER.fullmatch(str(value)) for value in values):
+            return False
+    elif numbers.dtype.kind not in "iuf" or not (numbers == np.floor(numbers)).all():
+        return False
+    return len(np.unique(numbers.astype(str) if numbers.dtype.kind == "O" else numbers)) == len(numbers)
+
+
+def holds_times(values: Any) -> bool | None:
+    """Return whether fields or numbers of a column are times; None where they are numbers that look like times."""
+    values = np.asarray(values)
+    if values.dtype.kind in "OUST":
+        fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]
+        if not fields or not all(map(_INTEGER.fullmatch, fields)) or max(map(len, fields)) > 18:
+            return bool(fields) and all(map(_TIME.fullmatch, fields))
+        values = np.array(fields, np.int64)
+    if values.dtype.kind not in "iu" or len(values) < 2:
+        return values.dtype.kind in "mM"
+    low, high = int(values.min()), int(values.max())
+    return None if low < high and any(a <= low and high <= b for a, b in _EPOCHS) else False
+
+
 def left_out(name: str, source: str) -> str:
     """Say that a column was taken for an index."""
     called = repr(shortened(name, 30)) if name else "without a name"
@@ -151,7 +223,7 @@ def edge_roles(
     asked: Mapping[str, Any],
     name: str,
     is_index: bool,
-    is_time: Sequence[bool],
+    is_time: Sequence[bool | None],
     may_guess: bool = True,
 ) -> tuple[list[int], list[str]]:
     """Find the columns of the two nodes and of the weight of a table of edges.
@@ -168,8 +240,8 @@ def edge_roles(
         Whether the first column numbers the rows, so that it is left out unless its name is that of a node.
     may_guess : bool
         Whether the name of the first column may also make it an index.
-    is_time : sequence of bool
-        Which columns hold dates or durations.
+    is_time : sequence of bool or None
+        Which columns hold dates or durations; None where numbers look like these.
 
     Returns
     -------
@@ -179,15 +251,19 @@ def edge_roles(
         Sentences on columns that are left out.
     """
     notes: list[str] = []
-    listed = shortened(", ".join(map(repr, names[:8])))
+    listed = shortened(", ".join(map(repr, names[:8])), 50)
     plain = [_plain(each) for each in names]
     given = {role: _position(names, asked.get(role), role, name) for role in ("source", "target", "weight")}
     found = next(((plain.index(a), plain.index(b)) for a, b in _PAIRS if a in plain and b in plain), None)
-    index = is_index or (may_guess and index_name(names))
+    left = index_columns(names) if may_guess else 0
+    left = max(left, int(is_index))
+    fit = [j for j in range(left, len(names)) if is_time[j] is False and plain[j] not in _WEIGHTS]
+    if may_guess and found is None and len(fit) < 2:
+        left = 0  # it is a node
     others = [j for j in range(len(names)) if j not in given.values()]
     if found is None or given["source"] is not None or given["target"] is not None:
         named = [j for j in others if plain[j] in _WEIGHTS] if len(names) > 2 else []
-        free = iter([j for j in others if j not in named and not (index and j == 0 and len(names) > 2)])
+        free = iter([j for j in others if j not in named and not (j < left and len(names) > 2)])
         u, v = given["source"], given["target"]
         u = next(free, None) if u is None else u
         v = next(free, None) if v is None else v
@@ -198,16 +274,16 @@ def edge_roles(
             f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=...."
         )
     rest = [j for j in others if j not in (u, v)]
-    if index and 0 in rest:
+    if left and 0 in rest:
         notes.append(left_out(str(names[0]), name))
-        rest.remove(0)
+        rest = [j for j in rest if j >= left]
     weight = given["weight"]
     if weight is None and asked.get("weight") is not False:
         weight = next((j for each in _WEIGHTS for j in rest if plain[j] == each and not is_time[j]), None)
         unnamed = found is None or all(j <= 2 + (u > 0) for j in rest)
         if weight is None and len(rest) == 1 and unnamed:
             only = rest[0]
-            if is_time[only] or _TIMES.fullmatch(plain[only]):
+            if is_time[only] is not False or _TIMES.fullmatch(plain[only]):
                 notes.append(
                     f"column {shortened(repr(names[only]), 30)} of {shortened(name, 60)} holds times, which are not "
                     "weights; weight=... (--weight) names a column of weights."
@@ -234,5 +310,5 @@ def _position(names: Sequence[str], asked: Any, role: str, name: str) -> int | N
         return list(names).index(asked)
     elif isinstance(asked, str) and asked.isdigit() and int(asked) < len(names):
         return int(asked)
-    listed = shortened(", ".join(map(repr, names[:20])), 300)
+    listed = shortened(", ".join(map(repr, names[:20])), 80)
     raise InputError(f"{role}={asked!r} is no column of {name}; it has {listed}, or positions from 0.")

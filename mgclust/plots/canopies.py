@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.collections import PolyCollection
 
 from mgclust.base.errors import InputError
 from mgclust.plots.clusters import NUMBERED_CLUSTERS, scatter
-from mgclust.plots.sources import holds_result, result_with, rows_of
+from mgclust.plots.sources import feature_names_of, holds_result, result_with, rows_of
 from mgclust.plots.style import cluster_colors, counted_title, drawn_rows
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def canopies(
     *,
     metric: str | None = None,
     total: int | None = None,
+    feature_names: Sequence[str] | None = None,
 ) -> Axes:
     """Rows in the plane, coloured by their nearest centre, and where two features allow it the canopies themselves.
 
@@ -55,11 +57,14 @@ def canopies(
         In two dimensions, canopies of "euclidean" are circles and those of "manhattan" squares on a corner.
     total : int, optional
         Rows that `X` was sampled from, for the title.
+    feature_names : sequence of str, optional
+        As for `scatter`.
 
     Returns
     -------
     matplotlib Axes
     """
+    feature_names = feature_names_of(X, labels) if feature_names is None else feature_names
     X = rows_of(X)
     if holds_result(labels):
         result = result_with(labels, "cluster_centers", "give one of 'canopy'")
@@ -72,7 +77,9 @@ def canopies(
     centers = rows_of(centers)
     count = len(centers)
     few = count <= NUMBERED_CLUSTERS
-    ax = scatter(X, labels, centers if few or X.shape[1] != 2 else None, ax=ax, total=total)
+    ax = scatter(
+        X, labels, centers if few or X.shape[1] != 2 else None, ax=ax, total=total, feature_names=feature_names
+    )
     if X.shape[1] == 2 and metric in OUTLINES and count <= MAX_OUTLINES:
         colors = cluster_colors(count)
         outline = OUTLINES[metric]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mgclust.base.errors import InputError
+from mgclust.outside.quoting import shortened
 from mgclust.plots import style
-from mgclust.plots.sources import holds_result, labels_of, one_per_row, result_of, result_with, rows_of
+from mgclust.plots.sources import (
+    feature_names_of,
+    holds_result,
+    labels_of,
+    one_per_row,
+    result_of,
+    result_with,
+    rows_of,
+)
 from mgclust.plots.style import (
     FIGURE,
     INK,
@@ -81,6 +91,7 @@ def scatter(
     halo: Any = None,
     ax: Axes | None = None,
     total: int | None = None,
+    feature_names: Sequence[str] | None = None,
 ) -> Axes:
     """Rows in the plane, coloured by cluster; beyond two features, their first two principal components.
 
@@ -98,12 +109,17 @@ def scatter(
         Where to draw; a new figure by default.
     total : int, optional
         Rows that `X` was sampled from, for the title.
+    feature_names : sequence of str, optional
+        By default the columns of `X` where it is a table, or those that a result or an estimator was fitted with.
 
     Returns
     -------
     matplotlib Axes
     """
+    known = feature_names_of(X, labels) if feature_names is None else list(feature_names)
     X = rows_of(X)
+    if known is None or len(known) != X.shape[1]:
+        known = [f"feature {j}" for j in range(X.shape[1])]
     if centers is None and halo is None and holds_result(labels):
         centers, halo = _centers_and_halo(X, result_of(labels))
     labels = one_per_row("labels", labels_of(labels), len(X))
@@ -114,7 +130,7 @@ def scatter(
     if centers is not None and (centers.ndim != 2 or centers.shape[1] != X.shape[1]):
         raise InputError(f"centers has shape {centers.shape}, it should be (n_clusters, {X.shape[1]}), as X has it.")
     rows = drawn_rows(len(X))
-    plane, centers, names = _plane(X, centers)
+    plane, centers, names = _plane(X, centers, known)
     plane, labels = plane[rows], np.maximum(labels[rows].astype(np.int64), -1)
     n_clusters = max(int(labels.max(initial=-1)) + 1, 0 if centers is None else len(centers))
     colors = np.vstack([cluster_colors(n_clusters), [rgb(UNASSIGNED)]])[labels]
@@ -202,16 +218,19 @@ def _draw_centers(ax: Axes, centers: np.ndarray) -> None:
         )  # fmt: skip
 
 
-def _plane(X: np.ndarray, centers: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None, tuple[str, str]]:
+def _plane(
+    X: np.ndarray, centers: np.ndarray | None, known: Sequence[str] = ("feature 0", "feature 1")
+) -> tuple[np.ndarray, np.ndarray | None, tuple[str, str]]:
     """Two coordinates for each row and centre, and what to call them."""
     d = X.shape[1]
+    first, second = (shortened(name, 40).replace("$", r"\$") for name in (known[0], known[-1]))
     if d == 1:
         level = np.arange(len(X), dtype=float)
         if centers is not None:
             centers = np.column_stack([centers[:, 0], np.full(len(centers), len(X) / 2)])
-        return np.column_stack([X[:, 0], level]), centers, ("feature 0", "row")
+        return np.column_stack([X[:, 0], level]), centers, (first, "row")
     if d == 2:
-        return X, centers, ("feature 0", "feature 1")
+        return X, centers, (first, second)
     mean = X.mean(axis=0)
     centred = X - mean
     if 1 < len(X) < d:  # as many runs have: the same axes from the smaller matrix, as the time is cubic

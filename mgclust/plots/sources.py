@@ -12,7 +12,7 @@ from mgclust.outside.quoting import shortened
 if TYPE_CHECKING:
     from mgclust.results.result import Result
 
-__all__ = ["holds_result", "labels_of", "one_per_row", "result_of", "result_with", "rows_of"]
+__all__ = ["feature_names_of", "holds_result", "labels_of", "one_per_row", "result_of", "result_with", "rows_of"]
 
 
 def holds_result(source: Any) -> bool:
@@ -44,6 +44,16 @@ def labels_of(labels: Any) -> Any:
         return np.asarray(labels.labels_)
     labels = result_of(labels)
     return np.asarray(labels.labels if hasattr(labels, "arrays") else labels)
+
+
+def feature_names_of(X: Any, labels: Any = None) -> list[str] | None:
+    """Names of the columns: of a table, or else of the data of a result or of a fitted estimator."""
+    held = getattr(X, "column_names", getattr(X, "columns", None))
+    if held is None:
+        held = getattr(labels, "feature_names_in_", None)
+    if held is None and holds_result(labels):
+        held = getattr(result_of(labels), "source", {}).get("columns")
+    return None if held is None or callable(held) else [str(name) for name in held]
 
 
 def rows_of(X: Any) -> np.ndarray:

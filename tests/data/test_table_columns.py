@@ -199,3 +199,96 @@ def test_roles_by_name_and_number(tmp_path):
             open_graph(table, columns=["a", "b"], source="a")
     with pytest.raises(InputError, match="source='a' applies to tables"):
         open_graph(np.array([[0, 1]]), source="a")
+
+
+LINES = [f"{a},{b},{c}\n" for a, b, c in X.round(3)]
+AWKWARD = {
+    "wavelengths descending": ("900,800,700\n", "", 0),
+    "wavelengths uneven": ("1700.0,1100.0,400.0\n", "", 0),
+    "names in another order": ("17,3,90\n", "", 0),
+    "floats from 0": ("0.0,1.0,2.0\n", "", 0),
+    "an index of an index": (",Unnamed: 0,a,b,c\n", "{0},{0},", 1),
+    "two levels of an index": (",,a,b,c\n", "{0},x,", 1),
+    "ids": ("id,a,b,c\n", "9{0},", 1),
+    "R's names of rows": ('"a","b","c"\n', '"{0}",', 1),
+}
+
+
+@pytest.mark.parametrize("kind", AWKWARD)
+def test_headers_and_indices_that_programs_write(tmp_path, kind):
+    header, before, left = AWKWARD[kind]
+    path = tmp_path / "table.csv"
+    path.write_text(header + "".join(before.format(i) + line for i, line in enumerate(LINES)))
+    dataset = open_dataset(path)
+    np.testing.assert_allclose(dataset.read(0, len(X)), X.round(3))
+    assert len(dataset.feature_names) == 3
+    assert sum("index=False" in text for text in dataset.warnings) == left
+
+
+@pytest.mark.parametrize("header", ["0\n", "0,1,2\n", "3.5e9,-1.2e9,9e9\n"])
+def test_numbers_that_may_be_names_are_said(tmp_path, header):
+    path, count = tmp_path / "table.csv", header.count(",") + 1
+    table = np.random.default_rng(0).integers(0, 9, (40, 3)) if header == "0,1,2\n" else X.round(3)
+    path.write_text(header + pd.DataFrame(table[:, :count]).to_csv(index=False, header=False))
+    assert "header=True" in open_dataset(path).warnings[0]
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_decimal_commas(tmp_path, header):
+    frame = pd.DataFrame(X.round(3), columns=list("abc"))
+    path = written(tmp_path, frame, sep=";", decimal=",", index=False, header=header)
+    np.testing.assert_allclose(rows(path), frame)
+
+
+def test_single_rows(tmp_path):
+    for header in (["a", "b"], [0, 1]):
+        assert rows(written(tmp_path, pd.DataFrame([[1.5, 2.5]], columns=header))).tolist() == [[1.5, 2.5]]
+
+
+@pytest.mark.parametrize("form", ["csv", "frame"])
+def test_ids_of_edges_are_no_weights(tmp_path, form):
+    wanted = sorted((str(u), str(v), 1.0) for u, v in LINKS[["source", "target"]].itertuples(index=False))
+    for names in (["id", "source", "target"], ["edge_id", "a", "b"]):
+        frame = LINKS.assign(weight=[105, 101, 107, 103, 108])[["weight", "source", "target"]].set_axis(names, axis=1)
+        table = written(tmp_path, frame, index=False) if form == "csv" else frame
+        assert edges(table) == wanted
+
+
+def test_words_of_the_first_line_that_occur_late(tmp_path):
+    path = tmp_path / "late.csv"
+    path.write_text("zed,amy\n" + "".join(f"n{i},n{i + 1}\n" for i in range(1500)) + "amy,n5\n")
+    assert ("zed", "amy", 1) in edges(path)
+    path.write_text("Ann,Bob\nEve,Zoe\nKim,Lee\n")  # nobody occurs twice
+    assert len(edges(path)) == 3 and "header=True" in open_graph(path).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0,1\na,b\nb,c\n",
+        ",0,1\n0,a,b\n1,b,c\n",
+        '"from" "to"\n"1" "a" "b"\n"2" "b" "c"\n',
+        '"x","y"\n"1","a","b"\n"2","b","c"\n',
+        "x,y,when\na,b,1577836800\nb,c,1577923200\n",
+        "x,y,when\na,b,2020-01-01\nb,c,\n",
+        "#when,source,target\n3,a,b\n1,b,c\n",
+    ],
+)
+def test_headers_of_edges_that_programs_write(tmp_path, text):
+    path = tmp_path / ("edges.csv" if "," in text else "edges.txt")
+    path.write_text(text)
+    read = edges(path, weight=None) if text[0] == "#" else edges(path)
+    assert read == [("a", "b", 1), ("b", "c", 1)]
+
+
+def test_tags_in_the_first_line(tmp_path):
+    path = tmp_path / "tags.csv"
+    for text in ("#cat,#dog\n#dog,#pet\n", "#cat,dog\npet,#cat\n"):
+        path.write_text(text)
+        assert len(edges(path)) == 2
+
+
+def test_an_adjacency_matrix_with_names_is_no_list(tmp_path):
+    matrix = pd.DataFrame([[0, 1, 0], [1, 0, 1], [0, 1, 0]], index=list("abc"), columns=list("abc"))
+    with pytest.raises(InputError, match="adjacency matrix with names"):
+        open_graph(written(tmp_path, matrix))

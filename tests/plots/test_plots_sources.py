@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 from sklearn.cluster import KMeans
 
 from mgclust import Canopy, Communities, DensityPeaks, FastNewman, FuzzyCMeans, open_dataset, plots
-from mgclust.algorithms import AdaptiveAffinityPropagation, Silhouette
+from mgclust.algorithms import AdaptiveAffinityPropagation, Silhouette, presentation_of
 from mgclust.base.errors import InputError
 
 LABELS = np.repeat([0, 1, 2], 20)
@@ -100,3 +100,27 @@ WRONG = {
 def test_a_message_says_what_to_give(draw, given, words):
     with pytest.raises(InputError, match=words):
         draw(*given)
+
+
+def test_axes_have_the_names_of_columns(tmp_path):
+    import pandas as pd
+
+    from mgclust import DensityPeaks, load_result
+
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    frame = pd.DataFrame(X, columns=["price in $", "length"])
+    model = DensityPeaks(2, device="cpu", client=None).fit(frame)
+    model.result_.save(tmp_path / "result")
+    for table, labels in (
+        (frame, model.labels_),
+        (X, model),
+        (X, model.result_),
+        (X, load_result(tmp_path / "result")),
+    ):
+        ax = plots.scatter(table, labels)
+        assert (ax.get_xlabel(), ax.get_ylabel()) == (r"price in \$", "length")
+    assert plots.scatter(X, model.labels_).get_xlabel() == "feature 0"
+    drawn = presentation_of("density-peaks").draw(
+        model.result_, presentation_of("density-peaks").sample(open_dataset(frame), model.result_, 50)
+    )
+    assert drawn["scatter"].get_ylabel() == "length"

@@ -47,7 +47,8 @@ class CanopyPresentation(Presentation):
         labels = np.asarray(result.labels)
         near, t1, t2 = labels[sample.index], result.scores["t1"], result.scores["t2"]
         metric = result.parameters.get("metric", "euclidean")
-        ax = plots.canopies(sample.rows, near, sample.centers, t1, t2, metric=metric, total=len(labels))
+        names, total = result.source.get("columns"), len(labels)
+        ax = plots.canopies(sample.rows, near, sample.centers, t1, t2, metric=metric, total=total, feature_names=names)
         return {"canopies": ax}
 
     def tables(self, result: Result) -> list[Table]:

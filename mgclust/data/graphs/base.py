@@ -109,8 +109,8 @@ class Graph(Dataset):
         sentences = []
         if self.directed:
             sentences.append(
-                f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
-                "(of the sum of their weights where they have some); make it undirected first to have other weights."
+                f"{shortened(self.name, 60)} is directed: direction is dropped, an arc and its reverse add up to an "
+                "edge of weight 2, or of both weights; make it undirected first to have other weights."
             )
         return [*sentences, *self._notes]
 

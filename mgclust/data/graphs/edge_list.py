@@ -7,24 +7,34 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.graphs.attribute_text import has_attributes, numbers_among, plain_lines
 from mgclust.data.graphs.base import Graph
-from mgclust.data.graphs.edge_text import Dialect, SpelledIds, is_spelled, split_line
+from mgclust.data.graphs.edge_text import Dialect, SpelledIds, is_quoted, is_spelled, split_line
 from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
 from mgclust.data.options import Requested
 from mgclust.data.readers.tables import utf8_line
-from mgclust.data.table_columns import SAMPLE_LINES, is_number, is_running, names_nodes
+from mgclust.data.table_columns import (
+    SAMPLE_LINES,
+    holds_times,
+    is_number,
+    is_running,
+    names_nodes,
+    numbers_rows,
+    with_row_names,
+)
 from mgclust.outside.quoting import shortened
 
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 
 _INTEGER = re.compile(r"\d+")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?|\d+ days.*|\d{1,2}[/.]\d{1,2}[/.]\d{4}.*|\d{1,2}:\d\d(:\d\d.*)?")
 _MAX_LINES = 100_000  # comments among them
 _LONGEST_FIRST = 2**20  # bytes of a line by which the format is guessed
 SIZE = re.compile(r"[0-9]{1,18}")  # a number in the line of sizes of a format that has one
@@ -110,11 +120,9 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
         raise InputError(
             f"{location.name} is bipartite, and both sides number their nodes from 1: give every node its own number."
         )
-    comments = not (
-        suffix in (".csv", ".tsv") and head.lines and any(map(partial(_like_last, head, suffix), head.marked))
-    )
+    comments = suffix not in (".csv", ".tsv") or not _has_tags(head, suffix)
     if not comments:
-        last = head
+        last = head if head.lines else replace(head, lines=head.comments.splitlines()[-1:])
         head = read_head(chunks, is_comment=lambda line, begun: not begun and not _like_last(last, suffix, line))
     attributes = has_attributes(head.lines)
     numbers, weights = numbers_among(head.lines) if attributes else ([], 0)
@@ -128,11 +136,22 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
         raise InputError(
             f"n_nodes={n_nodes} applies to nodes that are numbers; {location.name} names them: leave it out."
         )
-    try:
-        index, count, names = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
-    except SpelledIds:
-        dialect = replace(dialect, text=True)
-        index, count, names = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+    dialect, index, count, names = _scan(chunks, dialect, head, header, n_nodes)
+    if header and notes and notes[0].startswith("the first line") and asked.header is None:
+        # Only all lines tell whether the words of the first one are nodes.
+        first = split_line(head.lines[0], dialect.delimiter)
+        known = np.arange(count) if names is None else names
+        edges = sum(each for _, each in index)
+        occur = np.isin(first, known.astype(str)).any()
+        if occur or (edges > 1 and 2 * edges < 1.2 * count):
+            dialect, header, notes = _dialect(head, suffix, replace(asked, header=False), location)
+            dialect = replace(dialect, attributes=attributes, comments=comments, zeros=n_nodes is not None)
+            dialect, index, count, names = _scan(chunks, dialect, head, header, n_nodes)
+            if not occur:
+                notes.append(
+                    f"the first line ({shortened(', '.join(first), 40)}) was read as an edge and may name columns; "
+                    "header=True (--header) reads it as names."
+                )
     directed = bool(_DIRECTED.search(head.comments))
     graph = LinesGraph(chunks, index, count, dialect, "edge list", names=names, directed=directed)
     if attributes and weights:
@@ -142,6 +161,29 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
     for note in notes:
         graph.note(note)
     return graph
+
+
+def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_nodes: int | None) -> tuple[Any, ...]:
+    """Go through all edges; returns the dialect, too, of which ids may turn out to be text."""
+    try:
+        return dialect, *scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+    except SpelledIds:
+        dialect = replace(dialect, text=True)
+        return dialect, *scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+
+
+def _has_tags(head: Head, suffix: str) -> bool:
+    """Return whether nodes begin with ``#``: lines like the last edge, nodes within lines, or nothing else."""
+    if any(map(partial(_like_last, head, suffix), head.marked if head.lines else ())):
+        return True
+    lines = head.lines or head.comments.splitlines()
+    if not lines:
+        return False
+    fields = [split_line(line, _delimiter(lines[-1], suffix)) for line in lines]
+    width = len(fields[-1])
+    if head.lines:
+        return any(field.startswith("#") for line in fields for field in line)
+    return 1 < width <= 3 and all(len(line) == width and all(each[:1] == "#" for each in line[:2]) for line in fields)
 
 
 def _like_last(head: Head, suffix: str, line: str) -> bool:
@@ -160,14 +202,19 @@ def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> t
         return Dialect(location.name, " ", 2, (0, 1)), False, []
     delimiter = _delimiter(head.lines[0], suffix)
     fields = [split_line(line, delimiter) for line in head.lines]
-    first, below = fields[0], [line for line in fields[1:] if len(line) == len(fields[0])]
-    header, doubt = _is_header(first, below, asked)
+    first = fields[0] if asked.header is False else with_row_names(fields[0], fields[1:])
+    below = [line for line in fields[1:] if len(line) == len(first)]
+    header, doubt = (True, "") if len(first) > len(fields[0]) else _is_header(first, below, asked)
+    _reject_matrix(first, below, location)
     rows = below if header else [first, *below]
     spelled = asked.roles.get("index") is None and len(first) > 2
-    running = spelled and (header or len(first) > 3) and is_running([row[0] for row in rows])
-    times = [bool(rows) and all(_TIME.fullmatch(row[j]) for row in rows) for j in range(len(first))]
+    running = spelled and (header or len(first) > 3) and numbers_rows(first[0], [row[0] for row in rows])
+    times = [holds_times([row[j] for row in rows]) for j in range(len(first))]
     name = f"the first line of {location.name}" if header else location.name
     names = first if header else [f"column {j + 1}" for j in range(len(first))]
+    said = split_line(head.comments.splitlines()[-1].lstrip("#% "), delimiter) if head.comments else []
+    if not header and len(said) == len(first) and names_nodes(said):
+        names = said  # as NumPy writes a header
     positions, notes = edge_columns(names, asked.columns, name, asked.roles, running, times)
     chosen = tuple(positions)
     if not header and len(first) == 3 == len(chosen) and spelled and asked.columns is None:
@@ -181,7 +228,8 @@ def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> t
     named = sum(_named(line, chosen[:2]) for line in fields)
     text = 2 * named > len(fields) or any(is_spelled(row[j]) for row in rows for j in chosen[:2])
     notes = [*([doubt] if doubt else []), *notes]
-    return Dialect(location.name, delimiter, len(first), chosen, text), header, notes
+    quoted = delimiter == " " and all(map(is_quoted, head.lines))
+    return Dialect(location.name, delimiter, len(first), chosen, text, quoted=quoted), header, notes
 
 
 def _delimiter(line: str, suffix: str) -> str:
@@ -204,15 +252,32 @@ def _is_header(first: list[str], below: list[list[str]], asked: Requested) -> tu
     if names_nodes(first):
         return True, ""
     numeric = [j for j in range(len(first)) if 2 * sum(is_number(row[j]) for row in below) > len(below)]
-    if numeric:
-        return not any(is_number(first[j]) for j in numeric), ""
-    words = {word for row in below for word in row}
-    if not below or any(is_number(word) for word in first) or words & set(first):
+    unnamed = first[0] == ""
+    counted = first[unnamed:] == [str(j) for j in range(len(first) - unnamed)] and len(first) - unnamed > 1
+    if unnamed and counted:
+        return True, ""
+    words = {word for row in below for word in (row[:2] if counted else row)}
+    if not below or {*first[:2]} & words:
+        return False, ""
+    if numeric and not counted:
+        return not any(map(is_number, first)), ""
+    if any(is_number(word) for word in first) and not counted:
         return False, ""
     return True, (
         f"the first line ({shortened(', '.join(first), 40)}) was read as names of columns, because these words do not "
         "occur below; header=False (--no-header) reads it as an edge."
     )
+
+
+def _reject_matrix(first: list[str], below: list[list[str]], location: Location) -> None:
+    """Refuse an adjacency matrix with names, as pandas writes it."""
+    named = first[0] == "" and (len(first) > 4 or not all(map(is_number, first[1:])))
+    numbers = all(is_number(field, missing=True) for row in below for field in row[1:])
+    if named and numbers and len(below) > 1 and sorted(first[1:]) == sorted(row[0] for row in below):
+        raise InputError(
+            f"{shortened(location.name, 60)} is an adjacency matrix with names; in Python give "
+            "pandas.read_csv(path, index_col=0), or write a line an edge."
+        )
 
 
 def _named(fields: list[str], nodes: tuple[int, ...]) -> bool:

@@ -18,7 +18,7 @@ from mgclust.data.graphs.attribute_text import plain_lines
 from mgclust.data.readers.tables import utf8_line
 from mgclust.outside.quoting import reason, shortened
 
-__all__ = ["Dialect", "Edges", "SpelledIds", "is_spelled", "line_of", "parse_edges", "split_line"]
+__all__ = ["Dialect", "Edges", "SpelledIds", "is_quoted", "is_spelled", "line_of", "parse_edges", "split_line"]
 
 Edges = tuple[Any, Any, np.ndarray | None]
 """Columns u and v, NumPy int64 or pyarrow text, and weights."""
@@ -53,6 +53,7 @@ class Dialect:
     attributes: bool = False  # whether lines end with attributes in braces
     comments: bool = True  # whether lines that begin with # or % are comments
     zeros: bool = False  # whether 007 is the number 7
+    quoted: bool = False  # whether fields between blanks are in quotes
 
     @property
     def weighted(self) -> bool:
@@ -69,13 +70,20 @@ class Dialect:
         return plain_lines(text, self.weighted) if self.attributes else text
 
 
+def is_quoted(line: str) -> bool:
+    """Return whether a line with blanks between its fields has these in quotes, as R writes them."""
+    return line.startswith('"') and line.count('"') % 2 == 0
+
+
 def split_line(line: str, delimiter: str) -> list[str]:
     """Fields of one line."""
-    if delimiter == " ":
+    if delimiter == " " and not is_quoted(line):
         return line.split()
     if '"' in line:
         import csv
 
+        blanks = delimiter == " "
+        line = " ".join(line.split()) if blanks else line
         return [field.strip() for field in next(csv.reader([line], delimiter=delimiter), [])]
     return [field.strip() for field in line.split(delimiter)]
 
@@ -121,7 +129,7 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
             pa.BufferReader(tidy),
             read_options=csv.ReadOptions(column_names=names, block_size=max(2**22, len(tidy) // 4)),
             parse_options=csv.ParseOptions(
-                delimiter=dialect.delimiter, quote_char=False if dialect.delimiter == " " else '"'
+                delimiter=dialect.delimiter, quote_char='"' if dialect.quoted or dialect.delimiter != " " else False
             ),
             # An empty field is a fault, not a missing value.
             convert_options=csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[]),

@@ -22,7 +22,7 @@ from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, row_number
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
-from mgclust.data.table_columns import edge_roles, is_running
+from mgclust.data.table_columns import edge_roles, holds_times, numbers_rows
 from mgclust.outside.quoting import shortened
 
 __all__ = [
@@ -231,7 +231,7 @@ def open_frame(frame: Any, columns: Columns, n_nodes: int | None, roles: Mapping
     first: Any = (
         np.asarray((frame.iloc[:, 0] if hasattr(frame, "iloc") else frame[names[0]]).to_numpy()) if names else []
     )
-    chosen, notes = edge_columns(names, columns, name, roles, len(names) > 2 and is_running(first), times)
+    chosen, notes = edge_columns(names, columns, name, roles, len(names) > 2 and numbers_rows(names[0], first), times)
     without = "weight=None"
     chosen_columns = [_column(frame, position, names[position], name) for position in chosen]
     graph = _from_columns(chosen_columns, n_nodes, name, without)
@@ -287,7 +287,7 @@ def edge_columns(
     name: str,
     roles: Mapping[str, Any],
     is_index: bool = False,
-    is_time: Sequence[bool] = (),
+    is_time: Sequence[bool | None] = (),
 ) -> tuple[list[int], list[str]]:
     """Positions of the two nodes, and of the weight where there is one, and what to say of other columns.
 
@@ -303,8 +303,8 @@ def edge_columns(
         What the user says by ``source``, ``target``, ``weight`` and ``index``.
     is_index : bool
         Whether the first column numbers the rows.
-    is_time : sequence of bool
-        Which columns hold dates or durations; by default none.
+    is_time : sequence of bool or None
+        Which columns hold dates or durations, None where numbers look like these; by default no column does.
     """
     index = roles.get("index")
     if columns is None:
@@ -338,14 +338,16 @@ def mention_columns(
         graph.mention(left, f"weight={shortened(repr(left[0] if left else ''), 40)} takes it as weights")
 
 
-def _is_time(frame: Any, position: int) -> bool:
-    """Return whether a column of a table holds dates, times or durations."""
+def _is_time(frame: Any, position: int) -> bool | None:
+    """Return whether a column of a table holds dates, times or durations; None where numbers look like these."""
     if hasattr(frame, "iloc"):
-        first = frame.iloc[:1, position]
+        first = frame.iloc[:FEW_EDGES, position]
     else:
-        first = frame.column(position)[:1] if hasattr(frame, "column_names") else frame[:1, position]
+        first = frame.column(position)[:FEW_EDGES] if hasattr(frame, "column_names") else frame[:FEW_EDGES, position]
     values = np.asarray(first.to_numpy())
-    return values.dtype.kind in "mM" or (values.dtype.kind == "O" and isinstance(next(iter(values), None), _TIMES))
+    if values.dtype.kind == "O" and isinstance(next(iter(values), None), _TIMES):
+        return True
+    return values.ndim == 1 and holds_times(values)
 
 
 def _is_numeric(frame: Any, position: int) -> bool:

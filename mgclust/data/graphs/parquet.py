@@ -15,7 +15,7 @@ from mgclust.data.graphs.objects import as_weights, edge_columns, mention_column
 from mgclust.data.location import Location
 from mgclust.data.readers.arrow_files import ArrowTable
 from mgclust.data.readers.tables import read_groups
-from mgclust.data.table_columns import SAMPLE_LINES, is_running
+from mgclust.data.table_columns import SAMPLE_LINES, holds_times, numbers_rows
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 
@@ -66,7 +66,10 @@ class _Columns:
         self._table = table = ArrowTable(location)
         names, self.edges = table.names, table.edges
         kinds = [table.types(name)[0] if names.count(name) == 1 else None for name in names]
-        times = [kind is not None and pa.types.is_temporal(kind) for kind in kinds]
+        times = [
+            kind is not None and (pa.types.is_temporal(kind) or holds_times(self._first(name)))
+            for name, kind in zip(names, kinds, strict=True)
+        ]
         chosen, notes = edge_columns(names, columns, location.name, roles, self._numbers_rows(kinds), times)
         self.labels = [names[j] for j in chosen]
         types = [table.types(label)[0] for label in self.labels[:2]]
@@ -84,11 +87,17 @@ class _Columns:
         """Return whether the first of three columns or more has 0, 1, ... in the first group of rows."""
         from pyarrow import types
 
-        if len(kinds) < 3 or kinds[0] is None or not types.is_integer(kinds[0]) or len(self.edges) < 2:
+        if len(kinds) < 3 or kinds[0] is None or not types.is_integer(kinds[0]):
             return False
+        return numbers_rows(self._table.names[0], self._first(self._table.names[0]))
+
+    def _first(self, name: str) -> np.ndarray:
+        """First values of a column."""
+        if len(self.edges) < 2:
+            return np.empty(0)
         size = max(1, min(SAMPLE_LINES, int(self.edges[1])))
-        first = next(iter(self._table.batches(0, [self._table.names[0]], size)), None)
-        return first is not None and not first.column(0).null_count and is_running(first.column(0).to_numpy())
+        first = next(iter(self._table.batches(0, [name], size)), None)
+        return np.empty(0) if first is None else first.column(0).to_numpy(zero_copy_only=False)
 
     def read(self, group: int) -> tuple[Any, Any, np.ndarray | None]:
         """Columns u, v and the weights of one row group."""

@@ -16,7 +16,16 @@ from mgclust.data.base import Dataset, check_shape, float_dtype
 from mgclust.data.files import FileDataset, LoadedDataset
 from mgclust.data.location import Location
 from mgclust.data.readers.arrow_files import ArrowTable, column_numbers
-from mgclust.data.table_columns import SAMPLE_LINES, find_header, index_name, is_number, is_running, left_out
+from mgclust.data.table_columns import (
+    SAMPLE_LINES,
+    find_header,
+    index_columns,
+    is_number,
+    left_out,
+    numbers_rows,
+    with_points,
+    with_row_names,
+)
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 
@@ -68,23 +77,29 @@ class TextDataset(LoadedDataset):
             check_memory(location.name, count * _COLUMN_BYTES, "give fewer columns, or a .npy")
             fields = [field.strip() for field in _split(first, self._delimiter)]
             below = _sample(file, self._delimiter, SAMPLE_LINES if count < SAMPLE_LINES else 3)
-        named, doubt = find_header(fields, below, header)
+        self._commas, (fields, *below) = with_points([fields, *below], self._delimiter)
+        if header is not False:
+            fields = with_row_names(fields, below)
+        row_names = len(fields) > count
+        count = len(fields)
+        named, doubt = (True, "") if row_names else find_header(fields, below, header)
         self._skip += named
         if named:
             fields[0] = fields[0].removeprefix("#").strip()  # as NumPy writes it
         self._names = fields if named else [f"column {j + 1}" for j in range(len(fields))]
         self._selected = select_columns(self._names, columns, location.name)
-        without = named and index_name(fields) if index is None else index
-        if columns is None and without and count > 1:
-            self._selected = self._selected[1:]
+        without = (index_columns(fields) if named else 0) if index is None else int(index)
+        if columns is None and count > 1:
+            self._selected = self._selected[without:]
         self._notes = [doubt] if doubt else []
         self._line_bytes = len(first)
         self.location = location
         # Only parsing tells the number of rows, so the rows are here already.
         with location.reading():
             table = self._load()
-        if columns is None and index is None and len(self._selected) == count > 1 and is_running(table[:, 0]):
-            self._selected, table, without = self._selected[1:], np.ascontiguousarray(table[:, 1:]), True
+        if columns is None and index is None and len(self._selected) == count > 1:
+            without = int(numbers_rows(fields[0] if named else "", table[:, 0]))
+            self._selected, table = self._selected[without:], np.ascontiguousarray(table[:, without:])
         if columns is None and without and index is None:
             self._notes.append(left_out(fields[0] if named else "", location.name))
         super().__init__(location, table.shape, table.dtype)
@@ -117,7 +132,9 @@ class TextDataset(LoadedDataset):
                     ),
                     parse_options=pa_csv.ParseOptions(delimiter=self._delimiter),
                     convert_options=pa_csv.ConvertOptions(
-                        column_types={name: pa.float64() for name in wanted}, include_columns=wanted
+                        column_types={name: pa.float64() for name in wanted},
+                        include_columns=wanted,
+                        decimal_point="," if self._commas else ".",
                     ),
                 )
                 for chunk in reader:
@@ -149,11 +166,14 @@ class TextDataset(LoadedDataset):
                         f"{len(self._names)}; fix the line or give delimiter=... (--delimiter)."
                     )
                 for j in self._selected:
-                    if not is_number(fields[j].strip(), missing=True):
+                    field = fields[j].strip().replace(",", ".") if self._commas else fields[j].strip()
+                    if not is_number(field, missing=True):
+                        remedy = "choose numeric columns by open_dataset(..., columns=[...]) (--columns)"
+                        if not j and len(fields) > 1:
+                            remedy = "leave it out by index=True (--index)"
                         return InputError(
-                            f"{name}, line {line}, column {j + 1} ({shortened(self._names[j])}): "
-                            f"{shortened(fields[j][:40])!r} is not a number; fix it or choose the numeric columns "
-                            "by open_dataset(..., columns=[...]) (--columns)."
+                            f"{name}, line {line}, column {j + 1} ({shortened(self._names[j], 25)}): "
+                            f"{shortened(fields[j], 25)!r} is not a number; fix it or {remedy}."
                         )
         return InputError(f"{name} cannot be read: {reason(error)}.")
 
@@ -176,8 +196,9 @@ class ParquetDataset(FileDataset):
         self._table = table = ArrowTable(location)
         selected = select_columns(table.names, columns, location.name)
         self._notes: list[str] = []
-        if columns is None and len(selected) > 1 and self._numbers_rows(index):
-            selected = selected[1:]
+        without = self._index_columns(index) if columns is None and len(selected) > 1 else 0
+        if without:
+            selected = selected[without:]
             if index is None:
                 self._notes.append(left_out(table.names[0], location.name))
         self._columns = [table.names[j] for j in selected]
@@ -191,15 +212,16 @@ class ParquetDataset(FileDataset):
         """See `mgclust.data.Dataset.warnings`."""
         return list(self._notes)
 
-    def _numbers_rows(self, index: bool | None) -> bool:
-        """Return whether the first column is an index: by its name, or by its values in the first group of rows."""
-        if index is not None or index_name(self._table.names):
-            return bool(index is not False)
+    def _index_columns(self, index: bool | None) -> int:
+        """Return how many first columns are an index: by name, or by the values in the first group of rows."""
+        by_name = index_columns(self._table.names)
+        if index is not None or by_name:
+            return by_name if index is None else int(index)
         from pyarrow import types
 
         first = self._table.names[0]
         if self._table.names.count(first) > 1 or not all(map(types.is_integer, self._table.types(first))):
-            return False
+            return 0
         size = int(self._table.edges[1]) if len(self._table.edges) > 1 else 0
         values = (
             [
@@ -210,7 +232,7 @@ class ParquetDataset(FileDataset):
             else []
         )
         found = np.concatenate(values) if values else np.empty(0)
-        return is_running(found) and (len(self._table.edges) == 2 or bool((np.diff(found) == 1).all()))
+        return int(numbers_rows(first, found) and (len(self._table.edges) == 2 or bool((np.diff(found) == 1).all())))
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, with the names of the columns."""
@@ -284,7 +306,8 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
                 f"{location.name}: its first line has more than {_LONGEST_FIRST:,} bytes; write one row a line."
             )
         if line := utf8_line(raw, location.name, blank + 1).removeprefix("\ufeff").rstrip("\r\n"):
-            return line, blank
+            if line.strip() or "\t" in line:
+                return line, blank
     raise InputError(f"{location.name} is empty; it should hold one row of numbers a line.")
 
 
@@ -301,6 +324,8 @@ def _sample(file: IO[bytes], delimiter: str, most: int) -> list[list[str]]:
 
 def _guess_delimiter(line: str, location: Location) -> str:
     best = max(DELIMITERS, key=line.count)
+    if best == "," and ";" in line and with_points([line.split(";")], ";")[0]:
+        return ";"
     if line.count(best):
         return best
     return "\t" if location.suffix == ".tsv" else ","
