@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,7 +88,7 @@ class Result:
     timings: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    warnings: Sequence[str] = field(default_factory=list)
     diagnostics: dict[str, Any] = field(default_factory=dict)
 
     @property
