@@ -62,6 +62,7 @@ class DensityPeaksPresentation(Presentation):
         ),
         "equal_pairs": Fact("pairs of equal rows"),
         "different_pairs": Fact("pairs of different rows, whose quantile dc is"),
+        "noise_drop": Fact("largest drop of rho * delta after so many centres in noise"),
         "dc_choice": None,
         "peaks": None,
         "stability": None,
