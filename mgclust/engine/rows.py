@@ -118,7 +118,7 @@ def offset_of(source: RowSource, dtype: np.dtype, typical: np.ndarray | None = N
     """
     if source.dtype.itemsize <= np.dtype(dtype).itemsize:
         return None
-    few = source.read(0, min(OFFSET_ROWS, source.shape[0])) if typical is None else source.take(typical[:OFFSET_ROWS])
+    few = source.read(0, min(OFFSET_ROWS, source.shape[0])) if typical is None else source.take(typical)
     host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
     host = host[np.isfinite(host).all(axis=1)]
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused once the rows are read

@@ -27,22 +27,13 @@ NO_GRAPH = (
     "check_estimators_nan_inf",
     "check_positive_only_tag_during_fit",
 )
-EQUIVALENT_WEIGHTS = (
-    "check_sample_weight_equivalence_on_dense_data",
-    "check_sample_weight_equivalence_on_sparse_data",
-)
 SPARSE = ("check_estimator_sparse_array", "check_estimator_sparse_matrix", "check_estimator_sparse_tag")
 
 
 def known_failures(estimator) -> dict[str, str]:
     """Checks that do not fit a method, and why."""
-    if type(estimator) is FuzzyCMeans:
-        # As scikit-learn says of its own KMeans.
-        return dict.fromkeys(EQUIVALENT_WEIGHTS, "rows drawn to start from are others when repeated")
     if getattr(estimator, "metric", None) == "precomputed":
         return dict.fromkeys(("check_clustering", "check_estimators_nan_inf"), "it hands over rows of features")
-    if type(estimator) is DensityPeaks:
-        return dict.fromkeys(EQUIVALENT_WEIGHTS, "dc is that of the rows as they are, without weights")
     if type(estimator) in (Communities, FastNewman):
         return dict.fromkeys(NO_GRAPH, "its arrays are neither edges nor square, or the message is one about graphs")
     return {}

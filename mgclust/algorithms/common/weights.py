@@ -69,6 +69,8 @@ class RowWeights:
     all_one : bool
         Whether each is 1, as if there were none.
     all_equal : bool
+    rows : int
+        So many rows that are repeated say as much, where all weights are whole; else `positive`.
     """
 
     array: Any
@@ -76,6 +78,7 @@ class RowWeights:
     largest: float
     all_one: bool
     all_equal: bool
+    rows: int
 
     @classmethod
     def of(cls, array: Any) -> RowWeights:
@@ -87,15 +90,18 @@ class RowWeights:
             Some are negative or not finite.
         """
         bad = ~np.isfinite(array) | (array < 0)
-        found = [bad.sum(), (array > 0).sum(), array.max(), array.min()]
-        count, positive, largest, least = on_host(np.stack([each.astype(np.float64) for each in found])).tolist()
+        found = [bad.sum(), (array > 0).sum(), array.max(), array.min(), array.sum(), (array % 1).max()]
+        count, positive, largest, least, total, part = on_host(
+            np.stack([each.astype(np.float64) for each in found])
+        ).tolist()
         if count:
             row = int(on_host(_without_empty_chunks(bad).argmax()))
             raise InputError(
                 f"sample_weight holds {count:.0f} values that are negative, NaN or infinite, the first is "
                 f"{float(on_host(array[row])):g} at row {row}; give weights >= 0."
             )
-        return cls(array, int(positive), largest, least == largest == 1, least == largest)
+        rows = int(total) if part == 0 else int(positive)
+        return cls(array, int(positive), largest, least == largest == 1, least == largest, rows)
 
     def heaviest(self, count: int) -> np.ndarray:
         """Numbers of the rows with the largest weights, ascending; of equal weights the first rows.

@@ -18,17 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import WeightedClusterer
-from mgclust.algorithms.density_peaks.decision_graph import (
-    assign_labels,
-    choose_centers,
-    gamma_drop,
-)
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import FullPeaks
+from mgclust.algorithms.density_peaks.decision_graph import gamma_drop
 from mgclust.algorithms.density_peaks.findings import attributes_of, findings
 from mgclust.algorithms.density_peaks.memory import estimate_choice
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
-from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again
+from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again, other_clusters
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
 from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, may_shift, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
@@ -204,6 +201,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     significance_: np.ndarray | None
     saddles_: np.ndarray | None
     _counts: RowCounts
+    _separation: FullPeaks | None
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -278,12 +276,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if is_dask(self.rho_):
             centers, drop, labels = self._choose_on_workers(checked)
         else:
-            centers = choose_centers(np, self.rho_, self.delta_, **checked)
-            labels = assign_labels(np, self.nearest_higher_, centers)
+            centers, labels = other_clusters(self.rho_, self.delta_, self.nearest_higher_, self._separation, checked)
             drop = gamma_drop(np, self.rho_, self.delta_, centers)
         self._relabel(centers, labels, None)
-        if self.dc_choice_ is not None:
-            self.dc_choice_ = {**self.dc_choice_, "separated": None}
+        self._counts = self._counts._replace(mixed=0, lost=(0, 0))
         chosen_by: dict[str, Any] = {name: limit for name, limit in upper.items() if limit is not None}
         if indices is not None:
             chosen_by["indices"] = centers.tolist()
@@ -306,7 +302,13 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     def _choose_on_workers(self, wanted: dict[str, Any]) -> tuple[np.ndarray, float, Any]:
         """Centres, their gamma drop, and labels that stay where those of the fit are."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
-        spec = RunSpec(choose_again, {**found, "wanted": wanted}, estimate_choice, "float64", resident=False)
+        spec = RunSpec(
+            choose_again,
+            {**found, "separation": self._separation, "wanted": wanted},
+            estimate_choice,
+            "float64",
+            resident=False,
+        )
         densities = open_dataset(self.rho_[:, None])
         with connect(**self._place()) as cluster:
             outcome = run(spec, densities, cluster)
@@ -349,7 +351,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             "rho": self.rho_,
             "labels": self.labels_,
             "centers": self.cluster_centers_indices_,
-            "separated": bool((self.dc_choice_ or {}).get("separated")),
+            "separated": self.assignment_ == "separated",
         }
         need = partial(estimate_prediction, rows=rows, k=k, weighted=self._weights is not None, adaptive=adaptive)
         spec = RunSpec(
@@ -397,6 +399,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.rho_, self.delta_, self.nearest_higher_ = found["rho"], found["delta"], found["nearest_higher"]
         self.dc_, self.dc_error_ = value.dc, value.dc_error
         self.dc_fraction_, self.dc_choice_ = value.dc_fraction, value.choice
+        self.assignment_, self._separation = "denser" if value.separation is None else "separated", value.separation
         self.exactness_, self._dataset = value.exactness, inputs.dataset
         self._weights = unequal(inputs.weights)
         self._relabel(value.centers, found["labels"], found.get("halo"))
@@ -408,6 +411,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         peaks = value.peaks
         if peaks is not None:
             self.significance_, self.saddles_ = peaks.heights, peaks.saddles
-        self._counts = RowCounts(value.different_rows, value.lone_rows, weighted=self._weights is not None)
+        self._counts = RowCounts(
+            value.different_rows,
+            value.lone_rows,
+            weighted=self._weights is not None,
+            mixed=value.mixed,
+            lost=value.lost,
+        )
         of_fit = findings(self, value.gamma_drop, frame["parameters"], counts=self._counts, peaks=peaks, halo=self.halo)
         return Result(**of_fit, **frame)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import FullPeaks
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts, noise_drop, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.results.result import Result
@@ -62,12 +63,15 @@ def findings(
     densities = {"k": model.k_, "log_density": model.log_density_, "log_density_error": model.log_density_error_}
     densities |= {"significance": model.significance_, "saddles": model.saddles_}
     arrays |= {name: array for name, array in densities.items() if array is not None}
+    if model._separation is not None:
+        arrays |= {f"separated_{name}": array for name, array in model._separation._asdict().items()}
     cut = {} if model.dc_ is None else {"dc": model.dc_, "dc_error": model.dc_error_}
     if model.dc_fraction_ is not None:
         cut["dc_fraction"] = model.dc_fraction_
     if model.intrinsic_dim_ is not None:
         cut["intrinsic_dim"] = model.intrinsic_dim_
-    diagnostics: dict[str, Any] = {"exactness": model.exactness_, "noise_drop": noise_drop(model, counts)}
+    diagnostics: dict[str, Any] = {"exactness": model.exactness_, "assignment": model.assignment_}
+    diagnostics["noise_drop"] = noise_drop(model, counts)
     if model.dc_choice_ is not None:
         diagnostics["dc_choice"] = model.dc_choice_
     if peaks is not None:
@@ -114,6 +118,10 @@ def attributes_of(result: Result) -> dict[str, Any]:
         "dc_error_": scores.get("dc_error", 0.0),
         "dc_fraction_": scores.get("dc_fraction"),
         "dc_choice_": diagnostics.get("dc_choice"),
+        "assignment_": "denser" if "separated_rows" not in arrays else "separated",
+        "_separation": FullPeaks(*(arrays[f"separated_{name}"] for name in FullPeaks._fields))
+        if "separated_rows" in arrays
+        else None,
         "exactness_": diagnostics.get("exactness", {}),
         "stability_": diagnostics.get("stability"),
         "timings_": result.timings,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
-from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choice_rows
 from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import BINS, sample_sizes
 from mgclust.algorithms.density_peaks.cutoff_distance.random_pairs import random_pairs_bytes
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import choice_rows
 from mgclust.algorithms.density_peaks.passes import near_linear
 from mgclust.algorithms.density_peaks.passes.precomputed_pairs import measure_of
 from mgclust.algorithms.density_peaks.topography.adaptive_density import PIECE_BYTES
@@ -32,7 +32,7 @@ def estimate(
 ) -> Estimate:
     """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
 
-    with_errors: whether the densities have errors. choice: whether the fraction of the pairs within dc is chosen.
+    with_errors: whether the densities have errors. choice: whether a sample of rows is drawn, for dc or clusters.
     pairs: that are drawn for dc.
     """
     n, d = shape
@@ -46,6 +46,9 @@ def estimate(
         what["nearest rows of others"] = k * (2 * itemsize + 16) * -(-n // size)
         what["densities"] = 40 * n + PIECE_BYTES * Partition.plan(n, size).block_rows
     if metric == "precomputed":
+        if choice:
+            rows = choice_rows(n, given=True)
+            what["rows that choose dc_fraction"] = rows * (4 * rows * itemsize + CHOICE_BYTES_PER_ROW)
         if with_errors:
             what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
             what["sorted tile"] = TILE_BYTES * (2 + 8 // itemsize)

@@ -34,6 +34,10 @@ class DensityPeaksOptions(Declaration):
         ),
         "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
         "dc_fraction": RealOrWord("auto", above=0, at_most=1, help="Share of the pairs within dc; auto: chosen."),
+        "assignment": Choice(
+            "auto", "denser", "separated",
+            help="Which cluster a row joins: that of its nearest denser row, or those that sparser rows separate.",
+        ),
         "dc_method": Choice("exact", "sample", help="How dc is found."),
         "sample_size": Integer(
             at_least=MIN_PAIRS, optional=True,
@@ -84,6 +88,7 @@ class DensityPeaksOptions(Declaration):
         *,
         dc: float | None = None,
         dc_fraction: float | str = "auto",
+        assignment: str = "auto",
         dc_method: str = "exact",
         sample_size: int | None = None,
         density: str = "gaussian",
@@ -106,6 +111,7 @@ class DensityPeaksOptions(Declaration):
         self.n_clusters = n_clusters
         self.dc = dc
         self.dc_fraction = dc_fraction
+        self.assignment = assignment
         self.dc_method = dc_method
         self.sample_size = sample_size
         self.density = density

@@ -63,10 +63,15 @@ def predict_labels(
     at: dict[str, Any]
     gaussian = density == "gaussian"
     with context.stage("prepare"):
-        x = prepare_beside(context, measure, prepare_rows(context, measure, gaussian=gaussian), gaussian=gaussian)
+        own_weights = None if weights is None else xp.asarray(weights, "float64")
+        prepared = prepare_rows(context, measure, own_weights, gaussian=gaussian)
+        x = prepare_beside(context, measure, prepared, gaussian=gaussian)
+        every_weight = None if own_weights is None else context.comm.all_gather(own_weights)
+        if every_weight is not None:  # rows without a weight come last, and nothing takes their label
+            rho = np.where(kernels.memory.to_host(every_weight) > 0, rho, -1.0)
+            every_weight = every_weight.astype(context.dtype)
         order = density_order(xp, kernels.memory.to_device(rho))
         order[xp.asarray(centers)] = 0  # the densest row is one of them
-        every_weight = None if weights is None else context.comm.all_gather(xp.asarray(weights, context.dtype))
 
     def nearest() -> tuple[Array, Array]:
         return xp.full(len(x), xp.inf, dtype=context.dtype), xp.full(len(x), -1, dtype="int64")

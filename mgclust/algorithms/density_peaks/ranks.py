@@ -41,19 +41,30 @@ flight, 64 n bytes of vectors. Communication per rank: three times the data, one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, CutoffDistance, find_cutoff
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choose_fraction
-from mgclust.algorithms.density_peaks.cutoff_distance.separation import clusters_of
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import MIN_ROWS, draw_sample
+from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
+    MIN_NEIGHBORS,
+    FullPeaks,
+    clusters_of,
+    full_peaks,
+    graph_of,
+    heads_of,
+    most_prominent,
+)
 from mgclust.algorithms.density_peaks.decision_graph import (
     assign_labels,
     choose_centers,
     clear_drop,
     density_order,
     gamma_drop,
+    largest_gamma,
     number_of_different,
 )
 from mgclust.algorithms.density_peaks.density_state import DensityState
@@ -72,6 +83,9 @@ Array = Any
 LINE_ROWS = 256  # that tell whether rows lie in a line
 MAX_LINE_FEATURES = 1024
 LINE_SPREAD = 1e-5  # variance across a line by that along it
+MIXED = 0.1  # share of the rows, by which labels of a given number may differ from separated clusters
+LOST_ROWS, MAX_LOST_ROWS, LOST_CANDIDATES = 10, 4096, 64  # of a group that lies apart
+LOST_GAP = 3.0  # distance of a group that lies apart, by the longest link in it
 FIRST_CALLS: dict[str, dict[str, Any]] = {
     "pairs.pair_histogram": {}, "pairs.count_within": {}, "pairs.nearest_higher": {}, "pairs.gaussian_sum": {},
     "pairs.nearest_rows": {},
@@ -91,6 +105,9 @@ class DensityPeaksOutput:
     dc_fraction: float | None
     exactness: dict[str, Any]
     choice: dict[str, Any] | None
+    separation: FullPeaks | None  # where the clusters are separated ones
+    mixed: int  # separated clusters, if those of a given number neither split nor join them; else 0
+    lost: tuple[int, int]  # groups that lie apart within clusters, and their rows
     intrinsic_dim: tuple[float, int] | None  # and the rows that said it
     peaks: Peaks | None
 
@@ -101,7 +118,7 @@ def density_peaks(
     metric: str,
     dc: float | None,
     dc_fraction: float | str,
-    copies: float,
+    assignment: str,
     dc_method: str,
     sample_size: int | None,
     density: str,
@@ -116,7 +133,7 @@ def density_peaks(
 ) -> DensityPeaksOutput | None:
     """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports.
 
-    dc_fraction: as of `cutoff.find_cutoff`. copies: the weight of each row, if the fraction is chosen.
+    dc_fraction: as of `cutoff.find_cutoff`.
     adaptive: k is the length of the lists of nearest rows, and each row takes as many of them as share its density.
     weights: of the own rows. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked for "halo", and
     where densities have errors "k", "log_density" and "log_density_error".
@@ -125,31 +142,52 @@ def density_peaks(
     xp, host = context.kernels.xp, context.kernels.memory.to_host
     state = DensityState.finished(context)
     exactness = state.exactness
+    every_weight = None if weights is None else context.comm.all_gather(xp.asarray(weights, "float64"))
+    rest = np.zeros(0, np.int64) if every_weight is None else np.flatnonzero(host(every_weight) == 0)
+    options: dict[str, Any] = {"gaussian": density == "gaussian", "weights": every_weight}
 
     with context.stage("prepare"):
         passes: AllPairs
         if metric == "precomputed":
-            passes = PrecomputedPairs(context, measure, exactness)
+            passes = PrecomputedPairs(context, measure, exactness, **options)
         elif near_linear.is_taken(context.dataset_shape, measure, algorithm):
-            passes = near_linear.NearLinear(context, measure, exactness, gaussian=density == "gaussian")
+            passes = near_linear.NearLinear(context, measure, exactness, **options)
         else:
-            passes = AllPairs(context, measure, exactness, gaussian=density == "gaussian")
+            passes = AllPairs(context, measure, exactness, **options)
 
         if metric != "precomputed" and all(each is None for each in centers.values()) and _on_a_line(context):
             exactness["on_a_line"] = True
 
+    automatic = all(each is None for each in centers.values())
+    # The clusters of a given number are compared with separated ones.
+    compared = assignment == "auto" and centers["n_clusters"] is not None and context.dataset_shape[1] > 1
     with context.stage("dc"):
+        sample, graph, better = None, None, None
+        wanted = assignment == "separated" or compared
+        if state.separated is None and density == "gaussian" and (wanted or dc_fraction == CHOOSE):
+            limit = MIN_ROWS if compared else None
+            sample = draw_sample(context, seed, every_weight, given=metric == "precomputed", most=limit)
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0, None)
         elif state.cut is None and (density != "knn" or (halo and significance is None)):
-            if dc_fraction == CHOOSE:
+            if dc_fraction == CHOOSE and sample is not None:
                 line = "on_a_line" in exactness
-                state.choice, state.separated = choose_fraction(context, measure, seed, on_a_line=line)
+                state.choice, better, graph = choose_fraction(
+                    context, measure, sample, on_a_line=line, assignment=assignment
+                )
             state.cut = find_cutoff(
                 context, measure, passes, dc_fraction, state.choice, exactness,
                 exact=dc_method == "exact", pairs=sample_size, seed=seed,
             )  # fmt: skip
-            state.keep(context)
+        if sample is not None and state.cut is not None and (wanted or better is not None):
+            if graph is None and (assignment == "separated" or len(sample) > MIN_NEIGHBORS):
+                graph = graph_of(context, measure, sample)
+            if graph is not None:
+                at_dc = host(densities_at(context, measure, sample, [state.cut.distance])[0])
+                number = None if compared else centers["n_clusters"]
+                state.separated = graph.separated(at_dc, number, better, compared=compared)
+        del sample, graph
+        state.keep(context)
     s_dc, dc, dc_error, fraction = state.cut or CutoffDistance(0.0, None, 0.0, None)
     norm = exactness["norm"] = passes.norm(0.0 if density == "knn" else s_dc)
 
@@ -164,7 +202,7 @@ def density_peaks(
             elif density == "knn":
                 state.rho, state.neighbors = passes.knn_rho(k)
             elif metric == "precomputed" or weights is not None:
-                on_device = None if weights is None else context.comm.all_gather(xp.asarray(weights, context.dtype))
+                on_device = None if every_weight is None else every_weight.astype(context.dtype)
                 state.rho = passes.weighted_rho(density, s_dc, on_device)
             elif density == "cutoff":
                 state.rho = passes.count_within(norm, s_dc).astype("float64") - 1.0
@@ -172,8 +210,8 @@ def density_peaks(
                 state.rho, state.neighbors = passes.gaussian_rho(norm, dc)
             if density == "gaussian" and metric != "precomputed":
                 total = float(context.dataset_shape[0])
-                if weights is not None:
-                    total = float(context.comm.all_gather(xp.asarray(weights, "float64")).sum())
+                if every_weight is not None:
+                    total = float(every_weight.sum())
                 exactness["rho_relative_error"] = passes.rho_error(dc, total)
             elif density == "cutoff" and metric != "precomputed":
                 passes.watch_distances(np.array([dc]))
@@ -183,37 +221,41 @@ def density_peaks(
             state.keep(context)
 
     with context.stage("delta"):
+        rho = state.rho  # by which rows are ordered: those without a weight come last, and nothing follows them
+        if len(rest):
+            rho = rho.copy()
+            rho[xp.asarray(rest)] = -1.0
         if state.nearest is None:
-            state.best, state.nearest = _nearest_higher(xp, passes, norm, state.rho, state.neighbors)
+            state.best, state.nearest = _nearest_higher(xp, passes, norm, rho, state.neighbors)
             if significance is None:
                 state.neighbors = None
             state.keep(context)
         delta = measure.distances(state.best.astype("float64"), xp)
 
     with context.stage("labels"):
-        rho, nearest = state.rho, state.nearest
+        nearest = state.nearest
         topography, peaks = None, None
         found, near = state.log_density, state.neighbors
         if significance is not None and found is not None and near is not None:
             order = density_order(xp, state.rho)
             topography = significant_clusters(context, found, near, order, nearest, host(rho * delta), significance)
-            chosen, labels = topography.centers, topography.labels
+            clusters = Clusters(topography.centers, topography.labels)
             standing = _standing_out(context, passes, measure, norm, near, on_a_line="on_a_line" in exactness)
-            joined = int((np.bincount(labels[standing]) > 1).sum())
+            joined = int((np.bincount(topography.labels[standing]) > 1).sum())
             peaks = topography.peaks._replace(standing=len(standing), joined=joined)
-        elif state.separated is not None and not state.separated.unless:
-            chosen, labels = clusters_of(xp, state.separated, rho, rho * delta, state.best, nearest)
         else:
-            per_copy = rho if copies == 1 else xp.maximum((rho + 1) / copies - 1, 0)
-            chosen = choose_centers(xp, per_copy, delta, **centers)
-            if state.separated is not None and len(chosen) != state.separated.unless:
-                chosen, labels = clusters_of(xp, state.separated, rho, rho * delta, state.best, nearest)
-            else:
-                labels = assign_labels(xp, nearest, chosen)
-                state.choice = state.choice and {**state.choice, "separated": None}
+            clusters = _clusters(context, state, rho, delta, centers, compared=compared)
+        chosen, labels = clusters.centers, clusters.labels
+        if clusters.separation is None:
+            state.choice = state.choice and {**state.choice, "separated": None}
+        if len(rest):
+            _link_the_rest(context, passes, state, rest, chosen, all_rows=clusters.separation is not None)
+            delta = measure.distances(state.best.astype("float64"), xp)
+            labels[xp.asarray(rest)] = labels[nearest[xp.asarray(rest)]]
+        lost = lost_groups(xp, passes, measure, rho, delta, nearest, chosen) if automatic else (0, 0)
 
     own = slice(context.rows.start, context.rows.stop)
-    context.deliver(labels=labels[own], rho=rho[own], delta=delta[own], nearest_higher=nearest[own])
+    context.deliver(labels=labels[own], rho=state.rho[own], delta=delta[own], nearest_higher=nearest[own])
     if found is not None:
         context.deliver(k=found.k[own], log_density=found.value[own], log_density_error=found.error[own])
     if topography is not None and halo:
@@ -227,13 +269,16 @@ def density_peaks(
     return DensityPeaksOutput(
         centers=chosen,
         gamma_drop=gamma_drop(xp, rho, delta, chosen),
-        different_rows=number_of_different(delta),
+        different_rows=number_of_different(delta if every_weight is None else delta[every_weight > 0]),
         lone_rows=count_true(rho == 0),
         dc=dc,
         dc_error=dc_error,
         dc_fraction=fraction,
         exactness=exactness,
         choice=state.choice,
+        separation=clusters.separation,
+        mixed=clusters.mixed,
+        lost=lost,
         intrinsic_dim=None if found is None else (found.dim, found.dim_rows),
         peaks=peaks,
     )
@@ -300,11 +345,136 @@ def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -
 
 
 def choose_again(
-    context: Context, *, rho: np.ndarray, delta: np.ndarray, nearest_higher: np.ndarray, wanted: dict[str, Any]
+    context: Context,
+    *,
+    rho: np.ndarray,
+    delta: np.ndarray,
+    nearest_higher: np.ndarray,
+    separation: FullPeaks | None,
+    wanted: dict[str, Any],
 ) -> tuple[np.ndarray, float] | None:
     """Choose other centres on every rank, and deliver "labels"; rank 0 returns the centres and their gamma drop."""
     with context.stage("labels"):
-        chosen = choose_centers(np, rho, delta, **wanted)
-        own = slice(context.rows.start, context.rows.stop)
-        context.deliver(labels=assign_labels(np, nearest_higher, chosen)[own])
+        chosen, labels = other_clusters(rho, delta, nearest_higher, separation, wanted)
+        context.deliver(labels=labels[context.rows.start : context.rows.stop])
     return (chosen, gamma_drop(np, rho, delta, chosen)) if context.rank == 0 else None
+
+
+def other_clusters(
+    rho: np.ndarray, delta: np.ndarray, nearest: np.ndarray, separation: FullPeaks | None, wanted: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and labels of another choice: by denser rows, or by the peaks that sparser rows separate.
+
+    Parameters
+    ----------
+    rho, delta, nearest : ndarray of shape (n,)
+    separation : FullPeaks or None
+        None: each row follows its nearest denser row.
+    wanted : dict of str to object
+        As of `choose_centers`.
+
+    Returns
+    -------
+    centers, labels : ndarray
+    """
+    alone = all(value is None for name, value in wanted.items() if name != "n_clusters")
+    count = wanted.get("n_clusters") if alone else None
+    chosen = None if separation is not None and count is not None else choose_centers(np, rho, delta, **wanted)
+    if separation is None and chosen is not None:
+        return chosen, np.asarray(assign_labels(np, nearest, chosen))
+    assert separation is not None
+    return clusters_of(np, separation, rho, rho * delta, nearest, heads_of(separation, count, chosen, nearest))
+
+
+class Clusters(NamedTuple):
+    """Clusters of all rows, and whether they are separated ones."""
+
+    centers: np.ndarray
+    labels: Array
+    separation: FullPeaks | None = None
+    mixed: int = 0  # as of `DensityPeaksOutput`
+
+
+def _clusters(
+    context: Context, state: DensityState, rho: Array, delta: Array, wanted: dict[str, Any], *, compared: bool
+) -> Clusters:
+    """Clusters by denser rows, or those that sparser rows separate: as asked for, or as `Separated` says."""
+    xp, host, nearest, apart = context.kernels.xp, context.kernels.memory.to_host, state.nearest, state.separated
+    if apart is None:
+        chosen = choose_centers(xp, rho, delta, **wanted)
+        return Clusters(chosen, assign_labels(xp, nearest, chosen))
+    separation = full_peaks(xp, apart, state.best, nearest)
+    automatic = all(each is None for each in wanted.values())
+    if automatic or compared:
+        heads = most_prominent(separation.prominence, separation.rows, apart.n_clusters)
+    else:
+        thresholds = wanted["n_clusters"] is None
+        rows = choose_centers(xp, rho, delta, **wanted) if thresholds else None
+        heads = heads_of(separation, wanted["n_clusters"], rows, host(nearest))
+    separated = Clusters(*clusters_of(xp, separation, rho, rho * delta, nearest, heads), separation)
+    if not (compared or apart.unless or apart.doubted):
+        return separated
+    chosen = choose_centers(xp, rho, delta, **wanted)
+    denser = Clusters(chosen, assign_labels(xp, nearest, chosen))
+    mixed = _mixed(host(separated.labels), host(denser.labels))
+    if compared:
+        return denser._replace(mixed=mixed)
+    if apart.doubted:
+        return separated if mixed and len(chosen) == apart.n_clusters else denser
+    return denser if len(chosen) == apart.unless and not mixed else separated
+
+
+def _mixed(separated: np.ndarray, labels: np.ndarray) -> int:
+    """Number of the separated clusters where other labels neither split nor join them; else 0."""
+    count = int(separated.max()) + 1
+    table = np.bincount(separated * np.int64(labels.max() + 1) + labels, minlength=count * (int(labels.max()) + 1))
+    table = table.reshape(count, -1)
+    share = min(len(labels) - table.max(axis=axis).sum() for axis in (0, 1)) / len(labels)
+    return count if count > 1 and share > MIXED else 0
+
+
+def lost_groups(
+    xp: Any, passes: AllPairs, measure: Metric, rho: Array, delta: Array, nearest: Array, centers: np.ndarray
+) -> tuple[int, int]:
+    """Count the groups that lie apart from all other rows and have no centre, and their rows.
+
+    A group are the rows that lead to one that is no centre. It lies apart if the nearest row outside is several times
+    as far as any link in it is long, and if it has rows enough not to be a few outliers.
+    """
+    gamma = rho * delta
+    gamma[xp.asarray(centers)] = 0
+    some = np.setdiff1d(largest_gamma(xp, gamma, min(len(gamma), LOST_CANDIDATES))[:LOST_CANDIDATES], centers)
+    ends = np.union1d(np.union1d(centers, some), [int(rho.argmax())])
+    length, group = (each.get() if hasattr(each, "get") else each for each in (delta, assign_labels(xp, nearest, ends)))
+    size, longest, inside = np.bincount(group), np.zeros(len(ends)), np.ones(len(group), bool)
+    inside[ends] = False
+    np.maximum.at(longest, group[inside], length[inside])
+    groups, rows = 0, 0
+    for at in np.searchsorted(ends, some).tolist():
+        far = length[ends[at]] > LOST_GAP * longest[at] > 0
+        if far and LOST_ROWS <= size[at] <= MAX_LOST_ROWS:
+            gap = measure.distance(passes.gap(np.flatnonzero(group == at)))
+            if gap > LOST_GAP * longest[at]:
+                groups, rows = groups + 1, rows + int(size[at])
+    return groups, rows
+
+
+def _link_the_rest(
+    context: Context, passes: AllPairs, state: DensityState, rest: np.ndarray, centers: np.ndarray, *, all_rows: bool
+) -> None:
+    """Link rows without a weight as `predict` does new ones: to the nearest row with one that is as dense, or a centre.
+
+    all_rows: density does not count.
+    """
+    xp, n = context.kernels.xp, len(state.rho)
+    few = xp.asarray(rest)
+    rho = state.rho.copy()
+    rho[few] = -1.0
+    order = density_order(xp, rho)
+    last = n - len(rest)
+    order[xp.asarray(centers)] = 0
+    order[few] = n
+    ascending = xp.sort(rho)[len(rest) :]
+    denser = xp.maximum(last - xp.searchsorted(ascending, state.rho[few]), 1)
+    limit = xp.full(len(few), last, dtype="int64") if all_rows else denser
+    state.best[few], state.nearest[few] = passes.nearest_below(order, few, limit)

@@ -38,6 +38,15 @@ def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> No
         )
     if n_clusters is not None and n_clusters > n:
         raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
+    if n_clusters is not None and weights is not None and n_clusters > weights.positive:
+        raise InputError(
+            f"n_clusters={n_clusters} should be at most {weights.positive}, the number of rows with a weight; ask for "
+            "fewer clusters."
+        )
+    if parameters["assignment"] == "separated" and density != "gaussian":
+        raise InputError(
+            f"assignment='separated' needs density='gaussian'; there is density={density!r}. Leave one of them out."
+        )
     _refuse_densities(parameters, n)
     _refuse_pairs(parameters, n)
     if density == "knn" and k != "adaptive" and k >= n:

@@ -48,6 +48,8 @@ class RowCounts(NamedTuple):
     different: int  # rows that differ from all before them
     lone: int  # whose rho is 0
     weighted: bool = False
+    mixed: int = 0  # see `mgclust.algorithms.density_peaks.ranks.DensityPeaksOutput`
+    lost: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, rho: np.ndarray, delta: np.ndarray) -> RowCounts:
@@ -78,6 +80,7 @@ def warnings_of(
     """
     given = {name: value for name in CHOSEN_BY if (value := chosen_by.get(name)) is not None}
     doubts = [*_of_dc(model, counts), *_of_densities(model), *_of_peaks(model.n_clusters_, peaks)]
+    doubts += _of_separation(model, counts)
     if given:
         return doubts + _of_thresholds(model, drop, given, counts)
     return doubts + (_of_count(model, drop, counts) if peaks is None else [])
@@ -110,6 +113,18 @@ def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
         nearer = ", a larger sample_size comes nearer" if model.sample_size else ""
         text = f"dc={model.dc_:g} was sampled: the exact value lies within {model.dc_error_:.2g} of it (95%); "
         doubts.append(Doubt(f"{text}dc_method='exact' finds it{nearer}.", PrecisionWarning))
+    return doubts
+
+
+def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
+    """A given number whose clusters cut across separated ones, and groups that lie apart within a cluster."""
+    doubts, (groups, rows) = [], counts.lost
+    if counts.mixed:
+        text = f"n_clusters={model.n_clusters_} by denser rows cuts across {counts.mixed} clusters that are separated "
+        doubts.append(Doubt(f"{text}by low density; compare with assignment='separated'.", MergedClustersWarning))
+    if groups:
+        text = f"{groups} groups of {rows:,} rows in all lie far from the rest of their clusters and may be small "
+        doubts.append(Doubt(f"{text}clusters: check delta, or give n_clusters.", MergedClustersWarning))
     return doubts
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from mgclust.algorithms.base import Inputs
 from mgclust.algorithms.common.weights import RowWeights
 from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, FIRST
@@ -22,6 +24,7 @@ __all__ = ["arguments_by_row", "list_length", "may_shift", "run_spec", "unequal"
 # fast with 300,000 rows of 8 and of 128 features, and not at all with 100,000: tensor cores take little more time for
 # more features. By trees and grids, two took as long as one with 10,000,000 rows.
 PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
+TYPICAL_NUMBERS = 1 << 20  # of data whose mean the rows are shifted by, whatever their order
 ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a block of rows
 # Of a rank, with 30,000 rows of 8 features on four cores, and a million of 128 on a GPU.
 PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
@@ -45,14 +48,13 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
     """
     (n, d), metric, weights = inputs.dataset.shape, parameters["metric"], unequal(inputs.weights)
     refuse(parameters, n, weights)
-    own = ("metric", "dc", "dc_method", "sample_size", "density", "significance", "halo", "algorithm")
+    own = ("metric", "dc", "assignment", "dc_method", "sample_size", "density", "significance", "halo", "algorithm")
     arguments = {name: parameters[name] for name in own}
     arguments["adaptive"] = parameters["k"] == "adaptive"
     k = arguments["k"] = list_length(parameters["k"], n)
     arguments["centers"] = {name: parameters[name] for name in ("n_clusters", "rho_min", "delta_min")}
     arguments["seed"] = seed
-    fraction = arguments["dc_fraction"] = _fraction(parameters, weights)
-    arguments["copies"] = weights.largest if fraction == CHOOSE and weights is not None else 1.0
+    fraction = arguments["dc_fraction"] = _fraction(parameters)
     need = partial(
         estimate,
         metric=metric,
@@ -60,7 +62,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         k=k * (parameters["density"] == "knn"),
         with_errors=arguments["adaptive"] or parameters["significance"] is not None,
         weighted=weights is not None,
-        choice=fraction == CHOOSE,
+        choice=fraction == CHOOSE or (parameters["density"] == "gaussian" and parameters["assignment"] != "denser"),
         pairs=parameters["sample_size"] or 0,
     )
     work = None
@@ -74,19 +76,18 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         shift=may_shift(metric),
         work=work,
         row_arguments=arguments_by_row(weights),
+        typical=np.arange(n) if n * d <= TYPICAL_NUMBERS else None,
         first_calls={} if metric == "precomputed" else FIRST_CALLS,
     )
 
 
-def _fraction(parameters: dict[str, Any], weights: RowWeights | None) -> float | str:
+def _fraction(parameters: dict[str, Any]) -> float | str:
     """Resolve `dc_fraction` to a number, `FIRST` or `CHOOSE`; see `cutoff.find_cutoff`."""
     given: float | str = parameters["dc_fraction"]
     if given != "auto":
         return given
-    # Equal weights say as much as rows that are all repeated: nothing about clusters.
-    equal = weights is None or (weights.all_equal and weights.largest > 0)
-    plain = parameters["density"] == "gaussian" and equal and parameters["metric"] != "precomputed"
-    return CHOOSE if parameters["dc"] is None and plain and is_automatic(parameters) else FIRST
+    chosen = parameters["dc"] is None and parameters["density"] == "gaussian" and is_automatic(parameters)
+    return CHOOSE if chosen else FIRST
 
 
 def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:

@@ -31,8 +31,10 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.canopy.centers import greedy_centers, priorities
+from mgclust.algorithms.common.row_hashes import row_hashes
 from mgclust.engine.spmd import Context
 from mgclust.kernels import Kernels
+from mgclust.kernels.masks import any_true
 
 __all__ = ["DRAWN", "INITS", "random_memberships", "starting_centers"]
 
@@ -85,12 +87,14 @@ def starting_centers(
             worth = worth if chosen is None else worth[context.kernels.xp.asarray(chosen)]
             rows = context.kernels.xp.ascontiguousarray(rows[worth > 0])
         return _by_rank_0(context, lambda: _largest_canopies(context.kernels, rows, c)[None])
-    everything = _gather(context, None) if few else None
+    everything, all_weights = None, None
+    if few:
+        everything, all_weights = _by_content(context, _gather(context, None), _gather_weights(context, weights))
     found = []
     for stream in streams:
         rng = np.random.default_rng(stream)
         if everything is not None:
-            candidates, worth = everything, _gather_weights(context, weights)
+            candidates, worth = everything, all_weights
         else:
             candidates, worth = _candidates(context, c, weights, total, rng)
         found.append(_by_rank_0(context, lambda: _plus_plus(context.kernels, candidates, worth, c, rng)))  # noqa: B023
@@ -134,6 +138,23 @@ def _gather(context: Context, chosen: np.ndarray | None) -> Array:
     """Gather some rows, by ascending number, or all, on every rank."""
     everything = np.arange(context.dataset_shape[0])
     return context.gather_rows(everything if chosen is None else chosen)
+
+
+def _by_content(context: Context, x: Array, weights: Array | None) -> tuple[Array, Array | None]:
+    """Put the rows into an order that their values decide if some are equal, or have weights.
+
+    Rows are drawn along this order, so a row of weight 2 is drawn as a row is that is given twice.
+    """
+    xp = context.kernels.xp
+    if weights is not None:
+        some = xp.flatnonzero(weights > 0)
+        x, weights = x[some], weights[some]
+    hashes = row_hashes(x, xp)
+    order = xp.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    if any_true(ordered[1:] == ordered[:-1]) or (weights is not None and any_true(weights != 1)):
+        return x[order], None if weights is None else weights[order]
+    return x, weights
 
 
 def _gather_weights(context: Context, weights: Array | None) -> Array | None:

@@ -28,8 +28,7 @@ SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all
 def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> list[Doubt]:
     """Warnings that centres have not converged, and of clusters that mean little."""
     doubts = _of_range(model, value) + _of_convergence(model, value)
-    n, c, distinct = int(value.sizes.sum()), len(value.fit.centers), _distinct(value, inputs)
-    return doubts + (distinct or _of_clusters(model, value, n, c))
+    return doubts + (_distinct(value, inputs) or _of_clusters(model, value, inputs))
 
 
 def _of_range(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> list[Doubt]:
@@ -77,9 +76,11 @@ def _distinct(value: FuzzyCMeansOutput, inputs: Inputs) -> list[Doubt]:
     return [Doubt(text, DegenerateClustersWarning)]
 
 
-def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, n: int, c: int) -> list[Doubt]:
+def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> list[Doubt]:
     fit, d, texts, nearest = value.fit, model.n_features_in_, [], value.fit.prototypes.separations()
-    automatic = automatic_m(n, d, model.covariance_type)
+    c, n = len(fit.centers), int(value.sizes.sum())
+    rows = n if inputs.weights is None else inputs.weights.rows
+    automatic = automatic_m(rows, d, model.covariance_type)
     half = 1 + float(f"{(value.m - 1) / 2:.1g}")
     lower = f"lower m (m='auto' takes {automatic:.3g})" if automatic < value.m else f"lower m (m={half:g}, say)"
     outside, sizes = int(value.sizes[0]), value.sizes[1:]

@@ -54,8 +54,9 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
     n, d = inputs.dataset.shape
     low, high = parameters["n_clusters_range"] or 2 * (parameters["n_clusters"],)
     numbers, c, init = list(range(low, high + 1)), high, parameters["init"]
-    m = automatic_m(n, d, parameters["covariance_type"]) if parameters["m"] == "auto" else parameters["m"]
     given, weights = None if isinstance(init, str) else init, inputs.weights
+    rows = n if weights is None else weights.rows
+    m = automatic_m(rows, d, parameters["covariance_type"]) if parameters["m"] == "auto" else parameters["m"]
     available = n if weights is None else weights.positive
     which = "n_samples" if weights is None else "rows with a positive sample_weight"
     if c > available:

@@ -13,7 +13,7 @@ from mgclust.algorithms import base
 from mgclust.algorithms.common.weights import RowWeights
 from mgclust.base.errors import InputError
 from mgclust.engine.memory import Residency
-from oracles.density_peaks import check_nearest_higher, cutoff_distance, distances
+from oracles.density_peaks import check_nearest_higher, distances
 from support.points import load_points
 
 few = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -48,15 +48,26 @@ def test_equals_the_definition(density, metric, device):
     np.fill_diagonal(D, 0)
     nearly = 1e-12 * D.max()
     D[nearly > D] = 0
-    dc = cutoff_distance(X, metric="manhattan" if metric == "precomputed" else metric)
+    products = np.triu(weights[:, None] * weights, 1)
+    of_one = np.maximum(weights * (weights - 1), 0).sum() / 2  # pairs of a row and itself, at distance 0
+    order = np.argsort(D, axis=None)
+    within = of_one + products.ravel()[order].cumsum()
+    dc = D.ravel()[order][np.searchsorted(within, 0.02 * within[-1])]
     for dtype, tolerance in (("float64", 1e-9), ("float32", 1e-5)):
         rows = D if metric == "precomputed" else X
         model = fit(rows, weights, device, n_clusters=8, density=density, metric=metric, dtype=dtype)
-        assert model.dc_ == pytest.approx(dc, rel=1e-6)  # of the rows as they are
+        assert model.dc_ == pytest.approx(dc, rel=1e-6)
         exact = model.dc_ if density == "gaussian" else np.nextafter(dc, 0) * (1 - 1e-7 * (dtype == "float32"))
         np.testing.assert_allclose(model.rho_, densities(D, exact, weights, density), rtol=tolerance, atol=1e-9)
         if metric != "precomputed":
-            check_nearest_higher(X, model.rho_, model.delta_, model.nearest_higher_, metric, atol=1e-5 * D.max())
+            some = weights > 0
+            place = np.cumsum(some) - 1
+            nearest = model.nearest_higher_[some]
+            check_nearest_higher(
+                X[some], model.rho_[some], model.delta_[some], np.where(nearest < 0, -1, place[nearest]), metric,
+                atol=1e-5 * D.max(),
+            )  # fmt: skip
+            assert some[model.nearest_higher_[model.nearest_higher_ >= 0]].all()
 
 
 @pytest.mark.parametrize("density", ["gaussian", "cutoff"])

@@ -81,12 +81,14 @@ def find_cutoff(
             exactness.pop("dc_pairs", None)
     if s <= 0:
         s, equal = passes.smallest_positive(seed)
-        exactness["equal_pairs"], error = equal, 0.0
+        exactness["equal_pairs"], error = passes.in_rows(equal), 0.0
         if isinstance(dc_fraction, str) and s > 0:
-            n = context.dataset_shape[0]
-            every = n * (n - 1) // 2
-            s, _ = passes.cutoff(different_rank(n, fraction, equal) / every, exact=True, seed=seed)
-            exactness["different_pairs"] = every - equal
+            every = passes.pairs
+            s, _ = passes.cutoff(different_rank(every, fraction, equal) / every, exact=True, seed=seed)
+            exactness["equal_pairs"], exactness["different_pairs"] = (
+                passes.in_rows(equal),
+                passes.in_rows(every - equal),
+            )
         _refuse_too_small(context, measure, s)
     return CutoffDistance(s, measure.distance(s), error, fraction)
 

@@ -15,29 +15,33 @@ Where no number stands out by rho * delta, clusters that sparser rows separate c
 if they are other ones; where one does, they have to be more, and clearer. Where both find as many, the clusters of
 centres that stand out stay if all rows show so many, too.
 
-Cost. All fractions share each distance of a pass over the pairs of some rows, a third of all (3,072 at least and
-16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly all rows,
-whatever the densities, and they are the graph of `separation`. On a GPU, each fraction takes its own pass for its
-density. The dc of a fraction is that of 512 rows, within a bin of a histogram; the dc of the fraction that is chosen
-is found by all rows, as if the fraction had been given.
+Cost. All fractions share each distance of a pass over the pairs of some rows (`row_sample`), a third of all (3,072 at
+least and 16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly
+all rows, whatever the densities, and they are the graph of `separation`. On a GPU, each fraction takes its own pass for
+its density. The dc of a fraction is that of 1,024 rows, within a bin of a histogram; the dc of the fraction that is
+chosen is found by all rows, as if the fraction had been given.
 
 Where 0.02 of the pairs are equal, all are fractions of the pairs that differ: dc would be 0 otherwise.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import sample_quantiles
-from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at, nearest_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import RowSample
+from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at, nearest_denser, nearest_rows
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
     MAX_NEIGHBORS,
-    Separated,
+    MIN_NEIGHBORS,
+    BetterNumber,
+    SeparationGraph,
     Shown,
     least_within,
-    separated_clusters,
+    separated_number,
 )
 from mgclust.algorithms.density_peaks.decision_graph import (
     MAX_AUTOMATIC_CENTERS,
@@ -46,18 +50,16 @@ from mgclust.algorithms.density_peaks.decision_graph import (
     log_drops,
     number_of_different,
 )
-from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_of_duplicates
+from mgclust.algorithms.density_peaks.passes.precomputed_pairs import GIVEN
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["BYTES_PER_ROW", "FRACTIONS", "MIN_DROP", "choice_rows", "choose_fraction"]
+__all__ = ["BYTES_PER_ROW", "FRACTIONS", "MIN_DROP", "choose_fraction"]
 
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
 MIN_WITHIN = 5  # rows within dc, on the average
 CLEARER, MIN_DROP = 4 / 3, 2.0
-STABLE_DROP = 3.0  # at two fractions, of a number that is kept where fewer are separated
-MIN_ROWS, MAX_ROWS = 3072, 16384
-DC_ROWS = 512
+DC_ROWS = 1024
 BYTES_PER_ROW = 2048  # densities, nearest rows, and the pairs of these between clusters
 MAX_SHOWN = 5
 
@@ -70,14 +72,9 @@ class NeighborGraph(NamedTuple):
     drops: np.ndarray  # (MAX_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
 
 
-def choice_rows(n: int) -> int:
-    """Rows whose decision graphs are drawn."""
-    return min(n, max(MIN_ROWS, min(n // 3, MAX_ROWS)))
-
-
 def choose_fraction(
-    context: Context, measure: Metric, seed: int, *, on_a_line: bool
-) -> tuple[dict[str, Any], Separated | None]:
+    context: Context, measure: Metric, sample: RowSample, *, on_a_line: bool, assignment: str
+) -> tuple[dict[str, Any], BetterNumber | None, SeparationGraph | None]:
     """Choose one of `FRACTIONS`, on every rank, and whether clusters are those that sparser rows separate.
 
     Parameters
@@ -85,10 +82,10 @@ def choose_fraction(
     context : Context
         Of prepared rows.
     measure : Metric
-    seed : int
-        Of the sample.
+    sample : RowSample
     on_a_line : bool
         The rows have one feature, whatever the number of columns is.
+    assignment : {"auto", "denser", "separated"}
 
     Returns
     -------
@@ -96,17 +93,20 @@ def choose_fraction(
         "dc_fraction", the choice; "rows" of the sample; the decision graphs that were "tried", and the "numbers" of
         clusters that stood out, with their evidence; whether these are fractions of the pairs of "different" rows, for
         0.02 of all are equal; what is "separated" by sparser rows, None unless it counts: all that JSON can hold.
-    separated : Separated or None
-        By what all rows are to be clustered then.
+    better : BetterNumber or None
+        The number that sparser rows separate, if it counts.
+    graph : SeparationGraph or None
+        Of the sample, if there was a choice.
     """
-    xp, n = context.kernels.xp, context.dataset_shape[0]
-    m = choice_rows(n)
-    chosen = np.random.default_rng(seed).choice(n, m, replace=False)
-    ascending = np.sort(chosen)
-    # In random order: where columns came nearer and nearer to a row, each would change the list of its nearest ones.
-    x = context.gather_rows(ascending)[xp.asarray(np.searchsorted(ascending, chosen))]
-    few = x[:DC_ROWS]
-    cuts, different = sample_quantiles(context, few, measure.norm, FRACTIONS[: least_within(m, FRACTIONS)])
+    m, host = len(sample), context.kernels.memory.to_host
+    given = measure is GIVEN
+    few = sample.x[:DC_ROWS, :DC_ROWS] if given else sample.x[:DC_ROWS]
+    weights = None if sample.weights is None else sample.weights[:DC_ROWS]
+    fractions = FRACTIONS[: least_within(m, FRACTIONS)]
+    cuts: list[float] = []
+    different = False
+    if m > 2:
+        cuts, different = sample_quantiles(context, "given" if given else measure.norm, few, fractions, weights)
     usable = [(fraction, measure.distance(s)) for fraction, s in zip(FRACTIONS, cuts, strict=False) if s > 0]
     unknown: dict[str, Any] = {
         "dc_fraction": FRACTIONS[0],
@@ -114,47 +114,49 @@ def choose_fraction(
         "different": different,
         "tried": [],
         "numbers": [],
+        "separated": None,
     }
     if len(usable) < 2 or usable[0][0] != FRACTIONS[0]:
-        return unknown | {"separated": None}, None
-    near = nearest_rows(context, measure, x, min(MAX_NEIGHBORS, m - 1))
-    alike = first_of_duplicates(x, xp.arange(m), xp)
+        return unknown, None, None
+    near = nearest_rows(context, measure, sample, min(MAX_NEIGHBORS, m - 1))
     graphs, densities, ranked, number = [], [], [], 1
-    drawn = densities_at(context, measure, x, [dc for _, dc in usable], near, alike)
-    for (fraction, dc), (rho, delta) in zip(usable, drawn, strict=True):
-        gamma = rho * delta
+    for (fraction, dc), rho in zip(
+        usable, densities_at(context, measure, sample, [dc for _, dc in usable]), strict=True
+    ):
+        delta = nearest_denser(context, measure, sample, rho, near)
+        densities.append(host(rho))
+        gamma = densities[-1] * delta
         drops = np.zeros(MAX_AUTOMATIC_CENTERS)
         largest = largest_gamma(np, gamma, min(m, MAX_AUTOMATIC_CENTERS + 1))
         number = number_of_different(delta)
         found = log_drops(gamma[largest], number)
         drops[: len(found)] = found
         graphs.append(NeighborGraph(fraction, dc, drops))
-        densities.append(rho)
         ranked.append(largest)
     counted = [graph for graph in graphs if graph.fraction == FRACTIONS[0] or graph.fraction * (m - 1) >= MIN_WITHIN]
     choice = unknown | judge(counted)
+    features = 1 if on_a_line else context.dataset_shape[1]
+    if assignment == "denser" or (assignment == "auto" and features == 1) or m <= MIN_NEIGHBORS:
+        return choice, None, None  # in one, places without rows are as wide in noise
     which = next(at for at, graph in enumerate(graphs) if graph.fraction == choice["dc_fraction"])
     first, centers = graphs[which], ranked[which]
     n_clusters = int(first.drops.argmax()) + 2
-    features = 1 if on_a_line else context.dataset_shape[1]
-    least = clear_drop(n_clusters, number, n_features=features, squares=measure.is_square)
     drop = float(np.exp(first.drops.max()))
-    at_two = next((each["drop"] for each in choice["numbers"] if each["n_clusters"] == n_clusters), drop)
     shown = Shown(
         which,
         centers[:n_clusters],
-        clear=drop >= least,
-        sure=choice["dc_fraction"] != FRACTIONS[0] or drop >= least,
-        stable=at_two >= (STABLE_DROP**2 if measure.is_square else STABLE_DROP),
+        drop,
+        next((each["drop"] for each in choice["numbers"] if each["n_clusters"] == n_clusters), drop),
+        chosen=choice["dc_fraction"] != FRACTIONS[0],
+        least=partial(clear_drop, n=number, n_features=features, squares=measure.is_square),
     )
-    better = None
-    if features > 1:  # in one, places without rows are as wide in noise
-        better = separated_clusters(context, measure, x, chosen, near, densities, alike, shown)
+    graph = SeparationGraph(context, measure, sample, near)
+    better = separated_number(graph, densities, None if assignment == "separated" else shown)
     if better is None:
-        return choice | {"separated": None}, None
-    at, count, ratio, clusters = better
-    told = {"n_clusters": count, "dc_fraction": usable[at][0], "ratio": ratio}
-    return choice | {"dc_fraction": usable[at][0], "separated": told}, clusters
+        return choice, None, graph
+    fraction = usable[better.at][0]
+    told = {"n_clusters": better.n_clusters, "dc_fraction": fraction, "ratio": better.ratio}
+    return choice | {"dc_fraction": fraction, "separated": told}, better, graph
 
 
 def judge(graphs: list[NeighborGraph]) -> dict[str, Any]:

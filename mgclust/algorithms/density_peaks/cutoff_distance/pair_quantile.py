@@ -29,8 +29,10 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_weights import PairWeights
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
+from mgclust.kernels.pairs.weighted_histogram import add_pair_weights
 
 __all__ = [
     "BINS",
@@ -40,10 +42,12 @@ __all__ = [
     "different_rank",
     "pair_quantile",
     "pair_rank",
+    "pair_rank_of",
     "sample_quantiles",
     "sample_rows",
     "sample_sizes",
     "smallest_positive",
+    "weighted_bracket",
 ]
 
 Array = Any
@@ -59,6 +63,7 @@ BLOCK = 1 << 10  # bins whose sum is formed first, at most
 FEWEST_BLOCKS = 1 << 5  # bins come in whole blocks, and what they reach beyond the bracket has to be little of it
 COARSE_DIGITS = 8  # binary
 STANDARD_ERRORS = 4.0
+LOW_SHARE, HIGH_SHARE = 0.6, 1.6  # of the wanted one, which bracket it by a sample of weighted rows
 
 
 @dataclass(frozen=True)
@@ -140,23 +145,25 @@ def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = Fals
 
 def pair_rank(n: int, fraction: float) -> int:
     """Rank, from 1, of the wanted distance among those of all pairs of n rows."""
-    pairs = n * (n - 1) // 2
+    return pair_rank_of(n * (n - 1) // 2, fraction)
+
+
+def pair_rank_of(pairs: int, fraction: float) -> int:
+    """Rank, from 1, of the wanted distance among those of so many pairs."""
     return min(max(round(fraction * pairs), 1), pairs)
 
 
-def different_rank(n: int, fraction: float, equal: int) -> int:
+def different_rank(pairs: int, fraction: float, equal: int) -> int:
     """Rank, from 1, among the distances of all pairs, of that wanted among those of pairs that differ.
 
     Parameters
     ----------
-    n : int
-        Rows.
+    pairs : int
     fraction : float
         Share of the pairs that differ.
     equal : int
         Pairs that do not; their distances of 0 come first.
     """
-    pairs = n * (n - 1) // 2
     return min(equal + max(round(fraction * (pairs - equal)), 1), pairs)
 
 
@@ -231,22 +238,43 @@ def _narrow(
     return PairSample(value, _value(low, dtype), _value(high, dtype), far, before.rank, deviation, False)
 
 
-def sample_quantiles(context: Context, x: Array, norm: str, fractions: Sequence[float]) -> tuple[list[float], bool]:
+def sample_quantiles(
+    context: Context, norm: str, x: Array, fractions: Sequence[float], weights: np.ndarray | None = None
+) -> tuple[list[float], bool]:
     """Reduced distances below which shares of the pairs of a few rows lie, and whether these are pairs that differ.
 
     They are where the first share of all pairs are equal. Of all pairs, a distance is 0 where that share is. Every rank
-    has the rows. Within a bin of the histogram, 0.4%.
+    has the rows, or their distances where `norm` is "given". Within a bin of the histogram, 0.4%.
     """
     kernels, dtype = context.kernels, np.dtype(context.dtype)
     shift = np.finfo(dtype).nmant - COARSE_DIGITS
     counts = kernels.xp.zeros(1 + (1 << (8 * dtype.itemsize - 1 - shift)), dtype="int64")
-    kernels.pairs.pair_histogram(x, x, norm=norm, diagonal=True, low=1, shift=shift, out=counts)
+    if weights is None and norm != "given":
+        kernels.pairs.pair_histogram(x, x, norm=norm, diagonal=True, low=1, shift=shift, out=counts)
+        pairs = len(x) * (len(x) - 1) // 2
+    else:
+        counted = PairWeights.of(np.ones(len(x)) if weights is None else weights)
+        s = x if norm == "given" else kernels.pairs.reduced_distances(x, x, norm=norm)
+        units = kernels.xp.asarray(counted.units)
+        add_pair_weights(s, units, units, low=1, shift=shift, out=counts, xp=kernels.xp)
+        counts[0] -= counted.diagonal
+        counts //= 2
+        pairs = counted.pairs
     histogram = Histogram(kernels, counts, 1, shift)
-    ranks = [pair_rank(len(x), fraction) for fraction in fractions]
+    ranks = [pair_rank_of(pairs, fraction) for fraction in fractions]
     different = ranks[0] <= histogram.below
     if different:
-        ranks = [different_rank(len(x), fraction, histogram.below) for fraction in fractions]
+        ranks = [different_rank(pairs, fraction, histogram.below) for fraction in fractions]
     return [0.0 if at is None else _value(at, dtype) for at in histogram.bins_of(ranks)], different
+
+
+def weighted_bracket(
+    context: Context, norm: str, x: Array, weights: np.ndarray, fraction: float, place: int
+) -> PairSample:
+    """Bracket a place among weighted pairs from a few rows; arguments as for `sample_quantiles`."""
+    (low, high), _ = sample_quantiles(context, norm, x, (fraction * LOW_SHARE, min(fraction * HIGH_SHARE, 1)), weights)
+    wide = 2.0 ** (1 - COARSE_DIGITS)  # of a bin
+    return PairSample(low, low, high * (1 + wide) if high > 0 else float("inf"), np.inf, place, np.nan, False)
 
 
 def smallest_positive(context: Context, measure: Metric, count: Count, seed: int) -> tuple[float, int]:

@@ -1,6 +1,7 @@
 """Passes over the pairs of a sample of rows, which every rank has: nearest rows, and densities at several dc.
 
-Each rank answers for consecutive rows of the sample, and gathers what the others have found.
+Each rank answers for consecutive rows of the sample, and gathers what the others have found. Of precomputed distances
+the sample is a matrix, whose rows are read.
 """
 
 from __future__ import annotations
@@ -10,22 +11,34 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import RowSample
 from mgclust.algorithms.density_peaks.decision_graph import density_order
 from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
+from mgclust.algorithms.density_peaks.passes.precomputed_pairs import GIVEN
 from mgclust.engine.spmd import Context
+from mgclust.kernels.pairs.density import add_density, computed_tiles, density_of
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["densities_at", "nearest_rows"]
+__all__ = ["densities_at", "nearest_denser", "nearest_rows"]
 
 Array = Any
 BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
+GIVEN_ROWS = 256  # rows of distances that are sorted at a time
 
 
-def nearest_rows(context: Context, measure: Metric, x: Array, k: int) -> Neighbors:
-    """The k nearest other rows of own ones of the rows x, which every rank has."""
-    xp, own = context.kernels.xp, _own(context, len(x))
+def nearest_rows(context: Context, measure: Metric, sample: RowSample, k: int) -> Neighbors:
+    """The k nearest other rows of own ones."""
+    xp, x, own = context.kernels.xp, sample.x, _own(context, len(sample))
     shape, rows = (own.stop - own.start, k), xp.arange(own.start, own.stop)
     near = Neighbors(xp.full(shape, xp.inf, dtype=x.dtype), xp.full(shape, -1, dtype="int64"))
+    if measure is GIVEN:
+        for start in range(own.start, own.stop, GIVEN_ROWS):
+            s = x[start : min(start + GIVEN_ROWS, own.stop)].copy()
+            s[xp.arange(len(s)), xp.arange(start, start + len(s))] = xp.inf
+            here = slice(start - own.start, start - own.start + len(s))
+            near.index[here] = xp.argsort(s, axis=1, kind="stable")[:, :k]
+            near.s[here] = xp.take_along_axis(s, near.index[here], axis=1)
+        return near
     for start, columns in _blocks(context, x):
         context.kernels.pairs.nearest_rows(
             x[own], columns, norm=measure.norm, y_start=start, near=near.s, near_index=near.index, rows=rows
@@ -33,18 +46,52 @@ def nearest_rows(context: Context, measure: Metric, x: Array, k: int) -> Neighbo
     return near
 
 
-def densities_at(
-    context: Context, measure: Metric, x: Array, cuts: list[float], near: Neighbors, alike: Array
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """rho and delta of the rows x, which every rank has, at each dc."""
-    xp, kernels = context.kernels.xp, context.kernels
-    for rho in _pair_densities(context, measure, x, cuts, alike):
-        order = density_order(xp, rho)
-        best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
-        densest = int(xp.argmin(order))
-        best[densest] = kernels.pairs.reduced_distances(x[densest : densest + 1], x, norm=measure.norm).max()
-        delta = measure.distances(best.astype("float64"), xp)
-        yield kernels.memory.to_host(rho), kernels.memory.to_host(delta)
+def densities_at(context: Context, measure: Metric, sample: RowSample, cuts: list[float]) -> list[Array]:
+    """Gaussian densities at each dc, by one pass over all pairs; float64, on the device."""
+    equal = sample.weights is None or bool((sample.weights == sample.weights[0]).all())
+    if measure is GIVEN or not equal:
+        return _weighted_densities(context, measure, sample, cuts)
+    xp, pairs, x, own = context.kernels.xp, context.kernels.pairs, sample.x, _own(context, len(sample))
+    mine = x[own]
+    sums = xp.zeros((len(cuts), len(mine)), dtype="float64")
+    how: dict[str, Any] = {"norm": measure.norm, "power": measure.power, "scales": [measure.scale(dc) for dc in cuts]}
+    rows = xp.arange(own.start, own.stop)
+    for start, columns in _blocks(context, x):
+        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=rows, y_start=start)
+    every = context.comm.all_gather(xp.ascontiguousarray(sums.T)).T
+    weight = 1.0 if sample.weights is None else float(sample.weights[0])
+    return [weight * xp.ascontiguousarray(rho) + max(weight - 1.0, 0.0) for rho in every]
+
+
+def _weighted_densities(context: Context, measure: Metric, sample: RowSample, cuts: list[float]) -> list[Array]:
+    xp, own = context.kernels.xp, _own(context, len(sample))
+    mine = sample.x[own]
+    weights = None if sample.weights is None else xp.asarray(sample.weights.astype(sample.x.dtype))
+    equal, others = (xp.zeros((len(cuts), len(mine)), dtype="float64") for _ in range(2))
+    tiles: Any = ((slice(at, at + GIVEN_ROWS), slice(0, len(sample)), mine[at : at + GIVEN_ROWS])
+                  for at in range(0, len(mine), GIVEN_ROWS))  # fmt: skip
+    if measure is not GIVEN:
+        tiles = computed_tiles(context.kernels, mine, sample.x, measure.norm, context.free)
+    for rows, columns, s in tiles:
+        for at, dc in enumerate(cuts):
+            add_density(
+                s, None if weights is None else weights[columns], density="gaussian", cut=measure.reduced(dc),
+                power=measure.power, equal=equal[at, rows], others=others[at, rows], xp=xp,
+            )  # fmt: skip
+    every = context.comm.all_gather(xp.ascontiguousarray(density_of(equal, others, xp).T)).T
+    return [xp.ascontiguousarray(rho) for rho in every]
+
+
+def nearest_denser(context: Context, measure: Metric, sample: RowSample, rho: Array, near: Neighbors) -> np.ndarray:
+    """delta of the rows of the sample, on the host."""
+    xp, kernels, x = context.kernels.xp, context.kernels, sample.x
+    order = density_order(xp, rho)
+    best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
+    densest = int(xp.argmin(order))
+    row = x[densest : densest + 1]
+    far = row if measure is GIVEN else kernels.pairs.reduced_distances(row, x, norm=measure.norm)
+    best[densest] = far.max()
+    return np.asarray(kernels.memory.to_host(measure.distances(best.astype("float64"), xp)))
 
 
 def _own(context: Context, m: int) -> slice:
@@ -59,17 +106,6 @@ def _blocks(context: Context, x: Array) -> Iterator[tuple[int, Array]]:
         yield start, x[start : start + BLOCK_ROWS]
 
 
-def _pair_densities(context: Context, measure: Metric, x: Array, cuts: list[float], alike: Array) -> Array:
-    """Gaussian densities at each dc, by one pass over all pairs."""
-    xp, pairs, own = context.kernels.xp, context.kernels.pairs, _own(context, len(x))
-    mine = x[own]
-    sums = xp.zeros((len(cuts), len(mine)), dtype="float64")
-    how: dict[str, Any] = {"norm": measure.norm, "power": measure.power, "scales": [measure.scale(dc) for dc in cuts]}
-    for start, columns in _blocks(context, x):
-        pairs.gaussian_sums(mine, columns, **how, out=sums, rows=alike[own], y_start=start)
-    return xp.ascontiguousarray(context.comm.all_gather(xp.ascontiguousarray(sums.T)).T)
-
-
 def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, near: Neighbors) -> Array:
     """Reduced distance of each own row to its nearest denser one."""
     xp, own = context.kernels.xp, _own(context, len(x))
@@ -77,6 +113,10 @@ def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, n
     first = higher.argmax(axis=1)[:, None]  # lists ascend
     best = xp.take_along_axis(near.s, first, axis=1)[:, 0]
     which = own.start + xp.flatnonzero(~higher.any(axis=1))
+    if measure is GIVEN:
+        for at in which.tolist():
+            best[at - own.start] = xp.where(order < order[at], x[at], xp.inf).min()
+        return best
     s, at = xp.full(len(which), xp.inf, dtype=x.dtype), xp.full(len(which), -1, dtype="int64")
     mine, own_order = x[which], order[which]
     for start, columns in _blocks(context, x):

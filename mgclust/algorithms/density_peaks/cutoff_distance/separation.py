@@ -31,28 +31,39 @@ Equal rows of the sample are one in the graph, with the density of all. All of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import RowSample
 from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import nearest_rows
 from mgclust.algorithms.density_peaks.decision_graph import assign_labels
 from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.topography.intrinsic_dimension import two_nearest_dimension
+from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = [
     "MAX_NEIGHBORS",
+    "MIN_NEIGHBORS",
+    "BetterNumber",
+    "FullPeaks",
     "Separated",
+    "SeparationGraph",
     "Shown",
     "SpanningTree",
     "best_number",
     "clusters_of",
+    "full_peaks",
+    "graph_of",
+    "heads_of",
     "least_within",
+    "most_prominent",
     "prominences",
-    "separated_clusters",
+    "separated_number",
     "tree_of",
 ]
 
@@ -64,6 +75,7 @@ MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions al
 NECK, NECK_SIZE = 0.5, 2  # edges that a neck has at most, by those of a curve; rows behind it, by the neighbours of one
 SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
 SURE_Z = 3.0  # of each, where a number stands out
+STABLE_DROP = 3.0  # of rho * delta at two fractions, behind many centres that are kept where fewer are separated
 MAX_DIMENSION = 4.0
 MAX_CLUSTERS = 256
 
@@ -80,12 +92,23 @@ class SpanningTree(NamedTuple):
 
 
 class Separated(NamedTuple):
-    """Peaks of the sample that all rows are clustered by, as lists."""
+    """Peaks of the sample that all rows are clustered by, as lists; densest first."""
 
     rows: list[int]  # of all
-    cluster: list[int]  # of each: 0, 1, ..., by decreasing prominence, these first
+    into: list[int]  # the peak that each becomes part of; -1: none
+    prominence: list[float]
     reach: list[float]  # reduced distance within which no row of the sample exceeds it
+    n_clusters: int
     unless: int = 0  # number of centres that all rows have to show for these to be set aside; 0: none
+    doubted: bool = False  # taken only if all rows show so many centres, whose clusters cut across these
+
+
+class FullPeaks(NamedTuple):
+    """The same peaks among all rows, on the host: what other numbers of separated clusters are chosen by."""
+
+    rows: np.ndarray  # (p,), int64: the densest row that each leads to
+    into: np.ndarray  # (p,), int64
+    prominence: np.ndarray  # (p,), float64
 
 
 class Shown(NamedTuple):
@@ -93,9 +116,18 @@ class Shown(NamedTuple):
 
     at: int  # position of their fraction
     centers: np.ndarray  # rows of the sample
-    clear: bool  # they stand out as no noise does
-    sure: bool  # or at a fraction that was chosen for their number
-    stable: bool  # their number stands out at two neighbouring fractions
+    drop: float  # of rho * delta behind them
+    both: float  # the same at two neighbouring fractions
+    chosen: bool  # the fraction was chosen for their number
+    least: Callable[[int], float]  # drop behind so many centres that noise does not have
+
+    def clear(self, number: int) -> bool:
+        """They stand out as no noise does, if so many of them are one cluster's."""
+        return self.drop >= self.least(number)
+
+    def stable(self, number: int) -> bool:
+        """So does their number at two neighbouring fractions."""
+        return self.both >= STABLE_DROP * self.least(number) / self.least(MAX_CLUSTERS)
 
 
 def neighbors_of(m: int) -> int:
@@ -222,115 +254,157 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
     return at + int(gap[at + 1, which] > gap[at, which]), which + 2, float(np.exp(both[at, which]))
 
 
-def cluster_of_peaks(tree: SpanningTree, prominence: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Number the most prominent peaks, and give the others the cluster that they become part of; -1: none."""
-    cluster = np.full(len(prominence), -1)
-    cluster[np.argsort(-prominence, kind="stable")[:n_clusters]] = np.arange(n_clusters)
-    for peak, into in enumerate(tree.into.tolist()):  # densest first: the cluster of that one is known
-        if cluster[peak] < 0 <= into:
-            cluster[peak] = cluster[into]
+def cluster_of_peaks(into: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """Number the heads, and give the other peaks the cluster that they become part of; -1: none."""
+    cluster = np.full(len(into), -1)
+    cluster[heads] = np.arange(len(heads))
+    for peak, other in enumerate(into.tolist()):  # densest first: the cluster of that one is known
+        if cluster[peak] < 0 <= other:
+            cluster[peak] = cluster[other]
     return cluster
 
 
-def separated(
-    tree: SpanningTree,
-    prominence: np.ndarray,
-    cluster: np.ndarray,
-    rows: np.ndarray,
-    reach: np.ndarray,
-    unless: int = 0,
-) -> Separated:
-    """Keep the peaks that have a cluster.
+def most_prominent(prominence: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    """Peaks of the largest prominence, no two of which lead to one row."""
+    order = np.argsort(-prominence, kind="stable")
+    _, first = np.unique(rows[order], return_index=True)
+    return order[np.sort(first)[:count]]
+
+
+class BetterNumber(NamedTuple):
+    """Separated clusters that count, in place of those of rho * delta."""
+
+    at: int  # position of their fraction
+    n_clusters: int
+    ratio: float  # by which the last one exceeds the next
+    unless: int  # as of `Separated`
+    doubted: bool = False
+
+
+class SeparationGraph:
+    """The graph of nearest rows of a sample, by which clusters are separated at any dc.
 
     Parameters
     ----------
-    tree : SpanningTree
-    prominence : ndarray of shape (p,)
-    cluster : int64 array of shape (p,)
-        From `cluster_of_peaks`.
-    rows : int64 array of shape (m,)
-        Number of each row of the sample among all.
-    reach : ndarray of shape (m,)
-        Reduced distance to the farthest row that each is joined to.
-    unless : int
-        Number of centres that all rows have to show for the clusters to be set aside; 0: none.
-
-    Returns
-    -------
-    Separated
+    context : Context
+    measure : Metric
+    sample : RowSample
+    near : Neighbors
+        The nearest rows of own ones of the sample, `neighbors_of` of them at least.
     """
-    # Where two lead to one peak of all rows, the first decides.
-    order = np.argsort(-prominence, kind="stable")
-    kept = order[cluster[order] >= 0]
-    own = tree.rows[kept]
-    return Separated(rows[own].tolist(), cluster[kept].tolist(), reach[own].tolist(), unless)
+
+    def __init__(self, context: Context, measure: Metric, sample: RowSample, near: Neighbors) -> None:
+        host, k = context.kernels.memory.to_host, neighbors_of(len(sample))
+        s, self.index = (host(context.comm.all_gather(each[:, :k].copy())) for each in near)
+        self.reach, self._sample = s[:, -1], sample
+        self.dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
+
+    def tree(self, rho: np.ndarray) -> tuple[SpanningTree, np.ndarray]:
+        """The peaks of densities of the sample, and their Z."""
+        tree = tree_of(self._sample.per_row(rho), self.index)
+        return tree, prominences(tree, self.dimension)
+
+    def separated(
+        self, rho: np.ndarray, n_clusters: int | None, better: BetterNumber | None, *, compared: bool
+    ) -> Separated | None:
+        """What all rows are to be clustered by.
+
+        Parameters
+        ----------
+        rho : float64 array of shape (m,)
+            Densities of the sample at the dc of all rows.
+        n_clusters : int or None
+            None: that of `better`, or the one that stands out, or as many as noise has not.
+        better : BetterNumber or None
+        compared : bool
+            Other clusters are compared with these: None if no number stands out clearly.
+        """
+        tree, prominence = self.tree(rho)
+        if better is None:
+            found = best_number([prominence, prominence])
+            if compared and (found is None or found[2] < SURE_RATIO):
+                return None
+            n_clusters = n_clusters or (found[1] if found else max(1, int((prominence >= SURE_Z).sum())))
+            better = BetterNumber(0, n_clusters, 0.0, 0)
+        rows = self._sample.numbers[tree.rows].tolist()
+        reach = self.reach[tree.rows].tolist()
+        return Separated(
+            rows, tree.into.tolist(), prominence.tolist(), reach, better.n_clusters, better.unless, better.doubted
+        )
 
 
-def separated_clusters(
-    context: Context,
-    measure: Metric,
-    x: Array,
-    numbers: np.ndarray,
-    near: Neighbors,
-    densities: list[np.ndarray],
-    alike: Array,
-    shown: Shown,
-) -> tuple[int, int, float, Separated] | None:
-    """Other clusters, which sparser rows separate: of which density, how many, how clearly; and they.
+def graph_of(context: Context, measure: Metric, sample: RowSample) -> SeparationGraph:
+    """The graph of a sample whose nearest rows are not known."""
+    if len(sample) <= MIN_NEIGHBORS:
+        raise InputError(
+            f"assignment='separated' needs more than {MIN_NEIGHBORS} rows that differ; there are {len(sample)}. "
+            "Use assignment='denser'."
+        )
+    return SeparationGraph(context, measure, sample, nearest_rows(context, measure, sample, neighbors_of(len(sample))))
 
-    Where the number of the centres that rho * delta has `shown` is sure, they have to be more, and clear; where they
-    are fewer, twice as clear as another number, and that of the centres must not be stable. Where they are as many,
-    the centres stay that are clear, or stable and each in one of them; unless all rows show another number.
+
+def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown: Shown | None) -> BetterNumber | None:
+    """Find whether sparser rows separate other clusters: at which density, how many, how clearly.
+
+    Where the centres that rho * delta has `shown` are clear, or their fraction was chosen for their number, the
+    separated clusters have to be more, and clear. Where these are fewer, they have to be twice as clear as another
+    number, and the centres neither clear nor stable, of which those that share one cluster are as far apart as noise
+    has so many. Where both are as many, the centres stay that are clear, or stable and each in one cluster; unless all
+    rows show another number. Nothing of this counts if there are no centres to compare with.
     """
-    xp, host = context.kernels.xp, context.kernels.memory.to_host
-    kinds = xp.flatnonzero(alike == xp.arange(len(x)))  # one of equal rows
-    m = len(kinds)
-    if m <= MIN_NEIGHBORS:
-        return None
-    if m < len(x):
-        near = nearest_rows(context, measure, x[kinds], neighbors_of(m))
-        # Copies of all rows are no evidence: a density in kinds of rows, each with as many copies as they have.
-        copies = len(x) / m
-        densities = [np.maximum((rho + 1) / copies - 1, 0.0) for rho in densities]
-    kinds = host(kinds)
-    s, index = (host(context.comm.all_gather(each[:, : neighbors_of(m)].copy())) for each in near)
-    dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
-    trees = [tree_of(rho[kinds], index) for rho in densities]
-    prominence = [prominences(tree, dimension) for tree in trees]
+    trees = [graph.tree(rho) for rho in densities]
+    prominence = [each for _, each in trees]
     found = best_number(prominence)
     if found is None:
         return None
     at, count, ratio = found
+    if shown is None:
+        return BetterNumber(at, count, ratio, 0)
     number, unless = len(shown.centers), 0
-    if count > number and shown.sure:
-        least = np.partition(prominence[at], -count)[-count]
-        if ratio < SURE_RATIO or least < SURE_Z:
+    tree = trees[at][0]
+    heads = most_prominent(prominence[at], tree.rows, count)
+    of_centers = cluster_of_peaks(tree.into, heads)[tree.peak[shown.centers]]
+    if count > number and (shown.chosen or shown.clear(number)):
+        if ratio < SURE_RATIO or prominence[at][heads[-1]] < SURE_Z:
             return None
-    elif count < number and (shown.sure or shown.stable or ratio < SURE_RATIO):
-        return None
-    cluster = cluster_of_peaks(trees[at], prominence[at], count)
-    if count == number:
-        of_centers = cluster[trees[at].peak[np.searchsorted(kinds, host(alike)[shown.centers])]]
-        if shown.clear or (shown.stable and len(set(of_centers.tolist()) - {-1}) == count):
-            at, unless = shown.at, count
-            cluster = cluster_of_peaks(trees[at], prominence[at], count)
-    return at, count, ratio, separated(trees[at], prominence[at], cluster, numbers[kinds], s[:, -1], unless)
+    elif count < number:
+        shared = int(np.bincount(of_centers + 1, minlength=2)[1:].max())
+        if ratio < SURE_RATIO:
+            return None
+        if shown.chosen or shown.clear(shared) or shown.stable(shared):
+            return BetterNumber(shown.at, count, ratio, 0, doubted=True)
+    elif count == number and (
+        shown.clear(number) or (shown.stable(MAX_CLUSTERS) and len(set(of_centers.tolist()) - {-1}) == count)
+    ):
+        at, unless = shown.at, count
+    return BetterNumber(at, count, ratio, unless)
+
+
+def full_peaks(xp: Any, found: Separated, best: Array, nearest: Array) -> FullPeaks:
+    """Follow the peaks of the sample to those of all rows; arguments as for `clusters_of`."""
+    at, reach = xp.asarray(found.rows), xp.asarray(found.reach)
+    while True:
+        going = (best[at] < reach) & (nearest[at] >= 0)
+        if not any_true(going):
+            break
+        at = xp.where(going, nearest[at], at)
+    return FullPeaks(np.array(at.tolist(), np.int64), np.array(found.into, np.int64), np.array(found.prominence))
 
 
 def clusters_of(
-    xp: Any, found: Separated, rho: Array, gamma: Array, best: Array, nearest: Array
+    xp: Any, peaks: FullPeaks, rho: Array, gamma: Array, nearest: Array, heads: np.ndarray
 ) -> tuple[np.ndarray, Array]:
     """Cluster all rows.
 
     Parameters
     ----------
     xp : module
-    found : Separated
+    peaks : FullPeaks
     rho, gamma : float64 arrays of shape (n,)
-    best : array of shape (n,)
-        Reduced distance of each row to its nearest denser one.
     nearest : int64 array of shape (n,)
-        That row; -1: none.
+        Nearest denser row of each; -1: none.
+    heads : int array
+        The peaks that begin a cluster each, from `most_prominent` or `heads_of`.
 
     Returns
     -------
@@ -338,24 +412,40 @@ def clusters_of(
         The densest peak of each, by decreasing gamma; the densest row is one of them.
     labels : int32 array of shape (n,)
     """
-    at, reach = xp.asarray(found.rows), xp.asarray(found.reach)
-    while True:
-        going = (best[at] < reach) & (nearest[at] >= 0)
-        if not any_true(going):
-            break
-        at = xp.where(going, nearest[at], at)
+    cluster = cluster_of_peaks(peaks.into, heads)
+    # Where two lead to one peak of all rows, the first decides.
+    order = np.argsort(-peaks.prominence, kind="stable")
+    order = np.concatenate([heads, order])
+    order = order[cluster[order] >= 0]
     roots: dict[int, int] = {}
-    for row, cluster in zip(at.tolist(), found.cluster, strict=True):
-        roots.setdefault(row, cluster)
-    roots.setdefault(int(rho.argmax()), found.cluster[0])
+    for row, number in zip(peaks.rows[order].tolist(), cluster[order].tolist(), strict=True):
+        roots.setdefault(row, number)
+    roots.setdefault(int(rho.argmax()), 0)
     rows = np.array(sorted(roots), np.int64)
     of_root = np.array([roots[row] for row in rows.tolist()])
     density, product = (np.array(each[xp.asarray(rows)].tolist()) for each in (rho, gamma))
-    heads: dict[int, int] = {}
+    top: dict[int, int] = {}
     for head in np.argsort(-density, kind="stable").tolist():  # of equal densities the lower row comes first
-        heads.setdefault(int(of_root[head]), head)
-    ranked = sorted(heads.values(), key=lambda head: (-product[head], rows[head]))
-    number = np.empty(int(of_root.max()) + 1, np.int32)
-    number[of_root[ranked]] = np.arange(len(ranked))
-    labels = xp.asarray(number[of_root])[assign_labels(xp, nearest, rows)]
+        top.setdefault(int(of_root[head]), head)
+    ranked = sorted(top.values(), key=lambda head: (-product[head], rows[head]))
+    number_of = np.empty(int(of_root.max()) + 1, np.int32)
+    number_of[of_root[ranked]] = np.arange(len(ranked))
+    labels = xp.asarray(number_of[of_root])[assign_labels(xp, nearest, rows)]
     return rows[ranked], labels
+
+
+def heads_of(peaks: FullPeaks, count: int | None, chosen: np.ndarray | None, nearest: np.ndarray) -> np.ndarray:
+    """The peaks that begin a cluster each: so many; or those that some rows lead to, each once, in their order."""
+    if chosen is None:
+        heads = most_prominent(peaks.prominence, peaks.rows, count or 1)
+        if count is not None and len(heads) < count:
+            raise InputError(
+                f"n_clusters={count} should be at most {len(heads)}, the number of peaks, with "
+                "assignment='separated'; ask for fewer clusters, or use assignment='denser'."
+            )
+        return heads
+    ends = np.union1d(peaks.rows, np.flatnonzero(nearest < 0))
+    best = {int(peaks.rows[at]): int(at) for at in np.argsort(peaks.prominence, kind="stable")}
+    most = int(peaks.prominence.argmax())
+    leads = ends[assign_labels(np, nearest, ends)[chosen]].tolist()
+    return np.array(list(dict.fromkeys(best.get(row, most) for row in leads)), np.int64)

@@ -14,12 +14,17 @@ import numpy as np
 from mgclust.algorithms.common.nearest_rows import search_all_rows
 from mgclust.algorithms.common.preparation import choose_norm, doubtful, prepare_rows
 from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import (
+    FIRST_ROWS,
     Count,
+    PairSample,
     pair_quantile,
+    pair_rank_of,
     sample_rows,
     sample_sizes,
     smallest_positive,
+    weighted_bracket,
 )
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_weights import PairWeights, weighted_count
 from mgclust.algorithms.density_peaks.passes.duplicate_rows import DuplicateRows
 from mgclust.base.errors import InputError
 from mgclust.engine.rows import Block
@@ -62,12 +67,26 @@ class AllPairs:
         The rows are prepared for it.
     exactness : dict
         How the figures were found is added to it, for `DensityPeaks.exactness_`.
+    gaussian : bool
+        As of `prepare_rows`.
+    weights : float64 array of shape (n,), optional
+        Of all rows, on the device.
     """
 
     algorithm = "brute"
 
-    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True) -> None:
+    def __init__(
+        self,
+        context: Context,
+        measure: Metric,
+        exactness: dict[str, Any],
+        *,
+        gaussian: bool = True,
+        weights: Array | None = None,
+    ) -> None:
         self._context, self._gaussian = context, gaussian
+        self._row_weights = weights
+        self._weights = None if weights is None else PairWeights.of(context.kernels.memory.to_host(weights))
         self._kernels, self._xp = context.kernels, context.kernels.xp
         self._measure = measure
         self._exactness = exactness
@@ -75,7 +94,9 @@ class AllPairs:
         self._prepare()
 
     def _prepare(self) -> None:
-        self._prepared = prepare_rows(self._context, self._measure, gaussian=self._gaussian)
+        rows, own = self._context.rows, self._row_weights
+        own = None if own is None else own[rows.start : rows.stop]
+        self._prepared = prepare_rows(self._context, self._measure, own, gaussian=self._gaussian)
         self.watch_distances(np.zeros(0))
 
     def watch_distances(self, distances: np.ndarray) -> None:
@@ -106,8 +127,20 @@ class AllPairs:
         reach = self._kernels.pairs.PRODUCT_REACH
         return choose_norm(self._measure, self._context.dataset_shape[1], self._prepared.radius, s, reach)
 
+    @property
+    def pairs(self) -> int:
+        """All pairs i < j; of weighted rows in squares of the unit of their weights."""
+        n = self._context.dataset_shape[0]
+        return n * (n - 1) // 2 if self._weights is None else self._weights.pairs
+
+    def in_rows(self, pairs: int) -> int:
+        """So many of `pairs` in squares of the weight of one row."""
+        return pairs if self._weights is None else self._weights.in_rows(pairs)
+
     def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:
         """Reduced distance below which this share of the pairs lie, and the error of the distance."""
+        if self._weights is not None:
+            return self._weighted_cutoff(self._weights, fraction, seed), 0.0
         sample = sample_rows(
             self._context,
             self._measure,
@@ -124,7 +157,32 @@ class AllPairs:
 
     def smallest_positive(self, seed: int) -> tuple[float, int]:
         """Smallest reduced distance of rows that differ, 0 if all are equal, and the number of pairs that are equal."""
+        if self._weights is not None:
+            return self._smallest_weighted(self._weights)
         return smallest_positive(self._context, self._measure, partial(self.pair_histogram, self._measure.norm), seed)
+
+    def _smallest_weighted(self, weights: PairWeights) -> tuple[float, int]:
+        zeros = int(weighted_count(self._context, weights, self._tiles)(1, 0, 1)[0])
+        equal = (zeros - weights.diagonal) // 2
+        if zeros == int(weights.units.sum()) ** 2:
+            return 0.0, equal
+        return self._at_place(weights, zeros + 1), equal
+
+    def _at_place(self, weights: PairWeights, place: int, bracket: PairSample | None = None) -> float:
+        """The reduced distance at a place among all ordered pairs."""
+        bracket = bracket or PairSample(0.0, 0.0, float("inf"), np.inf, place, np.nan, False)
+        count = weighted_count(self._context, weights, self._tiles)
+        s, self._exactness["dc_passes"] = pair_quantile(self._context, bracket, count)
+        return s
+
+    def _weighted_cutoff(self, weights: PairWeights, fraction: float, seed: int) -> float:
+        some = np.flatnonzero(weights.units > 0)
+        few = np.sort(np.random.default_rng(seed).choice(some, min(len(some), FIRST_ROWS), replace=False))
+        x, own = self._context.gather_rows(few), weights.units[few] * weights.unit
+        place = weights.place(pair_rank_of(weights.pairs, fraction))
+        return self._at_place(
+            weights, place, weighted_bracket(self._context, self._measure.norm, x, own, fraction, place)
+        )
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
         """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
@@ -320,6 +378,39 @@ class AllPairs:
             )
             best[which], index[which] = s, at
         return context.comm.all_gather(best), context.comm.all_gather(index)
+
+    def nearest_below(self, order: Array, few: Array, limit: Array) -> tuple[Array, Array]:
+        """Reduced distance and index of the nearest row whose order is below the limit of each of a few rows."""
+        context, xp, rows = self._context, self._xp, self._context.rows
+        mine = xp.flatnonzero((few >= rows.start) & (few < rows.stop))
+        best = xp.full(len(mine), xp.inf, dtype=context.dtype)
+        index = xp.full(len(mine), -1, dtype="int64")
+        own = few[mine] - rows.start
+        for tile, columns, s in self._tiles():
+            here = xp.flatnonzero((own >= tile.start) & (own < tile.stop))
+            if not len(here):
+                continue
+            s = xp.where(order[columns] < limit[mine[here], None], s[own[here] - tile.start], xp.inf)
+            at = s.argmin(axis=1)
+            least = s[xp.arange(len(here)), at]
+            nearer = least < best[here]
+            best[here] = xp.where(nearer, least, best[here])
+            index[here] = xp.where(nearer, at + columns.start, index[here])
+        return context.comm.all_gather(best), context.comm.all_gather(index)
+
+    def gap(self, group: np.ndarray) -> float:
+        """Least reduced distance between a group of rows and all others."""
+        context, xp = self._context, self._xp
+        x, inside = context.gather_rows(group), xp.zeros(context.dataset_shape[0], dtype="int32")
+        inside[xp.asarray(group)] = 2
+        best, index = xp.full(len(x), xp.inf, dtype=context.dtype), xp.full(len(x), -1, dtype="int64")
+        own_order = xp.ones(len(x), dtype="int32")
+        for chunk in context.rows.chunks():
+            order = inside[chunk.start : chunk.start + len(chunk.x)]
+            self._kernels.pairs.nearest_higher(
+                x, chunk.x, own_order, order, norm=self._measure.norm, y_start=chunk.start, best=best, best_index=index
+            )
+        return float(context.comm.all_reduce(best, "min").min())
 
     def border(self, norm: str, threshold: float, labels: Array) -> Array:
         """Mask of the rows that have a row of another label within a reduced distance; uint8."""

@@ -70,8 +70,16 @@ class NearLinear(AllPairs):
 
     algorithm = "grid"
 
-    def __init__(self, context: Context, measure: Metric, exactness: dict[str, Any], *, gaussian: bool = True) -> None:
-        super().__init__(context, measure, exactness, gaussian=gaussian)
+    def __init__(
+        self,
+        context: Context,
+        measure: Metric,
+        exactness: dict[str, Any],
+        *,
+        gaussian: bool = True,
+        weights: Array | None = None,
+    ) -> None:
+        super().__init__(context, measure, exactness, gaussian=gaussian, weights=weights)
         own = [chunk.x for chunk in context.rows.chunks()]
         every = context.comm.all_gather(own[0] if len(own) == 1 else self._xp.concatenate(own))
         self._sorted, self._boxes = context.kernels.low_dimension.boxes_along_curve(every)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mgclust.algorithms.common.pair_matrix import order_statistic
 from mgclust.algorithms.common.preparation import largest_value
-from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import pair_rank
+from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import pair_rank, pair_rank_of
 from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs, Neighbors
 from mgclust.base.errors import InputError
 from mgclust.kernels.masks import any_true, count_true
@@ -45,12 +45,16 @@ class PrecomputedPairs(AllPairs):
         return "given"
 
     def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:  # noqa: D102
+        if self._weights is not None:
+            return self._at_place(self._weights, self._weights.place(pair_rank_of(self.pairs, fraction))), 0.0
         # Of all n x n numbers: the diagonal comes first, then each pair twice.
         n = self._context.dataset_shape[0]
         rank = n + 2 * pair_rank(n, fraction)
         return order_statistic(self._context, lambda: (s for _, _, s in self._tiles()), rank), 0.0
 
     def smallest_positive(self, seed: int) -> tuple[float, int]:  # noqa: D102
+        if self._weights is not None:
+            return self._smallest_weighted(self._weights)
         n = self._context.dataset_shape[0]
         zeros = np.array([sum(count_true(s == 0) for _, _, s in self._tiles())])
         equal = int(self._context.comm.all_reduce(zeros, "sum")[0])
@@ -84,6 +88,15 @@ class PrecomputedPairs(AllPairs):
             best[own] = s[xp.arange(len(s)), at]
             index[own] = xp.where(xp.isfinite(best[own]), at, -1)
         return self._context.comm.all_gather(best), self._context.comm.all_gather(index)
+
+    def gap(self, group: np.ndarray) -> float:  # noqa: D102
+        xp, least = self._xp, self._xp.full(1, self._xp.inf)
+        columns, rows = xp.asarray(group), self._context.rows
+        for own, _, s in self._tiles():
+            outside = np.setdiff1d(np.arange(len(s)), group - rows.start - own.start)
+            if len(outside):
+                least = xp.minimum(least, s[xp.asarray(outside)][:, columns].min())
+        return float(self._context.comm.all_reduce(least, "min")[0])
 
     def border(self, norm: str, threshold: float, labels: Array) -> Array:  # noqa: D102
         first, mine = self._context.rows.start, self._own_zeros("uint8")

@@ -1,0 +1,147 @@
+"""A sample of rows that the order of the rows does not change, for the choice of dc and for separated clusters.
+
+Each kind of row (all rows equal to one another) has a random number that its values and the seed decide, and the weight
+of all its rows. The sample is all kinds of a few, else those of the largest ``weight / number`` (priority sampling:
+Duffield, Lund, Thorup, J. ACM 54:32, 2007): a kind that is drawn stands for its own weight, or for that of the first
+one that is not drawn where this is larger. So a row given twice, and a row of weight 2, are the same sample.
+
+Precomputed distances: the values of a row are its distances, whose order does not count; rows at distance 0 are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.common.row_hashes import row_hashes
+from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_with_hash
+from mgclust.base.hashing import splitmix64
+from mgclust.engine.spmd import Context
+
+__all__ = ["MAX_ROWS", "MIN_ROWS", "RowSample", "choice_rows", "draw_sample"]
+
+Array = Any
+
+MIN_ROWS, MAX_ROWS, MAX_GIVEN_ROWS = 3072, 16384, 8192
+UNITS = 2.0**30  # of the largest distance, in which the distances of a row are summed up
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """Rows of a sample, on the device of every rank; no two are equal.
+
+    Attributes
+    ----------
+    numbers : int64 array of shape (m,)
+        The first row with a weight of all that are equal to each, on the host, in random order.
+    x : array of shape (m, n_features)
+        The rows; or their distances, shape (m, m).
+    weights : float64 array of shape (m,) or None
+        How many rows each stands for, on the host; None: one.
+    complete : bool
+        All rows that differ and have a weight are in it.
+    """
+
+    numbers: np.ndarray
+    x: Array
+    weights: np.ndarray | None
+    complete: bool
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def per_row(self, rho: np.ndarray) -> np.ndarray:
+        """Densities if weights had a mean of 1: copies of all rows are no evidence."""
+        if self.weights is None:
+            return rho
+        return np.maximum((rho + np.minimum(self.weights, 1.0)) / self.weights.mean() - 1.0, 0.0)
+
+
+def choice_rows(n: int, *, given: bool = False) -> int:
+    """Rows of the sample among n that differ."""
+    return min(n, max(MIN_ROWS, min(n // 3, MAX_GIVEN_ROWS if given else MAX_ROWS)))
+
+
+def draw_sample(
+    context: Context, seed: int, weights: Array | None, *, given: bool, most: int | None = None
+) -> RowSample:
+    """Draw it, the same on every rank.
+
+    Parameters
+    ----------
+    context : Context
+        Of prepared rows.
+    seed : int
+    weights : float64 array of shape (n,), optional
+        Of all rows, on the device; 1 if left out.
+    given : bool
+        The rows are distances.
+    most : int, optional
+        Rows of the sample.
+    """
+    xp, host = context.kernels.xp, context.kernels.memory.to_host
+    hashes, first = _distance_kinds(context, weights) if given else _row_kinds(context)
+    kind = host(first)
+    weight = np.ones(len(kind)) if weights is None else np.asarray(host(weights), np.float64)
+    total = np.bincount(kind, weight, len(kind))
+    kinds = np.flatnonzero(total > 0)
+    salt = np.uint64(int(np.random.default_rng(seed).integers(1 << 63)))
+    number = (splitmix64(host(hashes)[kinds] ^ salt).astype(np.float64) + 0.5) / 2.0**64
+    m, worth = min(choice_rows(len(kinds), given=given), most or len(kinds)), total[kinds]
+    complete = m == len(kinds)
+    if not complete:
+        priority = worth / number
+        least = -np.partition(-priority, m)[m]
+        drawn = np.flatnonzero(priority > least)
+        kinds, number, worth = kinds[drawn], number[drawn], np.maximum(worth[drawn], least)
+        worth = worth / worth.min()
+    order = np.lexsort((kinds, number))
+    numbers, worth = kinds[order], worth[order]
+    if weights is not None:
+        some = np.flatnonzero(weight > 0)[::-1]
+        representative = np.zeros(len(kind), np.int64)
+        representative[kind[some]] = some  # the first of them comes last
+        numbers = representative[numbers]
+    ascending = np.sort(numbers)
+    place = xp.asarray(np.searchsorted(ascending, numbers))
+    x = _distances_among(context, ascending)[place][:, place] if given else context.gather_rows(ascending)[place]
+    return RowSample(numbers, x, None if (worth == 1).all() else worth, complete)
+
+
+def _row_kinds(context: Context) -> tuple[Array, Array]:
+    """Hash of each row, and the first row that is equal to it."""
+    xp = context.kernels.xp
+    own = [row_hashes(chunk.x, xp) for chunk in context.rows.chunks()]
+    hashes = context.comm.all_gather(xp.concatenate(own))
+    return hashes, first_with_hash(hashes, xp)
+
+
+def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Array]:
+    """Hash of each row's distances, whatever their order, and the first row at distance 0."""
+    xp, rows = context.kernels.xp, context.rows
+    largest = xp.zeros(1)
+    for chunk in rows.chunks():
+        largest = xp.maximum(largest, chunk.x.max() if len(chunk.x) else 0)
+    unit = UNITS / (float(context.comm.all_reduce(largest, "max")[0]) or 1.0)
+    counts = 1 if weights is None else xp.rint(weights).astype("int64")
+    sums, first = [], []
+    for chunk in rows.chunks():
+        for start in range(0, len(chunk.x), 256):
+            s = chunk.x[start : start + 256]
+            sums.append((xp.rint(s * unit).astype("int64") * counts).sum(axis=1).astype("uint64"))
+            first.append((s == 0).argmax(axis=1))
+    empty = xp.zeros(0, "int64")
+    hashes = context.comm.all_gather(xp.concatenate([empty.astype("uint64"), *sums]))
+    return splitmix64(hashes), context.comm.all_gather(xp.concatenate([empty, *first]))
+
+
+def _distances_among(context: Context, numbers: np.ndarray) -> Array:
+    """Distances among some rows."""
+    xp, parts = context.kernels.xp, []
+    columns = xp.asarray(numbers)
+    for chunk in context.rows.chunks():
+        here = numbers[(numbers >= chunk.start) & (numbers < chunk.stop)] - chunk.start
+        parts.append(chunk.x[xp.asarray(here)][:, columns])
+    return context.comm.all_gather(xp.concatenate(parts))
