@@ -5,7 +5,8 @@ Every function draws on the axes it is given, or makes its own figure, and retur
 thread of a service. All pictures of a result have the same colours for its clusters (`cluster_colors`);
 the service's page, which is dark on demand, draws with colours of its own.
 
-`clusters` has the decision graph and rows in the plane, `canopies`, `silhouette`, `merges` (of communities),
+`clusters` has the decision graph and rows in the plane, `canopies`, `prominence` (of peaks), `silhouette`, `merges` (of
+communities),
 `iterations` (the objective), `validity` (of numbers of clusters), `adjacency` (of graphs) and `volumes` (slices of
 voxels) what their names say; `style` is shared.
 """
@@ -15,6 +16,7 @@ from mgclust.plots.canopies import canopies
 from mgclust.plots.clusters import decision_graph, scatter
 from mgclust.plots.iterations import objective
 from mgclust.plots.merges import dendrogram, modularity
+from mgclust.plots.prominence import prominence
 from mgclust.plots.silhouette import scan, silhouettes
 from mgclust.plots.style import MAX_POINTS, cluster_colors, png
 from mgclust.plots.validity import validity
@@ -31,6 +33,7 @@ __all__ = [
     "modularity",
     "objective",
     "png",
+    "prominence",
     "scan",
     "scatter",
     "silhouettes",
