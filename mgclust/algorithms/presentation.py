@@ -225,7 +225,11 @@ class Presentation:
             data = f"a graph with {source['n_nodes']:,} nodes and {source['n_edges']:,} edges"
         used = " with ".join(f"{name} {versions[key]}" for name, key in SOFTWARE.items() if key in versions)
         device = "GPUs" if result.hardware.get("device") == "cuda" else "CPUs"
-        sentences = [f"{used or 'mgclust'} analysed {data} on {device}.", *self.method_sentences(result)]
+        try:
+            said = self.method_sentences(result)
+        except KeyError:  # in a result that no run has made
+            said = Presentation.method_sentences(self, result)
+        sentences = [f"{used or 'mgclust'} analysed {data} on {device}.", *said]
         given = [
             f"{name}={_short(value)}"
             for name, value in result.parameters.items()

@@ -85,7 +85,7 @@ class VolumeDataset(Dataset):
         parts = "voxels" if self.kind == "nifti" else "grayordinates"
         return [
             f"{self.dropped:,} of {self.masked:,} {parts} do not change over time"
-            f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out; they have no cluster "
+            f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out "
             "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows."
         ]
 

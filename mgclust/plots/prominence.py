@@ -24,7 +24,7 @@ def prominence(result: Result, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result : Result
-        Of ``density-peaks``, of clusters separated by low density or of a test by `significance`.
+        A result of ``density-peaks`` with separated clusters, or with a test by `significance`.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
 

@@ -152,6 +152,30 @@ default="euclidean"
         # All pairs in float64; lists, where there are some, in float32.
         return (WarmUp((300, 20), seconds=2.5), WarmUp((1100, 20), seconds=4.0))
 
+    def _problems(self, value: AffinityPropagationOutput) -> list[Doubt]:
+        problems = []
+        if value.alike:
+            text = "all rows are equally similar to each other: which of them is an exemplar is arbitrary; choose "
+            problems.append(Doubt(f"{text}another affinity, or other features.", DataWarning))
+        elif not len(self.cluster_centers_indices_):
+            text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
+            problems.append(Doubt(text, UnconvergedWarning))
+        elif not self.converged_:
+            what = "changed, or left rows without any," if value.missing else "changed"
+            text = f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
+            problems.append(Doubt(f"{text}iterations: {CONVERGENCE_REMEDY}.", UnconvergedWarning))
+        if value.better is not None:
+            text = (
+                f"net similarity {self.net_similarity_:.6g} with one exemplar is a poor optimum, since "
+                f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
+                "convergence_iter (100, say) and max_iter (2000), or lower damping."
+            )
+            problems.append(Doubt(text, PoorOptimumWarning))
+        if value.missing and self.n_clusters_:
+            text = f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
+            problems.append(Doubt(f"{text}raise preference.", DataWarning))
+        return problems
+
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         preference, share = parameters["preference"], parameters["preference_quantile"]
         if preference is not None and share is not None:
@@ -197,26 +221,6 @@ default="euclidean"
                 least = fewest_exemplars(given.columns, given.bounds, value.search.wanted)
             text = value.search.problem(*least)
             problems += [Doubt(text, ParameterWarning)] if text else []
-        if value.alike:
-            text = "all rows are equally similar to each other: which of them is an exemplar is arbitrary; choose "
-            problems.append(Doubt(f"{text}another affinity, or other features.", DataWarning))
-        elif not len(self.cluster_centers_indices_):
-            text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
-            problems.append(Doubt(text, UnconvergedWarning))
-        elif not self.converged_:
-            what = "changed, or left rows without any," if value.missing else "changed"
-            text = f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
-            problems.append(Doubt(f"{text}iterations: {CONVERGENCE_REMEDY}.", UnconvergedWarning))
-        if value.better is not None:
-            text = (
-                f"net similarity {self.net_similarity_:.6g} with one exemplar is a poor optimum, since "
-                f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
-                "convergence_iter (100, say) and max_iter (2000), or lower damping."
-            )
-            problems.append(Doubt(text, PoorOptimumWarning))
-        if value.missing and self.n_clusters_:
-            text = f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
-            problems.append(Doubt(f"{text}raise preference.", DataWarning))
         preference = value.preference
         return Result(
             labels=self.labels_,
@@ -229,6 +233,6 @@ default="euclidean"
                 "preference": float(np.median(preference)),
             },
             diagnostics={"computed_in": self.computed_in_, "exactness": {"algorithm": self.exactness_["algorithm"]}},
-            warnings=problems,
+            warnings=[*problems, *self._problems(value)],
             **frame,
         )

@@ -131,14 +131,16 @@ class PreferenceSearch:
         more = [each for each in self.tried if each.n_clusters > self.wanted]
         beside = [max(fewer, key=lambda each: each.n_clusters)] if fewer else []
         beside += [min(more, key=lambda each: each.n_clusters)] if more else []
-        found = " and ".join(str(each.n_clusters) for each in beside)
+        if reason:
+            return (
+                f"n_clusters={self.wanted} cannot be met, since {reason}: give more pairs, or ask for {least} or more."
+            )
+        found = " or ".join(str(each.n_clusters) for each in beside)
         unconverged = sum(not each.converged for each in self.tried)
         remedy = "a larger damping (0.9, say), convergence_iter or max_iter may find others"
         if 2 * unconverged > len(self.tried):
             remedy = f"{unconverged} runs had not converged; raise max_iter first, or damping (0.9, say)"
-        if reason:
-            remedy = f"fewer than {least} are impossible, since {reason}; give more pairs or ask for more"
         return (
-            f"n_clusters={self.wanted} was not met with {len(self.tried)} preferences, the nearest numbers are "
-            f"{found}: {remedy}."
+            f"n_clusters={self.wanted} was not met, preferences give {found}, and the labels are those of "
+            f"{self.tried[self.nearest].n_clusters} clusters: {remedy}."
         )

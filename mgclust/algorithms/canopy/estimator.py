@@ -298,7 +298,7 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: 
     if alone < MIN_ALONE:
         text = (
             f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: "
-            f"only {alone:.1%} of the rows lie in a single one; give t1 and t2 by what is near in these data."
+            f"only {alone:.1%} of the rows lie in a single one; give t1 and t2 by what is near."
         )
         said.append(Doubt(text, AmbiguousCountWarning))
     return said

@@ -150,7 +150,7 @@ def warnings_of_distances(error: float, metric: str, dtype: str) -> list[Doubt]:
         why = "the rows have nearly one direction, or differ little from their own means"
     elif not measure.unit_rows:
         why, which = "some rows lie very near each other beside how far others lie", "their distances"
-    remedy = "use dtype='float64'." if dtype == "float32" else "leave out rows that are far away."
+    remedy = "use dtype='float64'." if dtype == "float32" else "leave out far rows."
     text = f"metric='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}; {remedy}"
     return [Doubt(text, PrecisionWarning)]
 

@@ -199,7 +199,7 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
     if found and found["ratio"] >= CLEAR_RATIO and least_prominence(model) >= CLEAR_PROMINENCE:
         why = ""
     elif drop < least:
-        why = f"rho * delta falls by {drop:.3g} after them, in noise by up to {least:.3g}"
+        why = f"rho * delta falls by {drop:.3g} after them, in noise by {least:.3g}"
     elif stable < (MIN_DROP**2 if _of_squares(model) else MIN_DROP):
         why = "only this dc_fraction shows their number"
     else:
@@ -209,8 +209,8 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
         testable = not counts.weighted and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
         test = f", or {SECOND_OPINION}" if testable else ""
         if found:
-            why = f"low density shows {model.n_clusters_} clusters only {found['ratio']:.3g} times as clearly as others"
-        text = f"the centres do not stand out: {why}; check the decision graph, or try {other}{test}."
+            why = f"low density shows K={model.n_clusters_} only {found['ratio']:.3g} times as clearly as others"
+        text = f"the centres do not stand out: {why}; see the decision graph or try {other}{test}."
         return [Doubt(text, AmbiguousCountWarning)]
     if n < FEW_ROWS and model.n_clusters_ > 1:
         rows = f"n_samples={n} is" if n == len(model.rho_) else f"{n} distinct rows of {len(model.rho_):,} are"
@@ -229,4 +229,4 @@ def _other_number(model: DensityPeaks) -> tuple[float, str]:
         return stable, "another k" if model.dc_ is None or model.density == "knn" else "another dc"
     if not others:
         return stable, "another dc_fraction"
-    return stable, f"dc_fraction={others[0]['dc_fraction']:g} ({others[0]['n_clusters']} clusters)"
+    return stable, f"dc_fraction={others[0]['dc_fraction']:g} (K={others[0]['n_clusters']})"

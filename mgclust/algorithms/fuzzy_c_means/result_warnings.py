@@ -114,10 +114,10 @@ def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -
         )
     if (empty or tiny) and outside <= n / 2:
         what = [f"{empty} of {c} clusters are the nearest of no row"] * bool(empty)
-        what += [f"{tiny} of {c} clusters have at most {few} of the {n} rows"] * bool(tiny)
+        what += [f"{tiny} of {c} clusters have at most {few} of {n} rows"] * bool(tiny)
         remedy = "or ask for fewer clusters"
         if tiny and not together and value.noise is None:
-            remedy = "ask for fewer clusters, or give noise_distance if these rows are outliers"
+            remedy = "ask for fewer clusters, or give noise_distance if they are outliers"
         texts.append(f"{', '.join(what)}: {lower}, {remedy}.")
     if fit.idle:
         texts.append(

@@ -109,8 +109,8 @@ class Graph(Dataset):
         sentences = []
         if self.directed:
             sentences.append(
-                f"{self.name} is directed: direction is dropped, an arc and its reverse add up to an edge of weight 2 "
-                "(of the sum of their weights where they have some); make it undirected first to have other weights."
+                f"{shortened(self.name, 60)} is directed: direction is dropped, and an arc and its reverse add up to "
+                "an edge (of weight 2 if they have no weights); make it undirected first for other weights."
             )
         return [*sentences, *self._of_weights]
 
@@ -125,7 +125,7 @@ class Graph(Dataset):
             What takes the first of them, and what none.
         """
         if numbers:
-            listed = shortened(", ".join(map(repr, numbers)))
+            listed = shortened(", ".join(map(repr, numbers)), 40)
             self._of_weights.append(
                 f"every edge of {self.name} counts as one, though edges have numbers ({listed}): {remedy}."
             )

@@ -336,7 +336,7 @@ def test_the_fast_profile_with_a_preference_is_the_usual_one():
 def test_many_equal_rows_are_said(device, rng):
     """Nine different rows are clusters with silhouette 1, which a scan that falls from many exemplars passes by."""
     model = fit(np.random.default_rng(1).integers(0, 3, (60, 2)), device)
-    assert any("only 9 of 60 rows are different" in text and "numpy.unique" in text for text in model.result_.warnings)
+    assert any("only 9 of 60 rows are distinct" in text and "numpy.unique" in text for text in model.result_.warnings)
     few = np.concatenate([rng.normal(size=(20, 2)), rng.normal(size=(20, 2)) + 9])
     few[1] = few[0]
-    assert not any("different" in text for text in fit(few, device).result_.warnings)
+    assert not any("distinct" in text for text in fit(few, device).result_.warnings)

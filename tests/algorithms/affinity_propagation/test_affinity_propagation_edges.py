@@ -60,9 +60,9 @@ def test_one_cluster_that_is_not_the_best_is_said(algorithm):
     model = fit(X, damping=0.9, **given)
     assert model.converged_ and model.n_clusters_ == 1
     (text,) = model.result_.warnings
-    two = re.search(r"net similarity is (\S+), although the same preference gives (\S+) with (\d+) exemplars", text)
-    assert float(two[1]) == pytest.approx(model.net_similarity_) and float(two[2]) > float(two[1]) and two[3] == "2"
-    for remedy in ("convergence_iter (100, say)", "max_iter (2000)", "numpy.unique"):
+    two = re.search(r"net similarity (\S+) with one exemplar is a .*, since 2 exemplars give (\S+):", text)
+    assert float(two[1]) == pytest.approx(model.net_similarity_) and float(two[2]) > float(two[1])
+    for remedy in ("convergence_iter (100, say)", "max_iter (2000)"):
         assert remedy in text
     longer = fit(X, damping=0.9, convergence_iter=100, max_iter=2000, **given)
     assert longer.n_clusters_ == 4 and longer.net_similarity_ > float(two[2]) and not longer.result_.warnings
