@@ -90,8 +90,8 @@ class RowWeights:
             Some are negative or not finite.
         """
         bad = ~np.isfinite(array) | (array < 0)
-        found = [bad.sum(), (array > 0).sum(), array.max(), array.min(), array.sum(), (array % 1).max()]
-        count, positive, largest, least, total, part = on_host(
+        found = [bad.sum(), (array > 0).sum(), array.max(), array.min(), array.sum(), (array == np.rint(array)).min()]
+        count, positive, largest, least, total, whole = on_host(
             np.stack([each.astype(np.float64) for each in found])
         ).tolist()
         if count:
@@ -100,7 +100,7 @@ class RowWeights:
                 f"sample_weight holds {count:.0f} values that are negative, NaN or infinite, the first is "
                 f"{float(on_host(array[row])):g} at row {row}; give weights >= 0."
             )
-        rows = int(total) if part == 0 else int(positive)
+        rows = int(total) if whole else int(positive)
         return cls(array, int(positive), largest, least == largest == 1, least == largest, rows)
 
     def heaviest(self, count: int) -> np.ndarray:

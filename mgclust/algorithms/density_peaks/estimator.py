@@ -66,11 +66,15 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001: the one at which, and beside which, a number of clusters
         stands out best in the decision graph of a third of the rows (3072 to 16384), and 0.02 unless its drop is at
-        least 2 and a third more than that of the number that 0.02 finds. Where no number stands out, the clusters are
-        those that sparser rows separate, if these rows show any, and so they are where they are more and show twice as
-        clearly. dc_fraction is 0.02 where that choice has no say or no meaning: with `n_clusters`, `rho_min`,
-        `delta_min` or ``sample_weight`` given, with another `density` than
-        "gaussian", and with ``metric="precomputed"``.
+        least 2 and a third more than that of the number that 0.02 finds. It is 0.02 with `n_clusters`, `rho_min` or
+        `delta_min` given, and with another `density` than "gaussian".
+    assignment : {"auto", "denser", "separated"}, default="auto"
+        Which cluster a row joins. "denser": that of its nearest denser row (Rodriguez and Laio). "separated": clusters
+        are the peaks of the density that exceed their saddles most, and a minor peak joins the one that it meets at its
+        saddle (ToMATo, Chazal et al. 2013), in the graph of the nearest rows of a sample. "auto" takes "separated"
+        where no number of clusters stands out by ``rho * delta`` and sparser rows separate some, or where they separate
+        more and twice as clearly, and "denser" where the number of clusters is left to other parameters.
+        "separated" goes with `n_clusters`, weights and precomputed distances, and needs ``density="gaussian"``.
     dc_method : {"exact", "sample"}, default="exact"
         "sample" takes dc from the distances among at most 32768 rows (fewer of many features), or from those of
         `sample_size` random pairs, and reports its error as `dc_error_`.
@@ -84,8 +88,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
         With ``fit(X, sample_weight=w)`` these are sums over all rows j of ``w[j]`` times that, less a unit of weight
         for the row itself: the weights of the rows at distance 0, its own among them, count as their sum less 1, and
-        not below 0. So whole weights give each row the rho that it has where rows are repeated as often; rows of
-        weight 0 have a rho, too, and a label. dc is that of the rows as they are, without weights. Not with "knn".
+        not below 0. dc counts a pair of rows as often as the product of their weights, and a row of weight w makes
+        ``w (w - 1) / 2`` pairs with itself. So whole weights give what rows give that are repeated as often. Rows of
+        weight 0 have a rho, too, and the label that `predict` gives new rows. Not with "knn".
     k : int or "adaptive", default=16
         For ``density="knn"``; less than n_samples. With "adaptive" each row has as many nearest rows as share its
         density, by a likelihood ratio test, 3 to 100 (k* of Rodriguez et al.), and its density is that which the
@@ -98,7 +103,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         `n_clusters`, `rho_min`, `delta_min`.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         With "precomputed" the rows are the distances, shape (n_samples, n_samples): not negative, 0 on the diagonal,
-        symmetric. From a file each rank reads its own rows. dc is then always exact.
+        symmetric. From a file each rank reads its own rows. dc is then always exact, as it is with weights.
     rho_min, delta_min : float, optional
         Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
     halo : bool, default=False
@@ -144,6 +149,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         geometric mean of their drops at two neighbouring fractions, and the fraction to ask for. Both are empty where
         few rows, or many equal ones, leave 0.02 alone. "separated" is None, or the clusters are those that sparser rows
         separate: "n_clusters" of these rows, "dc_fraction", and the "ratio" by which the last one exceeds the next.
+    assignment_ : {"denser", "separated"}
+        How rows joined clusters. With ``n_clusters=n_clusters_`` and ``dc=dc_`` it gives the same labels again.
     rho_, delta_ : ndarray of shape (n_samples,), float64
         Density without the row itself; distance to the nearest denser row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
@@ -181,6 +188,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     processing unit, Frontiers of Information Technology & Electronic Engineering 18:915-927, 2017.
     M. d'Errico, E. Facco, A. Laio, A. Rodriguez, Automatic topography of high-dimensional data sets by non-parametric
     density peak clustering, Information Sciences 560:476-492, 2021.
+    F. Chazal, L. J. Guibas, S. Y. Oudot, P. Skraba, Persistence-based clustering in Riemannian manifolds, Journal of
+    the ACM 60:41, 2013.
     A. Rodriguez, M. d'Errico, E. Facco, A. Laio, Computing the free energy without collective variables, Journal of
     Chemical Theory and Computation 14:1206-1215, 2018.
     E. Facco, M. d'Errico, A. Rodriguez, A. Laio, Estimating the intrinsic dimension of datasets by a minimal
@@ -248,9 +257,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     ) -> DensityPeaks:
         """Choose other centres and relabel, without another pass over the data.
 
-        Each row takes the label of its nearest denser row. Clusters that sparser rows separate
-        (``dc_choice_["separated"]``) are of other links, so they are not found again, whatever the centres: with the
-        same number or the same centres, labels may differ from those of the fit.
+        Rows join clusters as `assignment_` says. If that is "separated", a number takes as many of the most prominent
+        peaks, and each row that thresholds or `indices` name stands for the peak that it leads to.
 
         Parameters
         ----------
@@ -319,8 +327,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         """Find the clusters of new rows: each takes the label of the nearest fitted row that is denser, or a centre.
 
         The density of a new row is what it would be if it was added to the fitted rows, which keep theirs. A row that
-        is equal to a fitted one takes its label. Where sparser rows separate the clusters
-        (``dc_choice_["separated"]``), each row takes the label of its nearest fitted row.
+        is equal to a fitted one takes its label. If `assignment_` is "separated", each row takes the label of its
+        nearest fitted row.
 
         The fitted rows are read again, and no copy of an array is kept: do not change it before.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import BYTES_PER_ROW as CHOICE_BYTES_PER_ROW
 from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import BINS, sample_sizes
 from mgclust.algorithms.density_peaks.cutoff_distance.random_pairs import random_pairs_bytes
-from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import choice_rows
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import COMPARED_ROWS, choice_rows
 from mgclust.algorithms.density_peaks.passes import near_linear
 from mgclust.algorithms.density_peaks.passes.precomputed_pairs import measure_of
 from mgclust.algorithms.density_peaks.topography.adaptive_density import PIECE_BYTES
@@ -28,11 +28,13 @@ def estimate(
     with_errors: bool,
     weighted: bool,
     choice: bool,
+    compared: bool = False,
     pairs: int,
 ) -> Estimate:
     """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
 
-    with_errors: whether the densities have errors. choice: whether a sample of rows is drawn, for dc or clusters.
+    with_errors: whether the densities have errors. choice: whether a sample of rows is drawn, for dc or clusters;
+    compared: or a small one, with whose clusters those of a given number are compared.
     pairs: that are drawn for dc.
     """
     n, d = shape
@@ -46,8 +48,8 @@ def estimate(
         what["nearest rows of others"] = k * (2 * itemsize + 16) * -(-n // size)
         what["densities"] = 40 * n + PIECE_BYTES * Partition.plan(n, size).block_rows
     if metric == "precomputed":
-        if choice:
-            rows = choice_rows(n, given=True)
+        if choice or compared:
+            rows = choice_rows(n, given=True) if choice else min(n, COMPARED_ROWS)
             what["rows that choose dc_fraction"] = rows * (4 * rows * itemsize + CHOICE_BYTES_PER_ROW)
         if with_errors:
             what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
@@ -60,8 +62,9 @@ def estimate(
         what["random pairs"] = random_pairs_bytes(pairs, d, itemsize)
     if k:
         what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
-    if choice:
-        what["rows that choose dc_fraction"] = choice_rows(n) * (d * itemsize + CHOICE_BYTES_PER_ROW)
+    if choice or compared:
+        rows = choice_rows(n) if choice else min(n, COMPARED_ROWS)
+        what["rows that choose dc_fraction"] = rows * (d * itemsize + CHOICE_BYTES_PER_ROW)
     if near:
         vectors = what["vectors of n"] + (8 + itemsize) * n  # and gamma, and the distances of delta as they were found
         what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of n"]

@@ -47,7 +47,7 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, CutoffDistance, find_cutoff
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choose_fraction
-from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import MIN_ROWS, draw_sample
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import COMPARED_ROWS, draw_sample
 from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
     MIN_NEIGHBORS,
@@ -165,7 +165,7 @@ def density_peaks(
         sample, graph, better = None, None, None
         wanted = assignment == "separated" or compared
         if state.separated is None and density == "gaussian" and (wanted or dc_fraction == CHOOSE):
-            limit = MIN_ROWS if compared else None
+            limit = COMPARED_ROWS if compared else None
             sample = draw_sample(context, seed, every_weight, given=metric == "precomputed", most=limit)
         if dc is not None:
             state.cut = CutoffDistance(measure.reduced(dc), dc, 0.0, None)
@@ -239,7 +239,7 @@ def density_peaks(
         if significance is not None and found is not None and near is not None:
             order = density_order(xp, state.rho)
             topography = significant_clusters(context, found, near, order, nearest, host(rho * delta), significance)
-            clusters = Clusters(topography.centers, topography.labels)
+            clusters = ChosenClusters(topography.centers, topography.labels)
             standing = _standing_out(context, passes, measure, norm, near, on_a_line="on_a_line" in exactness)
             joined = int((np.bincount(topography.labels[standing]) > 1).sum())
             peaks = topography.peaks._replace(standing=len(standing), joined=joined)
@@ -386,7 +386,7 @@ def other_clusters(
     return clusters_of(np, separation, rho, rho * delta, nearest, heads_of(separation, count, chosen, nearest))
 
 
-class Clusters(NamedTuple):
+class ChosenClusters(NamedTuple):
     """Clusters of all rows, and whether they are separated ones."""
 
     centers: np.ndarray
@@ -397,12 +397,12 @@ class Clusters(NamedTuple):
 
 def _clusters(
     context: Context, state: DensityState, rho: Array, delta: Array, wanted: dict[str, Any], *, compared: bool
-) -> Clusters:
+) -> ChosenClusters:
     """Clusters by denser rows, or those that sparser rows separate: as asked for, or as `Separated` says."""
     xp, host, nearest, apart = context.kernels.xp, context.kernels.memory.to_host, state.nearest, state.separated
     if apart is None:
         chosen = choose_centers(xp, rho, delta, **wanted)
-        return Clusters(chosen, assign_labels(xp, nearest, chosen))
+        return ChosenClusters(chosen, assign_labels(xp, nearest, chosen))
     separation = full_peaks(xp, apart, state.best, nearest)
     automatic = all(each is None for each in wanted.values())
     if automatic or compared:
@@ -411,11 +411,11 @@ def _clusters(
         thresholds = wanted["n_clusters"] is None
         rows = choose_centers(xp, rho, delta, **wanted) if thresholds else None
         heads = heads_of(separation, wanted["n_clusters"], rows, host(nearest))
-    separated = Clusters(*clusters_of(xp, separation, rho, rho * delta, nearest, heads), separation)
+    separated = ChosenClusters(*clusters_of(xp, separation, rho, rho * delta, nearest, heads), separation)
     if not (compared or apart.unless or apart.doubted):
         return separated
     chosen = choose_centers(xp, rho, delta, **wanted)
-    denser = Clusters(chosen, assign_labels(xp, nearest, chosen))
+    denser = ChosenClusters(chosen, assign_labels(xp, nearest, chosen))
     mixed = _mixed(host(separated.labels), host(denser.labels))
     if compared:
         return denser._replace(mixed=mixed)
@@ -445,18 +445,29 @@ def lost_groups(
     gamma[xp.asarray(centers)] = 0
     some = np.setdiff1d(largest_gamma(xp, gamma, min(len(gamma), LOST_CANDIDATES))[:LOST_CANDIDATES], centers)
     ends = np.union1d(np.union1d(centers, some), [int(rho.argmax())])
-    length, group = (each.get() if hasattr(each, "get") else each for each in (delta, assign_labels(xp, nearest, ends)))
-    size, longest, inside = np.bincount(group), np.zeros(len(ends)), np.ones(len(group), bool)
-    inside[ends] = False
-    np.maximum.at(longest, group[inside], length[inside])
-    groups, rows = 0, 0
-    for at in np.searchsorted(ends, some).tolist():
-        far = length[ends[at]] > LOST_GAP * longest[at] > 0
-        if far and LOST_ROWS <= size[at] <= MAX_LOST_ROWS:
-            gap = measure.distance(passes.gap(np.flatnonzero(group == at)))
-            if gap > LOST_GAP * longest[at]:
-                groups, rows = groups + 1, rows + int(size[at])
-    return groups, rows
+    where = xp.asarray(ends)
+    part = assign_labels(xp, nearest, ends)  # of each row: the end that it leads to
+    above = part[nearest[where]].tolist()
+    dense, inside = rho[where].tolist(), xp.ones(len(rho), dtype=bool)
+    inside[where] = False
+    length, part, inside = (each.get() if hasattr(each, "get") else each for each in (delta, part, inside))
+    size, longest = np.bincount(part), np.zeros(len(ends))
+    np.maximum.at(longest, part[inside], length[inside])
+    parts = [[at] for at in range(len(ends))]
+    fixed, found = set(centers.tolist()), (0, 0)
+    for at in sorted(range(len(ends)), key=lambda at: (dense[at], -ends[at])):  # what leads to an end comes before it
+        link = length[ends[at]]
+        if ends[at] in fixed or nearest[int(ends[at])] < 0:
+            continue
+        if link > LOST_GAP * longest[at] > 0 and LOST_ROWS <= size[at] <= MAX_LOST_ROWS:
+            group = np.flatnonzero(np.isin(part, parts[at]))
+            if measure.distance(passes.gap(group)) > LOST_GAP * longest[at]:
+                found = found[0] + 1, found[1] + len(group)
+                continue
+        parts[above[at]] += parts[at]
+        size[above[at]] += size[at]
+        longest[above[at]] = max(longest[above[at]], longest[at], link)
+    return found
 
 
 def _link_the_rest(

@@ -123,8 +123,9 @@ def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
         text = f"n_clusters={model.n_clusters_} by denser rows cuts across {counts.mixed} clusters that are separated "
         doubts.append(Doubt(f"{text}by low density; compare with assignment='separated'.", MergedClustersWarning))
     if groups:
-        text = f"{groups} groups of {rows:,} rows in all lie far from the rest of their clusters and may be small "
-        doubts.append(Doubt(f"{text}clusters: check delta, or give n_clusters.", MergedClustersWarning))
+        which = f"{rows:,} rows in {groups} {'group' if groups == 1 else 'groups'}"
+        text = f"{which} lie far from the rest of their clusters and may be small clusters: look at the decision graph."
+        doubts.append(Doubt(text, MergedClustersWarning))
     return doubts
 
 

@@ -62,7 +62,8 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         k=k * (parameters["density"] == "knn"),
         with_errors=arguments["adaptive"] or parameters["significance"] is not None,
         weighted=weights is not None,
-        choice=fraction == CHOOSE or (parameters["density"] == "gaussian" and parameters["assignment"] != "denser"),
+        choice=fraction == CHOOSE or parameters["assignment"] == "separated",
+        compared=parameters["n_clusters"] is not None and parameters["density"] == "gaussian",
         pairs=parameters["sample_size"] or 0,
     )
     work = None

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from mgclust.kernels.toolkit.threads import run_tasks
+
 __all__ = ["MOST_WEIGHT", "add_pair_weights"]
 
 Array = Any
 MOST_WEIGHT = 1 << 31  # of all rows: the product of two sums fits into 63 bits
 LOW_BITS = 26
+TASK_ROWS = 32  # of a thread: what is made of 2,048 columns of these fits into a core's cache
 
 
 def add_pair_weights(s: Array, rows: Array, columns: Array, *, low: int, shift: int, out: Array, xp: Any) -> None:
@@ -31,18 +36,33 @@ def add_pair_weights(s: Array, rows: Array, columns: Array, *, low: int, shift: 
     xp : module
         numpy or cupy.
     """
-    bits = xp.ascontiguousarray(s).view(f"int{8 * s.itemsize}")
-    below = (bits < low).astype("float64") @ columns.astype("float64")
-    out[0] += (below.astype("int64") * rows).sum()
-    bins = len(out) - 1
-    row, column = xp.nonzero((bits >= low) & (bits < low + (bins << shift)))
-    if not len(row):
-        return
-    which = (bits[row, column].astype("int64") - low) >> shift
-    product = rows[row] * columns[column]
-    fraction = product & ((1 << LOW_BITS) - 1)
-    first, last = int(which.min()), int(which.max())
-    which -= first
-    found = xp.bincount(which, fraction.astype("float64"), last - first + 1).astype("int64")
-    found += xp.bincount(which, (product >> LOW_BITS).astype("float64"), last - first + 1).astype("int64") << LOW_BITS
-    out[1 + first : 2 + last] += found
+    bits, span = xp.ascontiguousarray(s).view(f"int{8 * s.itemsize}"), (len(out) - 1) << shift
+    # Sums below 2^24 are exact in float32.
+    wide = columns.astype("float32" if int(columns.sum()) < 1 << 24 else "float64")
+    parts: dict[int, tuple[Array, Array, Array]] = {}
+
+    def task(index: int, _: int = 0) -> None:
+        own = slice(index * TASK_ROWS, (index + 1) * TASK_ROWS) if xp is np else slice(None)
+        beyond = bits[own] - bits.dtype.type(low)  # cannot overflow: neither is negative
+        below = (beyond < 0).astype(wide.dtype) @ wide
+        inside = xp.flatnonzero(beyond.view(f"uint{8 * s.itemsize}") < span)
+        row, column = xp.divmod(inside, s.shape[1])
+        which = beyond.reshape(-1)[inside].astype("int64") >> shift
+        parts[index] = (below.astype("int64") @ rows[own], which, rows[own][row] * columns[column])
+
+    if xp is np:
+        run_tasks(-(-len(s) // TASK_ROWS), task)
+    elif len(s):
+        task(0)
+    for below, which, product in parts.values():
+        out[0] += below
+        if not len(which):
+            continue
+        first, last = int(which.min()), int(which.max())
+        low_bits, high_bits = product & ((1 << LOW_BITS) - 1), product >> LOW_BITS
+        found = xp.bincount(which - first, low_bits.astype("float64"), last - first + 1).astype("int64")
+        if int(high_bits.max()):
+            found += (
+                xp.bincount(which - first, high_bits.astype("float64"), last - first + 1).astype("int64") << LOW_BITS
+            )
+        out[1 + first : 2 + last] += found

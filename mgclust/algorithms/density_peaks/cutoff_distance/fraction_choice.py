@@ -80,7 +80,7 @@ def choose_fraction(
     Parameters
     ----------
     context : Context
-        Of prepared rows.
+        Its rows are prepared.
     measure : Metric
     sample : RowSample
     on_a_line : bool
@@ -96,7 +96,7 @@ def choose_fraction(
     better : BetterNumber or None
         The number that sparser rows separate, if it counts.
     graph : SeparationGraph or None
-        Of the sample, if there was a choice.
+        The graph of the sample, if there was a choice.
     """
     m, host = len(sample), context.kernels.memory.to_host
     given = measure is GIVEN

@@ -20,11 +20,12 @@ from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_with_ha
 from mgclust.base.hashing import splitmix64
 from mgclust.engine.spmd import Context
 
-__all__ = ["MAX_ROWS", "MIN_ROWS", "RowSample", "choice_rows", "draw_sample"]
+__all__ = ["COMPARED_ROWS", "MAX_ROWS", "MIN_ROWS", "RowSample", "choice_rows", "draw_sample"]
 
 Array = Any
 
 MIN_ROWS, MAX_ROWS, MAX_GIVEN_ROWS = 3072, 16384, 8192
+COMPARED_ROWS = 1024  # of a sample whose separated clusters those of a given number are compared with
 UNITS = 2.0**30  # of the largest distance, in which the distances of a row are summed up
 
 
@@ -72,10 +73,10 @@ def draw_sample(
     Parameters
     ----------
     context : Context
-        Of prepared rows.
+        Its rows are prepared.
     seed : int
     weights : float64 array of shape (n,), optional
-        Of all rows, on the device; 1 if left out.
+        The weights of all rows, on the device; 1 if left out.
     given : bool
         The rows are distances.
     most : int, optional

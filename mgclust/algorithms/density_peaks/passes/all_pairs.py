@@ -14,7 +14,7 @@ import numpy as np
 from mgclust.algorithms.common.nearest_rows import search_all_rows
 from mgclust.algorithms.common.preparation import choose_norm, doubtful, prepare_rows
 from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import (
-    FIRST_ROWS,
+    BRACKETING_ROWS,
     Count,
     PairSample,
     pair_quantile,
@@ -70,7 +70,7 @@ class AllPairs:
     gaussian : bool
         As of `prepare_rows`.
     weights : float64 array of shape (n,), optional
-        Of all rows, on the device.
+        The weights of all rows, on the device.
     """
 
     algorithm = "brute"
@@ -177,7 +177,7 @@ class AllPairs:
 
     def _weighted_cutoff(self, weights: PairWeights, fraction: float, seed: int) -> float:
         some = np.flatnonzero(weights.units > 0)
-        few = np.sort(np.random.default_rng(seed).choice(some, min(len(some), FIRST_ROWS), replace=False))
+        few = np.sort(np.random.default_rng(seed).choice(some, min(len(some), BRACKETING_ROWS), replace=False))
         x, own = self._context.gather_rows(few), weights.units[few] * weights.unit
         place = weights.place(pair_rank_of(weights.pairs, fraction))
         return self._at_place(
