@@ -25,16 +25,23 @@ __version__ = "0.1.0"
 os.environ.setdefault("CUPY_NVRTC_USE_PCH", "1")
 
 _ERRORS = (
+    "AmbiguousCountWarning",
     "ClusterUnavailableError",
     "ClusteringWarning",
     "CollectiveTimeout",
+    "DataWarning",
+    "DegenerateClustersWarning",
     "DeviceUnavailableError",
     "InputError",
     "InsufficientMemoryError",
+    "MergedClustersWarning",
     "MgclustError",
+    "ParameterWarning",
     "PoorOptimumWarning",
+    "PrecisionWarning",
     "RunCancelled",
     "RunFailed",
+    "WeakStructureWarning",
     "WorkerLost",
 )
 _HOME = {
@@ -57,6 +64,7 @@ _HOME = {
     "load_result": "mgclust.results.result",
     "Result": "mgclust.results.result",
     "Service": "mgclust.service.client",
+    "UnconvergedWarning": "mgclust.algorithms.base",
     **dict.fromkeys(_ERRORS, "mgclust.base.errors"),
 }
 _MODULES = ("algorithms", "data", "datasets", "engine", "kernels", "output", "plots")

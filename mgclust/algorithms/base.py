@@ -23,7 +23,15 @@ from sklearn.utils.validation import validate_data
 from mgclust import __version__
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
-from mgclust.base.errors import ClusteringWarning, InputError, warn_caller
+from mgclust.base.errors import (
+    ClusteringWarning,
+    DataWarning,
+    DegenerateClustersWarning,
+    Doubt,
+    InputError,
+    ParameterWarning,
+    warn_caller,
+)
 from mgclust.base.progress import ProgressLine, worded
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -182,7 +190,10 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         if digest is None and inputs.provenance:
             digest = dataset.fingerprint()
         result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest), inputs)
-        said = [*dataset.warnings, *ignored_parameters(self.ignored_when, parameters, self.defaults())]
+        void = ignored_parameters(self.ignored_when, parameters, self.defaults())
+        said = [Doubt(text, DataWarning) for text in dataset.warnings] + [
+            Doubt(text, ParameterWarning) for text in void
+        ]
         self.result_ = replace(result, warnings=[*said, *result.warnings, *_all_alone(result, parameters, dataset)])
         return self.result_
 
@@ -280,11 +291,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
 class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
     """Base of the estimators: methods that find clusters.
 
-    `fit` makes a Python warning of each warning of the result: a `mgclust.base.errors.ClusteringWarning`, unless the
-    method says in `_categories` that the sentence is of another category.
+    `fit` makes a Python warning of each warning of the result, of the kind that the `mgclust.base.errors.Doubt` has.
     """
-
-    _categories: Mapping[str, type[Warning]] = {}
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -307,7 +315,7 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
         """Fit rows with what `fit_dataset` takes beside them; its caller is warned."""
         result = self.fit_dataset(self._open(X), provenance=False, **beside)
         for text in result.warnings:
-            warn_caller(text, self._categories.get(text, ClusteringWarning))
+            warn_caller(text)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -333,12 +341,13 @@ class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
         return dataset
 
 
-def _all_alone(result: Result, parameters: dict[str, Any], dataset: Dataset) -> list[str]:
+def _all_alone(result: Result, parameters: dict[str, Any], dataset: Dataset) -> list[Doubt]:
     """A warning where as many clusters were asked for as there are rows, or nodes."""
     what, n = ("nodes", result.source["n_nodes"]) if "n_nodes" in result.source else ("rows", dataset.shape[0])
     if n != parameters.get("n_clusters") or n != result.scores["n_clusters"]:
         return []
-    return [f"n_clusters={n} is the number of {what}: each is a cluster of its own; ask for fewer clusters."]
+    text = f"n_clusters={n} is the number of {what}: each is a cluster of its own; ask for fewer clusters."
+    return [Doubt(text, DegenerateClustersWarning)]
 
 
 def _portable(client: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Errors that can occur, as one tree, and the category of warnings.
+"""Errors that can occur, as one tree, and the kinds of warnings.
 
 ::
 
@@ -12,8 +12,20 @@
     │   └── CollectiveTimeout                    a rank did not answer within the deadline
     └── RunCancelled                             the run was cancelled
 
-Every message is a sentence with what is needed to fix it: ``name=value``, the bound, the remedy. So are the
-warnings of a result, which `fit` makes Python warnings of, `ClusteringWarning`.
+Every message is a sentence with what is needed to fix it: ``name=value``, the bound, the remedy. A warning of a result
+is a `Doubt`: one sentence of at most `MAX_SENTENCE` characters and its kind, the class of the Python warning that `fit`
+makes::
+
+    ClusteringWarning (UserWarning)
+    ├── AmbiguousCountWarning           the data do not show the number of clusters clearly
+    ├── WeakStructureWarning            clusters overlap, are unstable, or tell nothing apart
+    ├── MergedClustersWarning           groups that the data show apart share a cluster, or one of them is cut
+    ├── DegenerateClustersWarning       clusters of no row, of a row or two, or equal to others
+    ├── PoorOptimumWarning              the same parameters have a better solution
+    ├── PrecisionWarning                rounding or sampling may change the result
+    ├── DataWarning                     the data were read otherwise than they may have been meant
+    ├── ParameterWarning                a parameter has no effect, was not met, or does not suit the data
+    └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
 """
 
 from __future__ import annotations
@@ -25,16 +37,24 @@ import traceback
 import warnings
 
 __all__ = [
+    "AmbiguousCountWarning",
     "ClusterUnavailableError",
     "ClusteringWarning",
     "CollectiveTimeout",
+    "DataWarning",
+    "DegenerateClustersWarning",
     "DeviceUnavailableError",
+    "Doubt",
     "InputError",
     "InsufficientMemoryError",
+    "MergedClustersWarning",
     "MgclustError",
+    "ParameterWarning",
     "PoorOptimumWarning",
+    "PrecisionWarning",
     "RunCancelled",
     "RunFailed",
+    "WeakStructureWarning",
     "WorkerLost",
     "printable",
     "warn_caller",
@@ -42,6 +62,7 @@ __all__ = [
 
 
 BETWEEN = ("mgclust", "sklearn", "joblib")  # a user, and what is to be warned of
+MAX_SENTENCE = 200  # characters of a warning
 
 
 class MgclustError(Exception):
@@ -89,26 +110,73 @@ class ClusteringWarning(UserWarning):
     """A fit ended, but its result should not be used unseen: the sentence says why, and what helps."""
 
 
+class AmbiguousCountWarning(ClusteringWarning):
+    """The data do not show the number of clusters clearly."""
+
+
+class WeakStructureWarning(ClusteringWarning):
+    """The clusters overlap, are unstable, or tell nothing apart."""
+
+
+class MergedClustersWarning(ClusteringWarning):
+    """Groups that the data show apart share a cluster, or clusters cut such a group."""
+
+
+class DegenerateClustersWarning(ClusteringWarning):
+    """Some clusters have no row, a row or two, or coincide with others."""
+
+
 class PoorOptimumWarning(ClusteringWarning):
     """The same parameters have a solution with a better objective."""
 
 
-def warn_caller(text: str, category: type[Warning] = ClusteringWarning) -> None:
+class PrecisionWarning(ClusteringWarning):
+    """Rounding or sampling may change the result."""
+
+
+class DataWarning(ClusteringWarning):
+    """The data were read otherwise than they may have been meant, or do not suit the method."""
+
+
+class ParameterWarning(ClusteringWarning):
+    """A parameter has no effect, could not be met, or does not suit the data."""
+
+
+class Doubt(str):
+    """A sentence that a result warns by, and the class of the Python warning that `fit` makes of it.
+
+    Parameters
+    ----------
+    text : str
+        One sentence of at most `MAX_SENTENCE` characters: what is wrong, then the remedy.
+    kind : type of Warning
+    """
+
+    kind: type[Warning]
+
+    def __new__(cls, text: str, kind: type[Warning] = ClusteringWarning) -> Doubt:  # noqa: D102
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+
+def warn_caller(text: str, category: type[Warning] | None = None) -> None:
     """Make a Python warning that points at the line of a user: the first one outside mgclust and scikit-learn.
 
     Parameters
     ----------
     text : str
         The sentence.
-    category : type
-        Of the warning.
+    category : type, optional
+        Class of the warning; by default the kind of a `Doubt`, else `ClusteringWarning`.
     """
     # Python 3.12 does this by `skip_file_prefixes`.
     files = [str(sys.modules[name].__file__) for name in BETWEEN if name in sys.modules]
     between = tuple(os.path.dirname(file) + os.sep for file in files)
     callers = [each.filename for each in reversed(traceback.extract_stack()[:-1])]
     outside = (level for level, file in enumerate(callers, 2) if not file.startswith(between))
-    warnings.warn(text, category, stacklevel=next(outside, len(callers) + 1))
+    kind = category or getattr(text, "kind", ClusteringWarning)
+    warnings.warn(str(text), kind, stacklevel=next(outside, len(callers) + 1))
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -6,7 +6,8 @@ Only matplotlib's object-oriented interface is used: no global state, no window,
 pictures of a result have the same colours for its clusters (`cluster_colors`); the service's page, which is dark on
 demand, draws with colours of its own.
 
-`clusters` has the decision graph and rows in the plane, `canopies`, `silhouette`, `merges` (of communities),
+`clusters` has the decision graph and rows in the plane, `canopies`, `prominence` (of peaks), `silhouette`, `merges` (of
+communities),
 `iterations` (the objective), `validity` (of numbers of clusters), `adjacency` (of graphs) and `volumes` (slices of
 voxels) what their names say; `style` and `sources` are shared.
 """
@@ -16,6 +17,7 @@ from mgclust.plots.canopies import canopies
 from mgclust.plots.clusters import decision_graph, scatter
 from mgclust.plots.iterations import objective
 from mgclust.plots.merges import dendrogram, modularity
+from mgclust.plots.prominence import prominence
 from mgclust.plots.silhouette import scan, silhouettes
 from mgclust.plots.style import MAX_POINTS, cluster_colors, png
 from mgclust.plots.validity import validity
@@ -32,6 +34,7 @@ __all__ = [
     "modularity",
     "objective",
     "png",
+    "prominence",
     "scan",
     "scatter",
     "silhouettes",

@@ -12,11 +12,12 @@ So a directory that exists is whole, whether the process was interrupted, killed
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +51,7 @@ JSON_FIELDS = (
 SHORT_ARRAY = 1_000  # arrays among the parameters are written out up to this size
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """Labels, scores, diagnostics and provenance of one run; see `load_result`.
 
@@ -88,7 +89,7 @@ class Result:
     timings: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    warnings: Sequence[str] = field(default_factory=list)
     diagnostics: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -117,6 +118,28 @@ class Result:
         labels = computed(self.labels) if is_dask(self.labels) else self.labels
         arrays = {name: computed(array) if is_dask(array) else array for name, array in self.arrays.items()}
         return replace(self, labels=labels, arrays=arrays)
+
+    def methods_text(self) -> str:
+        """Write the paragraph that a paper needs: method, parameters, versions and size, then the references.
+
+        Returns
+        -------
+        str
+        """
+        methods = importlib.import_module("mgclust.algorithms")  # of a folder above: each has its own sentences
+        known = methods.declarations()
+        defaults = known[self.method].defaults() if self.method in known else {}
+        text: str = methods.presentation_of(self.method).methods_text(self, defaults)
+        return text
+
+    def __repr__(self) -> str:
+        shape = " x ".join(f"{size:,}" for size in self.source.get("shape", ()))
+        lines = [f"Result of {self.method}" + (f" of {shape}" if shape else "")]
+        scores = [f"{name}={value:.6g}" for name, value in self.scores.items() if _is_number(value)]
+        lines += [f"  scores: {', '.join(scores)}"] * bool(scores)
+        lines += [f"  arrays: {', '.join(self.arrays)}"] * bool(self.arrays)
+        lines += [f"  warning: {text}" for text in self.warnings]
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``result.json``: everything but the arrays, which it lists."""
@@ -229,6 +252,10 @@ def _read_index(directory: Path | RootedFile) -> bytes:
         with directory.open_inside("result.json") as file:
             return file.read()
     return (directory / "result.json").read_bytes()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> Any:

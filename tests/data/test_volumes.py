@@ -619,7 +619,7 @@ def test_cifti_there_and_back(tmp_path, grayordinates, monkeypatch):
     expected[kept] = labels + 1
     np.testing.assert_array_equal(written.get_fdata()[0], expected)
     table = names.label[0]
-    assert sorted(table) == [0, 1, 2] and table[1][0] == "cluster 0" and table[0][1][3] == 0
+    assert sorted(table) == [0, 1, 2] and table[1][0] == "parcel 1" and table[0][1][3] == 0
     np.testing.assert_allclose(table[2][1][:3], plots.cluster_colors(2)[1], atol=1e-6)
     rows = list(csv.DictReader(paths[1].open(), delimiter="\t"))
     assert rows[0]["exemplar_structure"] == "cortex_left" and rows[0]["exemplar_vertex"] == "2"

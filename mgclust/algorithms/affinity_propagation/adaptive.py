@@ -20,7 +20,15 @@ from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY
 from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
-from mgclust.base.errors import InputError
+from mgclust.base.errors import (
+    AmbiguousCountWarning,
+    DataWarning,
+    DegenerateClustersWarning,
+    Doubt,
+    InputError,
+    ParameterWarning,
+    WeakStructureWarning,
+)
 from mgclust.engine.spmd import Outcome, RunSpec
 from mgclust.params import Integer
 from mgclust.results.result import Result
@@ -180,11 +188,11 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         problems = self._problems(row, value)
         n = inputs.dataset.shape[0]
         if value.different is not None and best != value.different <= n / 2:
-            problems.append(
-                f"only {value.different} of {n} rows are different: the scan may pass the numbers of clusters by that "
-                "keep equal rows together, whose silhouettes are better. Drop equal rows (numpy.unique(X, axis=0)); of "
-                "few different rows each may be a cluster."
+            text = (
+                f"only {value.different} of {n} rows are distinct: the scan may miss the numbers of clusters that keep "
+                "equal rows together; drop duplicates (numpy.unique(X, axis=0))."
             )
+            problems.append(Doubt(text, DataWarning))
         silhouettes = {}
         if value.cluster_silhouettes is not None:
             samples = outcome.arrays["samples"]
@@ -220,36 +228,30 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             **frame,
         )
 
-    def _problems(self, row: dict[str, np.ndarray], value: AdaptiveOutput) -> list[str]:
+    def _problems(self, row: dict[str, np.ndarray], value: AdaptiveOutput) -> list[Doubt]:
         problems, nearest = [], value.nearest
         if not self.n_clusters_ and any(nearest):
             passed = " and ".join(str(k) for k in nearest if k)
             remedy = "raise max_iter" if self.n_iter_ == self.max_iter else "choose another profile"
-            problems.append(
+            text = (
                 f"the scan found no candidate within n_clusters_range={self.n_clusters_range}, all labels are -1; the "
-                f"nearest numbers of clusters that it passed are {passed}: widen the range, or {remedy}."
+                f"nearest numbers that it passed are {passed}: widen the range, or {remedy}."
             )
+            problems.append(Doubt(text, ParameterWarning if self.converged_ else UnconvergedWarning))
         elif not self.n_clusters_:
-            problems.append(
-                f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
-            )
+            text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
+            problems.append(Doubt(text, UnconvergedWarning))
         elif not self.converged_:
-            problems.append(
-                f"the scan had not come to its end after max_iter={self.max_iter} iterations: smaller numbers of "
-                "clusters were not reached; raise max_iter."
-            )
-        self._categories = dict.fromkeys(problems, UnconvergedWarning)
+            text = f"the scan had not come to its end after max_iter={self.max_iter} iterations: smaller numbers of "
+            problems.append(Doubt(f"{text}clusters were not reached; raise max_iter.", UnconvergedWarning))
         if self.n_clusters_ and row["min_cluster_size"][0] < self.min_cluster_size:
-            problems.append(
-                f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}: lower it."
-            )
+            text = f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}: lower it."
+            problems.append(Doubt(text, DegenerateClustersWarning))
         if self.n_clusters_ == 1:
-            problems.append(
-                "the scan ended with one cluster and found no other candidate that could be scored: give a "
-                "preference above the last one of scan_."
-            )
+            text = "the scan ended with one cluster and found no other candidate that could be scored: give a "
+            problems.append(Doubt(f"{text}preference above the last one of scan_.", AmbiguousCountWarning))
         else:
-            problems += self._weak(value.choices)
+            problems += [Doubt(text, WeakStructureWarning) for text in self._weak(value.choices)]
         return problems
 
     def _weak(self, choices: dict[str, int]) -> list[str]:

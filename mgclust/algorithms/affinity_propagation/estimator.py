@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY, ExemplarClusterer
-from mgclust.algorithms.affinity_propagation.message_passing import SLOTS
 from mgclust.algorithms.affinity_propagation.options import AffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.preference_search import Tried
 from mgclust.algorithms.affinity_propagation.presentation import AffinityPropagationPresentation
@@ -20,7 +19,7 @@ from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
 )
 from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import fewest_exemplars
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
-from mgclust.base.errors import InputError, PoorOptimumWarning
+from mgclust.base.errors import DataWarning, Doubt, InputError, ParameterWarning, PoorOptimumWarning
 from mgclust.data import Dataset
 from mgclust.data.sparse import SparseDataset, is_sparse, open_sparse
 from mgclust.engine.spmd import Outcome, RunSpec
@@ -154,6 +153,31 @@ default="euclidean"
         # All pairs in float64; lists, where there are some, in float32.
         return (WarmUp((300, 20), seconds=2.5), WarmUp((1100, 20), seconds=4.0))
 
+    def _problems(self, value: AffinityPropagationOutput) -> list[Doubt]:
+        problems = []
+        if value.alike:
+            text = "all rows are equally similar to each other: which of them is an exemplar is arbitrary; choose "
+            problems.append(Doubt(f"{text}another affinity, or other features.", DataWarning))
+        elif not len(self.cluster_centers_indices_):
+            text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
+            problems.append(Doubt(text, UnconvergedWarning))
+        elif not self.converged_:
+            what = "changed, or left rows without any," if value.missing else "changed"
+            text = f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
+            problems.append(Doubt(f"{text}iterations: {CONVERGENCE_REMEDY}.", UnconvergedWarning))
+        if value.better is not None:
+            k = f"{self.n_clusters_} exemplars" if self.n_clusters_ > 1 else "one exemplar"
+            text = (
+                f"net similarity {self.net_similarity_:.6g} with {k} is a poor optimum, since "
+                f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
+                "convergence_iter (100, say) and max_iter (2000), or change damping."
+            )
+            problems.append(Doubt(text, PoorOptimumWarning))
+        if value.missing and self.n_clusters_:
+            text = f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
+            problems.append(Doubt(f"{text}raise preference.", DataWarning))
+        return problems
+
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         preference, share = parameters["preference"], parameters["preference_quantile"]
         if preference is not None and share is not None:
@@ -186,8 +210,8 @@ default="euclidean"
         self.n_iter_, self.converged_ = value.n_iter, value.converged
         self.net_similarity_, self.preference_ = value.net_similarity, value.preference
         self.computed_in_, self.exactness_ = value.dtype, value.exactness
-        problems, arrays = [], {"centers": self.cluster_centers_indices_}
-        categories: dict[str, type[Warning]] = {}
+        problems: list[Doubt] = []
+        arrays = {"centers": self.cluster_centers_indices_}
         self.__dict__.pop("search_", None)  # of an earlier fit
         if value.search is not None:
             columns = zip(*value.search.tried, strict=True)
@@ -197,38 +221,8 @@ default="euclidean"
             least = (1, "")
             if isinstance(given, SparseDataset) and not value.search.met:
                 least = fewest_exemplars(given.columns, given.bounds, value.search.wanted)
-            problems += [problem for problem in (value.search.problem(*least),) if problem]
-        if value.alike:
-            problems.append(
-                "all rows are equally similar to each other: which of them is an exemplar is arbitrary; choose another "
-                "affinity, or other features."
-            )
-        elif not len(self.cluster_centers_indices_):
-            problems.append(
-                f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
-            )
-        elif not self.converged_:
-            what = "changed, or left rows without any," if value.missing else "changed"
-            problems.append(
-                f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
-                f"iterations: {CONVERGENCE_REMEDY}; the labels are those of the highest net similarity in the last "
-                f"{min(SLOTS, self.n_iter_)} iterations."
-            )
-        if value.better is not None:
-            k = f"{self.n_clusters_} exemplars" if self.n_clusters_ > 1 else "one exemplar"
-            poor = (
-                f"net similarity {self.net_similarity_:.6g} with {k} is a poor optimum, since "
-                f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
-                "convergence_iter (100, say) and max_iter (2000), or change damping."
-            )
-            problems.append(poor)
-            categories[poor] = PoorOptimumWarning
-        if value.missing and self.n_clusters_:
-            problems.append(
-                f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
-                "raise preference."
-            )
-        self._categories = categories if self.converged_ else dict.fromkeys(problems, UnconvergedWarning)
+            text = value.search.problem(*least)
+            problems += [Doubt(text, ParameterWarning)] if text else []
         preference = value.preference
         return Result(
             labels=self.labels_,
@@ -241,6 +235,6 @@ default="euclidean"
                 "preference": float(np.median(preference)),
             },
             diagnostics={"computed_in": self.computed_in_, "exactness": {"algorithm": self.exactness_["algorithm"]}},
-            warnings=problems,
+            warnings=[*problems, *self._problems(value)],
             **frame,
         )

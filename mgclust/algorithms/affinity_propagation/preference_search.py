@@ -131,16 +131,16 @@ class PreferenceSearch:
         more = [each for each in self.tried if each.n_clusters > self.wanted]
         beside = [max(fewer, key=lambda each: each.n_clusters)] if fewer else []
         beside += [min(more, key=lambda each: each.n_clusters)] if more else []
-        found = ", ".join(f"preference={each.preference:.8g} gives {each.n_clusters}" for each in beside)
-        unconverged = sum(not each.converged for each in self.tried)
-        remedy = (
-            f"{unconverged} of these runs had not converged: raise max_iter first, or damping (0.9, say)."
-            if 2 * unconverged > len(self.tried)
-            else "A larger damping (0.9, say), convergence_iter or max_iter may find others."
-        )
         if reason:
-            remedy = f"Fewer than {least} are impossible: {reason}; give more pairs (more neighbours) or ask for more."
+            return (
+                f"n_clusters={self.wanted} cannot be met, since {reason}: give more pairs, or ask for {least} or more."
+            )
+        found = " or ".join(str(each.n_clusters) for each in beside)
+        unconverged = sum(not each.converged for each in self.tried)
+        remedy = "a larger damping (0.9, say), convergence_iter or max_iter may find others"
+        if 2 * unconverged > len(self.tried):
+            remedy = f"{unconverged} runs had not converged; raise max_iter first, or damping (0.9, say)"
         return (
-            f"n_clusters={self.wanted} was not met with {len(self.tried)} preferences: {found}; the labels are those "
-            f"of {self.tried[self.nearest].n_clusters} clusters. {remedy}"
+            f"n_clusters={self.wanted} was not met, preferences give {found}, and the labels are those of "
+            f"{self.tried[self.nearest].n_clusters} clusters: {remedy}."
         )

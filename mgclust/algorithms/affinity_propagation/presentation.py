@@ -29,6 +29,10 @@ SCAN_COLUMNS = {
 class AffinityPropagationPresentation(Presentation):
     """Exemplars among the rows, where there are rows."""
 
+    references = {
+        "Frey and Dueck 2007": "B. J. Frey, D. Dueck, Clustering by passing messages between data points, Science "
+        "315:972-976, 2007.",
+    }
     scores = {"net_similarity": Score("net similarity")}
     progress = {
         "iteration": "iteration {:,}",
@@ -39,6 +43,19 @@ class AffinityPropagationPresentation(Presentation):
         "rate": "{:,.0f} it/s",
     }
 
+    def method_sentences(self, result: Result) -> list[str]:
+        scores, parameters, found = result.scores, result.parameters, "the median of the similarities"
+        if parameters.get("preference") is not None:
+            found = "given"
+        elif parameters.get("n_clusters") is not None or parameters.get("preference_quantile") is not None:
+            found = "found for the number of clusters or the quantile that was given"
+        ended = "converged" if scores["converged"] else "had not converged"
+        return [
+            f"Exemplars were found by affinity propagation (Frey and Dueck 2007) with {parameters['affinity']} "
+            f"similarities and preference {scores['preference']:.5g} ({found}); it {ended} after "
+            f"{scores['n_iter']:,} iterations, with net similarity {scores['net_similarity']:.6g}."
+        ]
+
     def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
         if result.parameters.get("affinity") in PRECOMPUTED:
             return None  # the rows are similarities
@@ -48,6 +65,12 @@ class AffinityPropagationPresentation(Presentation):
 class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, SilhouettePresentation):
     """The candidates of the scan, and the silhouettes by which one was chosen."""
 
+    references = {
+        "Wang et al. 2007": "K. Wang, J. Zhang, D. Li, X. Zhang, T. Guo, Adaptive affinity propagation clustering, "
+        "Acta Automatica Sinica 33:1242-1246, 2007.",
+        **AffinityPropagationPresentation.references,
+        **SilhouettePresentation.references,
+    }
     scores = {**AffinityPropagationPresentation.scores, **SilhouettePresentation.scores}
     captions = {
         **SilhouettePresentation.captions,
@@ -65,6 +88,17 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
             },
         ),
     }
+
+    def method_sentences(self, result: Result) -> list[str]:
+        parameters, scores = result.parameters, result.scores
+        metric = parameters["silhouette_metric"] if parameters["affinity"] == "euclidean" else parameters["affinity"]
+        return [
+            "Exemplars were found by adaptive affinity propagation (Wang et al. 2007, after Frey and Dueck 2007) with "
+            f"profile={parameters['profile']} and {parameters['affinity']} similarities.",
+            f"The number of clusters was chosen by silhouettes (Rousseeuw 1987; {metric} distance), whose mean is "
+            f"{scores['silhouette']:.3f}, at preference {scores['preference']:.5g} after {scores['n_iter']:,} "
+            f"iterations{'' if scores['converged'] else ', before the end of the scan'}.",
+        ]
 
     def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots

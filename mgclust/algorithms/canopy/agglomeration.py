@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
-from mgclust.base.errors import ClusteringWarning, InsufficientMemoryError
+from mgclust.base.errors import InsufficientMemoryError, ParameterWarning
 from mgclust.engine.memory import human
 from mgclust.engine.spmd import Context
 
@@ -57,7 +57,7 @@ class AgglomerationTree(NamedTuple):
                 warnings.warn(
                     f"n_clusters={n_clusters}: rows that share canopies make {n - len(self.s)} clusters, which no pair "
                     "connects; raise t1 to connect them.",
-                    ClusteringWarning,
+                    ParameterWarning,
                     stacklevel=4,
                 )
         edges = self.low[:kept], self.high[:kept]

@@ -16,7 +16,13 @@ from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.canopy.ranks import CanopyOutput, LinkageOutput, Thresholds, canopy, estimate, linkage, suggest
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
-from mgclust.base.errors import InputError
+from mgclust.base.errors import (
+    AmbiguousCountWarning,
+    DegenerateClustersWarning,
+    Doubt,
+    InputError,
+    WeakStructureWarning,
+)
 from mgclust.data import open_dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Outcome, RunSpec, Work, run
@@ -265,33 +271,33 @@ class Canopy(CanopyOptions, Clusterer):
         )
 
 
-def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: int) -> list[str]:
-    """Thresholds that say nothing of the rows.
+def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: int) -> list[Doubt]:
+    """Thresholds that tell nothing about the rows.
 
     `alone` is the share of rows in one canopy, None where thresholds were given; `total` are all memberships.
     """
     if k == 1:
-        return [f"a single canopy holds all rows within t1={t1:g} of its centre: t2={t2:g} is too large; lower both."]
+        text = f"a single canopy holds all rows within t1={t1:g} of its centre: t2={t2:g} is too large; lower both."
+        return [Doubt(text, WeakStructureWarning)]
     if k > n / 2:
-        return [f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."]
+        text = f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."
+        return [Doubt(text, DegenerateClustersWarning)]
     if total == n * k:
-        return [
+        text = (
             f"each of the {k} canopies holds all {n} rows: none is farther than t1={t1:g} from a centre, so they tell "
-            "nothing apart; lower t1."
-        ]
+        )
+        return [Doubt(f"{text}nothing apart; lower t1.", WeakStructureWarning)]
     if alone is None:
         return []
     said = []
     if not FEW <= k <= MANY:
         which, way = ("few", "smaller") if k < FEW else ("many", "larger")
-        said.append(
-            f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which}, of most data there are {FEW} to "
-            f"{MANY}: give {way} t1 and t2, by what is near in these data."
-        )
+        text = f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which}, of most data there are {FEW} to "
+        said.append(Doubt(f"{text}{MANY}: give {way} t1 and t2, by what is near in these data.", AmbiguousCountWarning))
     if alone < MIN_ALONE:
-        said.append(
-            f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: the "
-            f"canopies overlap, and {alone:.1%} of the rows lie in one alone. Give t1 and t2 by what is near in these "
-            "data, or take the canopies as blocks or as centres to start from."
+        text = (
+            f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: "
+            f"only {alone:.1%} of the rows lie in a single one; give t1 and t2 by what is near."
         )
+        said.append(Doubt(text, AmbiguousCountWarning))
     return said

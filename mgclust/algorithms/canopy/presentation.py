@@ -18,6 +18,10 @@ class CanopyPresentation(Presentation):
     """Canopies over their rows, and how many rows each holds."""
 
     title = "Canopies"
+    references = {
+        "McCallum et al. 2000": "A. McCallum, K. Nigam, L. H. Ungar, Efficient clustering of high-dimensional data "
+        "sets with application to reference matching, KDD 2000:169-178, 2000.",
+    }
     scores = {
         "n_clusters": Score("canopies"),
         "memberships_per_row": Score("canopies of a row, on average"),
@@ -35,6 +39,14 @@ class CanopyPresentation(Presentation):
         "canopies": "The rows in the colour of their nearest centre. Where lines are drawn, canopies end there, at t1; "
         "the dotted lines, at t2, hold the rows that a centre kept from becoming one.",
     }
+
+    def method_sentences(self, result: Result) -> list[str]:
+        scores, found = result.scores, result.diagnostics.get("thresholds", "given")
+        return [
+            f"Canopies (McCallum et al. 2000) had the thresholds t1={scores['t1']:.5g} and t2={scores['t2']:.5g} "
+            f"({found}), metric {result.parameters['metric']}; rows lie in {scores['memberships_per_row']:.3g} "
+            "canopies on average."
+        ]
 
     def centers(self, result: Result) -> np.ndarray | None:
         return np.asarray(result.arrays["cluster_centers"], dtype=np.float64)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.base.errors import InputError
+from mgclust.base.errors import Doubt, InputError, PrecisionWarning
 from mgclust.engine.rank import not_finite
 from mgclust.engine.rows import CHUNK_NUMBERS, few_digits
 from mgclust.engine.spmd import Context
@@ -129,7 +129,7 @@ def doubtful(error: float, measure: Metric) -> bool:
     return error > (DOUBTFUL_DISTANCES if measure.unit_rows else DOUBTFUL_NEAREST)
 
 
-def warnings_of_distances(error: float, metric: str, dtype: str) -> list[str]:
+def warnings_of_distances(error: float, metric: str, dtype: str) -> list[Doubt]:
     """A sentence where rows are so near each other that their type holds few digits of distances."""
     if not error:  # as for given distances, which have no measure
         return []
@@ -139,8 +139,9 @@ def warnings_of_distances(error: float, metric: str, dtype: str) -> list[str]:
     why = "the rows have nearly one direction"
     if not measure.unit_rows:
         why, which = "some rows lie very near each other beside how far others lie", "their distances"
-    remedy = "Use dtype='float64'." if dtype == "float32" else "Leave out rows that are far away."
-    return [f"metric='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}. {remedy}"]
+    remedy = "use dtype='float64'." if dtype == "float32" else "leave out far rows."
+    text = f"metric='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}; {remedy}"
+    return [Doubt(text, PrecisionWarning)]
 
 
 def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None:

@@ -46,7 +46,14 @@ from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewma
 from mgclust.algorithms.communities.parallel import communities, connected_parts
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
 from mgclust.base.dask_arrays import reject_lost
-from mgclust.base.errors import InputError
+from mgclust.base.errors import (
+    DataWarning,
+    DegenerateClustersWarning,
+    Doubt,
+    InputError,
+    MergedClustersWarning,
+    PrecisionWarning,
+)
 from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.rows import share_of
@@ -421,26 +428,26 @@ def _graph_of(inputs: Inputs) -> Graph:
     return inputs.dataset
 
 
-def _warnings(model: ModularityClusterer, value: CommunitiesOutput) -> list[str]:
-    sentences = []
+def _warnings(model: ModularityClusterer, value: CommunitiesOutput) -> list[Doubt]:
+    doubts = []
     if value.rounding > 1e-6:
-        sentences.append(
-            f"weights were rounded by up to {value.rounding:.1g} of their mean, since they span many digits; "
-            "rescale them to integers for exact gains."
-        )
+        text = f"weights were rounded by up to {value.rounding:.1g} of their mean, since they span many digits; "
+        doubts.append(Doubt(f"{text}rescale them to integers for exact gains.", PrecisionWarning))
     components = value.n_components
     if components == model.n_nodes_:
-        sentences.append(
+        text = (
             "no edge ties two nodes together: there are no communities to find; give a graph with edges between nodes."
         )
+        doubts.append(Doubt(text, DataWarning))
     elif model.n_clusters is None and model.n_clusters_ == model.n_nodes_:
-        sentences.append(
+        text = (
             f"no merge raises the modularity at resolution={model.resolution:g}: every node is a community of its own; "
-            "lower resolution, or give n_clusters."
         )
+        doubts.append(Doubt(f"{text}lower resolution, or give n_clusters.", DegenerateClustersWarning))
     if model.n_clusters is not None and model.n_clusters < components:
-        sentences.append(
+        text = (
             f"n_clusters={model.n_clusters} is below the {components} connected components of the graph: those of "
-            f"least strength were joined although no edge leads from one to another; ask for {components} at least."
+            f"least strength were joined although no edge connects them; ask for at least {components}."
         )
-    return sentences
+        doubts.append(Doubt(text, MergedClustersWarning))
+    return doubts

@@ -29,6 +29,18 @@ class CommunitiesPresentation(Presentation):
     """The adjacency matrix by community, the modularity, the last merges, and the largest communities."""
 
     title = "Communities"
+    references = {
+        "Newman and Girvan 2004": "M. E. J. Newman, M. Girvan, Finding and evaluating community structure in networks, "
+        "Physical Review E 69:026113, 2004.",
+        "Newman 2004": "M. E. J. Newman, Fast algorithm for detecting community structure in networks, Physical Review "
+        "E 69:066133, 2004.",
+        "Clauset et al. 2004": "A. Clauset, M. E. J. Newman, C. Moore, Finding community structure in very large "
+        "networks, Physical Review E 70:066111, 2004.",
+        "Blondel et al. 2008": "V. D. Blondel, J.-L. Guillaume, R. Lambiotte, E. Lefebvre, Fast unfolding of "
+        "communities in large networks, Journal of Statistical Mechanics P10008, 2008.",
+        "Traag et al. 2019": "V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden: guaranteeing "
+        "well-connected communities, Scientific Reports 9:5233, 2019.",
+    }
     scores = {
         "n_clusters": Score("communities"),
         "modularity": Score("modularity Q"),
@@ -58,6 +70,15 @@ class CommunitiesPresentation(Presentation):
     }
     wide = ("dendrogram",)
     progress = {**Presentation.progress, "modularity": "Q={:.4f}"}
+
+    def method_sentences(self, result: Result) -> list[str]:
+        how = "greedy merges (Newman 2004; Clauset et al. 2004)"
+        if result.diagnostics.get("strategy") == "parallel":
+            how = "parallel local moving with refinement (after Blondel et al. 2008 and Traag et al. 2019)"
+        return [
+            f"Communities were found by {how}; their modularity (Newman and Girvan 2004) is "
+            f"{result.scores['modularity']:.4f}."
+        ]
 
     def lead(self, result: Result) -> list[str]:
         resolution = result.parameters.get("resolution", 1.0)

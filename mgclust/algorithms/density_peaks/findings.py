@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import FullPeaks
-from mgclust.algorithms.density_peaks.result_warnings import RowCounts, warnings_of
+from mgclust.algorithms.density_peaks.result_warnings import RowCounts, noise_drop, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.results.result import Result
 
@@ -71,6 +71,7 @@ def findings(
     if model.intrinsic_dim_ is not None:
         cut["intrinsic_dim"] = model.intrinsic_dim_
     diagnostics: dict[str, Any] = {"exactness": model.exactness_, "assignment": model.assignment_}
+    diagnostics["noise_drop"] = noise_drop(model, counts)
     if model.dc_choice_ is not None:
         diagnostics["dc_choice"] = model.dc_choice_
     if peaks is not None:

@@ -62,6 +62,7 @@ class DensityPeaksPresentation(Presentation):
         ),
         "equal_pairs": Fact("pairs of equal rows"),
         "different_pairs": Fact("pairs of different rows, whose quantile dc is"),
+        "noise_drop": Fact("largest drop of rho * delta after so many centres in noise"),
         "dc_choice": None,
         "peaks": None,
         "stability": None,
@@ -72,9 +73,47 @@ class DensityPeaksPresentation(Presentation):
     }
     captions = {
         "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
-        "their labels. The dashed line is what set them apart, unless sparser rows or a test of significance did.",
+        "their labels. The dashed line is what set them apart, unless low density or a test of significance did.",
+        "prominence": "Each bar is a peak of density, largest first; its height is how far the peak exceeds the saddle "
+        "to a denser cluster, in standard errors. Coloured bars are clusters (hatched: no saddle), grey ones belong to "
+        "them; the dashed line is the significance. A clear step after the clusters supports their number.",
+    }
+    references = {
+        "Rodriguez and Laio 2014": "A. Rodriguez, A. Laio, Clustering by fast search and find of density peaks, "
+        "Science 344:1492-1496, 2014.",
+        "Chazal et al. 2013": "F. Chazal, L. J. Guibas, S. Y. Oudot, P. Skraba, Persistence-based clustering in "
+        "Riemannian manifolds, Journal of the ACM 60:41, 2013.",
+        "d'Errico et al. 2021": "M. d'Errico, E. Facco, A. Laio, A. Rodriguez, Automatic topography of "
+        "high-dimensional data sets by non-parametric density peak clustering, Information Sciences 560:476-492, 2021.",
+        "Facco et al. 2017": "E. Facco, M. d'Errico, A. Rodriguez, A. Laio, Estimating the intrinsic dimension of "
+        "datasets by a minimal neighborhood information, Scientific Reports 7:12140, 2017.",
+        "Ben-Hur et al. 2002": "A. Ben-Hur, A. Elisseeff, I. Guyon, A stability based method for discovering structure "
+        "in clustered data, Pacific Symposium on Biocomputing 7:6-17, 2002.",
     }
     decision_graph = (Axis("rho", "density rho"), Axis("delta", "distance delta to a denser row"))
+
+    def method_sentences(self, result: Result) -> list[str]:
+        parameters, scores = result.parameters, result.scores
+        sentences = [f"Clusters were found by density peaks (Rodriguez and Laio 2014), metric {parameters['metric']}."]
+        if "dc" in scores:
+            found = "given" if parameters.get("dc") is not None else "found from the data"
+            share = f", {100 * scores['dc_fraction']:g}% of the pairs lie within" if "dc_fraction" in scores else ""
+            sentences.append(f"The cut-off distance was dc={scores['dc']:.5g} ({found}{share}).")
+        if parameters.get("significance") is not None:
+            sentences.append(
+                f"Peaks count that exceed their saddles by {parameters['significance']:g} standard errors (d'Errico et "
+                f"al. 2021), with intrinsic dimension {scores['intrinsic_dim']:.3g} (Facco et al. 2017)."
+            )
+        if result.diagnostics.get("assignment") == "separated":
+            sentences.append(
+                "Clusters were separated by low density, by the persistence of peaks (Chazal et al. 2013)."
+            )
+        if "stability" in scores:
+            sentences.append(
+                f"The clusters of halves of the rows (Ben-Hur et al. 2002) agree with an adjusted Rand index of "
+                f"{scores['stability']:.2f} (mean of {parameters['stability']} draws)."
+            )
+        return sentences
 
     def exactness(self, result: Result) -> list[tuple[str, Any]]:
         if "dc" not in result.scores:
@@ -97,6 +136,8 @@ class DensityPeaksPresentation(Presentation):
         drawn = {}
         if {"rho", "delta", "centers"} <= set(result.arrays):
             drawn["decision_graph"] = plots.decision_graph(result)
+        if {"separated_prominence", "significance"} & set(result.arrays):
+            drawn["prominence"] = plots.prominence(result)
         return drawn | super().draw(result, sample)
 
     def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from mgclust.algorithms.base import Inputs, Progress
 from mgclust.algorithms.common.weights import on_host
-from mgclust.base.errors import InputError
+from mgclust.base.errors import Doubt, InputError, WeakStructureWarning
 from mgclust.data.selected_rows import SelectedRows
 from mgclust.results.label_agreement import adjusted_rand
 from mgclust.results.result import Result
@@ -106,16 +106,11 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
     model.timings_ = {**result.timings, "stability": time.perf_counter() - began}
     mean, doubts = found["mean"], []
     if mean < UNSTABLE:
-        advice = "Look at stability_, and try other parameters or another method."
+        advice = "look at stability_, and try other parameters or another method."
         if merged:
-            advice = (
-                f"In {merged} of them the test merged clusters that stand apart, since half the rows are few for "
-                "its neighbourhoods of up to 100: give more rows, or compare the stability without significance."
-            )
-        doubts.append(
-            f"the clusters are not stable: those of half the rows agree with them at an adjusted Rand index of "
-            f"{mean:.2g} (mean of {draws} draws). {advice}"
-        )
+            advice = f"the test merged clusters in {merged}; compare without significance."
+        text = f"the clusters are unstable, since half the rows give others (ARI {mean:.2g}, {draws} draws): {advice}"
+        doubts.append(Doubt(text, WeakStructureWarning))
     model.result_ = replace(
         model.result_,
         scores={**result.scores, "stability": mean},

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
+from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions
@@ -287,8 +287,6 @@ default="auto"
         if self.n_clusters_range is not None:
             self.scan_ = RangeCandidate.columns(value.candidates)
             scan = {f"scan_{name}": column for name, column in self.scan_.items()}
-        unconverged, others = problems_of(self, value, inputs)
-        self._categories = dict.fromkeys(unconverged, UnconvergedWarning)
         return Result(
             labels=self.labels_,
             arrays={
@@ -320,6 +318,6 @@ default="auto"
                 "best_init": value.best,
                 "computed_in": self.computed_in_,
             },
-            warnings=[*unconverged, *others],
+            warnings=[*problems_of(self, value, inputs)],
             **frame,
         )

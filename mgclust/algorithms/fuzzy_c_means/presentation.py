@@ -44,6 +44,17 @@ class FuzzyCMeansPresentation(Presentation):
     """The objective's way down, memberships of each cluster, and the indices of a fuzzy partition."""
 
     title = "Fuzzy c-means"
+    references = {
+        "Bezdek 1981": "J. C. Bezdek, Pattern Recognition with Fuzzy Objective Function Algorithms, Plenum, 1981.",
+        "Schwämmle and Jensen 2010": "V. Schwämmle, O. N. Jensen, A simple and fast method to determine the parameters "
+        "for fuzzy c-means cluster analysis, Bioinformatics 26:2841-2848, 2010.",
+        "Davé 1991": "R. N. Davé, Characterization and detection of noise in clustering, Pattern Recognition Letters "
+        "12:657-664, 1991.",
+        "Gustafson and Kessel 1979": "D. E. Gustafson, W. C. Kessel, Fuzzy clustering with a fuzzy covariance matrix, "
+        "IEEE Conference on Decision and Control 761-766, 1979.",
+        "Xie and Beni 1991": "X. L. Xie, G. Beni, A validity measure for fuzzy clustering, IEEE Transactions on "
+        "Pattern Analysis and Machine Intelligence 13:841-847, 1991.",
+    }
     scores = {
         "m": Score("fuzzifier m"),
         "objective": Score("objective J"),
@@ -74,6 +85,19 @@ class FuzzyCMeansPresentation(Presentation):
         "(Xie-Beni, or of clusters with covariances the fuzzy hypervolume), high at the right (the others). The dashed "
         "line marks the chosen number.",
     }
+
+    def method_sentences(self, result: Result) -> list[str]:
+        parameters, scores = result.parameters, result.scores
+        m = "by the rule of Schwämmle and Jensen 2010" if parameters["m"] == "auto" else "given"
+        full = " and full covariances (Gustafson and Kessel 1979)" if "covariances" in result.arrays else ""
+        noise = " and a noise cluster (Davé 1991)" if parameters.get("noise_distance") is not None else ""
+        sentences = [
+            f"Clusters were found by fuzzy c-means (Bezdek 1981){full}{noise} with m={scores['m']:.4g} ({m}), after "
+            f"{scores['n_iter']:,} iterations, with objective {scores['objective']:.6g}."
+        ]
+        if "xie_beni" in scores:
+            sentences.append(f"The validity index (Xie and Beni 1991) is {scores['xie_beni']:.4g}.")
+        return sentences
 
     def centers(self, result: Result) -> np.ndarray | None:
         if result.parameters.get("metric", "euclidean") != "euclidean":

@@ -16,6 +16,10 @@ class NearestNeighborsPresentation(Presentation):
         "max_distance": Score("the same, largest"),
     }
 
+    def method_sentences(self, result: Result) -> list[str]:
+        neighbors, metric = result.parameters["n_neighbors"], result.parameters["metric"]
+        return [f"The {neighbors} nearest rows of each row were found exactly, metric {metric}."]
+
     def summary(self, result: Result) -> list[tuple[str, str]]:
         scores = result.scores
         if "median_distance" not in scores:

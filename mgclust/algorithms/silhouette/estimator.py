@@ -24,7 +24,7 @@ from mgclust.algorithms.silhouette.ranks import (
     score_distances,
     score_labelings,
 )
-from mgclust.base.errors import warn_caller
+from mgclust.base.errors import DataWarning, DegenerateClustersWarning, Doubt, warn_caller
 from mgclust.data import Dataset, open_dataset
 from mgclust.data.labels import labels_location, read_labels
 from mgclust.data.location import is_path
@@ -140,10 +140,8 @@ class Silhouette(SilhouetteOptions, Method):
         singletons = int((scores.sizes == 1).sum())
         sentences = []
         if singletons:
-            sentences.append(
-                f"{singletons} of {len(scores.sizes)} clusters have one row: its silhouette is 0 by definition; ask "
-                "for fewer clusters, or leave these rows out."
-            )
+            text = f"{singletons} of {len(scores.sizes)} clusters have one row: its silhouette is 0 by definition; ask "
+            sentences.append(Doubt(f"{text}for fewer clusters, or leave these rows out.", DegenerateClustersWarning))
         algorithm = "given" if self.metric == "precomputed" else "closed-form" if _is_closed(self.metric) else "pairs"
         computed_in = self.dtype if algorithm == "pairs" else "float64"
         self._doubts = [
@@ -175,7 +173,7 @@ def _is_closed(metric: str) -> bool:
     return metric != "precomputed" and has_closed_form(METRICS[metric])
 
 
-def distances_left_out(dataset: Dataset) -> list[str]:
+def distances_left_out(dataset: Dataset) -> list[Doubt]:
     """A warning of distances that a sparse matrix does not store, if there are any."""
     if not isinstance(dataset, SparseRows):
         return []
@@ -183,10 +181,8 @@ def distances_left_out(dataset: Dataset) -> list[str]:
     missing = n * (n - 1) - int((np.repeat(np.arange(n), np.diff(matrix.indptr)) != matrix.indices).sum())
     if not missing:
         return []
-    return [
-        f"{missing:,} distances are not stored and count as 0, which those of a neighbour graph are not: give all "
-        "distances where they are not equal rows'."
-    ]
+    text = f"{missing:,} distances are not stored and count as 0, but those of a neighbour graph are not 0: give the "
+    return [Doubt(f"{text}distances of all rows that are not equal.", DataWarning)]
 
 
 def _provenance(labels: Any) -> dict[str, str]:

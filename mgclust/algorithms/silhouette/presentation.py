@@ -16,6 +16,10 @@ __all__ = ["SilhouettePresentation"]
 class SilhouettePresentation(Presentation):
     """Every row's silhouette as a picture, and each cluster's mean."""
 
+    references = {
+        "Rousseeuw 1987": "P. J. Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of "
+        "cluster analysis, Journal of Computational and Applied Mathematics 20:53-65, 1987.",
+    }
     scores = {
         "silhouette": Score("silhouette, mean of all rows", ".3f"),
         "min_cluster_silhouette": Score("lowest mean of a cluster", ".3f"),
@@ -34,6 +38,13 @@ class SilhouettePresentation(Presentation):
         "silhouettes": "Each row's silhouette, sorted within its cluster: near 1 well inside, below 0 nearer to "
         "another cluster.",
     }
+
+    def method_sentences(self, result: Result) -> list[str]:
+        return [
+            f"Silhouettes (Rousseeuw 1987) have the mean {result.scores['silhouette']:.4f}, metric "
+            f"{result.parameters['metric']}; the least mean of a cluster is "
+            f"{result.scores['min_cluster_silhouette']:.4f}."
+        ]
 
     def draw(self, result: Result, sample: Any) -> Drawn:
         from mgclust import plots

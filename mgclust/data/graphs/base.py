@@ -125,7 +125,7 @@ class Graph(Dataset):
             What takes the first of them, and what none.
         """
         if numbers:
-            listed = shortened(", ".join(map(repr, numbers)))
+            listed = shortened(", ".join(map(repr, numbers)), 40)
             self._notes.append(
                 f"every edge of {self.name} counts as one, though edges have numbers ({listed}): {remedy}."
             )

@@ -179,7 +179,7 @@ def test_number_of_clusters(n_clusters, algorithm, device):
 def test_a_number_of_clusters_that_is_not_met(device, rng):
     """Rows that coincide are one cluster or two each."""
     X = np.repeat(rng.normal(size=(15, 2)), 2, axis=0)
-    with pytest.warns(UserWarning, match=r"=29.* gives \d+, preference=.* gives 30; the labels are those of 30"):
+    with pytest.warns(UserWarning, match=r"=29 was not met, .* give 2\d or 30, and the labels are those of (28|30)"):
         model = fit(X, device, n_clusters=29)
     nearest = np.abs(model.search_["n_clusters"] - 29).argmin()
     assert model.preference_ == model.search_["preference"][nearest]
@@ -297,7 +297,7 @@ def test_the_last_exemplars_that_there_were(dtype, monkeypatch):
 
     monkeypatch.setattr(cpu, "pass_columns", pass_columns)
     S = similarities_of("rings")
-    with pytest.warns(ConvergenceWarning, match="highest net similarity"):
+    with pytest.warns(ConvergenceWarning, match="the exemplars still changed"):
         model = fit(S, "cpu", affinity="precomputed", max_iter=100, damping=0.8, dtype=dtype, convergence_iter=50)
     expected = oracle.affinity_propagation(S, max_iter=40, damping=0.8, convergence_iter=50)
     last = oracle.refine_exemplars(S, np.flatnonzero(expected.flags[-1]))

@@ -308,7 +308,7 @@ def test_a_number_of_canopies_that_says_nothing_is_said_to(device, rng):
     X = rng.uniform(size=(500, 2))
     model = Canopy(client=None, device=device)
     with pytest.warns(
-        ClusteringWarning, match=r"number of canopies, \d+, follows from the suggested .* Give t1 and t2"
+        ClusteringWarning, match=r"number of canopies, \d+, follows from the suggested .* give t1 and t2"
     ):
         model.fit(X)
     assert model.result_.scores["rows_in_one"] < 0.05

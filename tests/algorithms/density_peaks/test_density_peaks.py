@@ -432,7 +432,7 @@ def test_stated_error_of_rho_holds(shape, metric, parameters):
 def test_warns_where_rounding_of_rows_shows_in_rho(algorithm):
     X = np.random.default_rng(0).normal(size=(4000, 1))
     here = {"n_clusters": 5, "algorithm": algorithm, "client": None, "device": "cpu"}
-    with pytest.warns(ClusteringWarning, match=r"rho may be off by .* Use dtype='float64'"):
+    with pytest.warns(ClusteringWarning, match=r"rho may be off by .* use dtype='float64'"):
         doubtful = DensityPeaks(**here | {"dc": 1e-4}).fit(X)
     assert doubtful.exactness_["rho_relative_error"] > 1e-3
     with warnings.catch_warnings():

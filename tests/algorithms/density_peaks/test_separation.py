@@ -9,7 +9,7 @@ import pytest
 from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
-from mgclust import DensityPeaks, load_result
+from mgclust import DensityPeaks, load_result, plots
 from mgclust.algorithms import base
 from mgclust.algorithms.density_peaks.cutoff_distance import separation
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
@@ -200,9 +200,11 @@ def test_it_is_in_the_result(tmp_path):
     assert json.loads(json.dumps(result.diagnostics["dc_choice"]))["separated"] == model.dc_choice_["separated"]
     lines = dict(model.presentation.summary(result))
     assert lines["separated"].startswith("by sparser rows, ")
-    (text,) = result.warnings
-    assert text.startswith("These 2 clusters are those that sparser rows separate, ")
-    assert "by rho * delta the centres do not stand out: " in text
+    assert not result.warnings  # they are clear, though rho * delta does not show them
+    assert result.diagnostics["noise_drop"] > result.scores["gamma_drop"]
+    heights, k = np.sort(result.arrays["separated_prominence"])[::-1], model.n_clusters_
+    assert heights[k - 1] > 4.5 > 2.5 * heights[k] and (result.arrays["separated_saddle"][:k] <= 1).all()
+    assert plots.prominence(result).get_title() == "Prominence of peaks: 2 clusters"
     again = DensityPeaks.from_result(result).select_centers(2)
     assert again.assignment_ == model.assignment_ == "separated"
     np.testing.assert_array_equal(again.labels_, model.labels_)

@@ -149,7 +149,7 @@ def test_tiny_and_empty_clusters_are_counted(device, rng):
     X = np.concatenate([rng.normal(size=(1998, 3)), [[80.0, 0, 0]], [[0, 80.0, 0]]])
     model = FuzzyCMeans(5, m=1.1, init=X[[0, 0, 1, -2, -1]], device=device, client=None)
     match = (
-        "1 of 5 clusters are the nearest of no row, 2 of 5 clusters have at most 3 of the 2000 rows: "
+        "1 of 5 clusters are the nearest of no row, 2 of 5 clusters have at most 3 of 2000 rows: "
         r"lower m \(m=1.05, say\), or ask"
     )
     with pytest.warns(ClusteringWarning, match=match):
@@ -163,14 +163,14 @@ def test_a_cluster_of_one_of_few_rows_is_said(rng):
     models = [FuzzyCMeans(c, init=X[-c:], client=None, device="cpu").fit(X) for c in (3, 8)]
     assert [np.bincount(model.labels_).min() for model in models] == [1, 1]
     (said,), unsaid = (model.result_.warnings for model in models)
-    assert re.search("1 of 3 clusters have at most 2 of the 60 rows.*noise_distance where these rows are out", said)
+    assert re.search("1 of 3 clusters have at most 2 of 60 rows.*noise_distance if they are out", said)
     assert not any("at most" in text for text in unsaid)
 
 
 def test_clusters_of_two_of_many_rows_are_said(rng):
     X = np.concatenate([rng.normal(size=(100, 2)), [[90.0, 0], [90.1, 0]]])
     (said,) = FuzzyCMeans(2, init=X[[0, -1]], client=None, device="cpu").fit(X).result_.warnings
-    assert "1 of 2 clusters have at most 2 of the 102 rows" in said
+    assert "1 of 2 clusters have at most 2 of 102 rows" in said
 
 
 def test_more_clusters_than_half_of_the_rows(rng):
@@ -188,7 +188,7 @@ def test_a_distance_of_noise_that_is_too_small(rng):
 def test_more_clusters_than_different_rows(rng):
     X = np.repeat(rng.random((3, 2)), 20, axis=0)
     (said,) = FuzzyCMeans(5, client=None, device="cpu").fit(X).result_.warnings
-    assert said == "n_clusters=5 is more than the number of different rows, 3: ask for fewer clusters."
+    assert said == "n_clusters=5 is more than the number of distinct rows, 3: ask for fewer clusters."
 
 
 @pytest.mark.parametrize(

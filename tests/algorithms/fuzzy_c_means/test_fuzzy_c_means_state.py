@@ -60,7 +60,7 @@ def test_duplicates_among_rows_without_weight(device, rng):
     X[[5, 500, 50_000]] = 9.0
     weights = np.zeros(len(X))
     weights[[5, 500, 50_000]] = 2.0
-    with pytest.warns(UserWarning, match="different rows with a positive sample_weight, 1:"):
+    with pytest.warns(UserWarning, match="distinct rows with a positive sample_weight, 1:"):
         model = fit(X, device, weights, n_clusters=3)
     np.testing.assert_allclose(model.cluster_centers_, 9.0, rtol=1e-6)
 

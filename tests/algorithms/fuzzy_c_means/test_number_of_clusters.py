@@ -120,4 +120,4 @@ def test_fits_of_a_range_that_have_not_settled_are_named(rng):
     first, second = (text for text in model.result_.warnings if "max_iter" in text)
     assert f"in iteration max_iter=2 of the fit with n_clusters={model.n_clusters_}, more" in first
     others = ", ".join(str(c) for c in (2, 3, 4) if c != model.n_clusters_)
-    assert f"fits with n_clusters={others} of n_clusters_range had not settled" in second
+    assert f"fits with n_clusters={others} had not converged" in second

@@ -31,7 +31,7 @@ Equal rows of the sample are one in the graph, with the density of all. All of i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,6 +101,7 @@ class Separated(NamedTuple):
     n_clusters: int
     unless: int = 0  # number of centres that all rows have to show for these to be set aside; 0: none
     doubted: bool = False  # taken only if all rows show so many centres, whose clusters cut across these
+    saddle: Sequence[float] = ()  # density where each becomes part of it, as a fraction of its own; 0: nowhere
 
 
 class FullPeaks(NamedTuple):
@@ -109,6 +110,7 @@ class FullPeaks(NamedTuple):
     rows: np.ndarray  # (p,), int64: the densest row that each leads to
     into: np.ndarray  # (p,), int64
     prominence: np.ndarray  # (p,), float64
+    saddle: np.ndarray  # (p,), float64, as of `Separated`
 
 
 class Shown(NamedTuple):
@@ -328,9 +330,9 @@ class SeparationGraph:
             better = BetterNumber(0, n_clusters, 0.0, 0)
         rows = self._sample.numbers[tree.rows].tolist()
         reach = self.reach[tree.rows].tolist()
-        return Separated(
-            rows, tree.into.tolist(), prominence.tolist(), reach, better.n_clusters, better.unless, better.doubted
-        )
+        saddle = (tree.saddle / np.maximum(tree.rho, np.finfo(float).tiny)).tolist()
+        number, into = better.n_clusters, tree.into.tolist()
+        return Separated(rows, into, prominence.tolist(), reach, number, better.unless, better.doubted, saddle)
 
 
 def graph_of(context: Context, measure: Metric, sample: RowSample) -> SeparationGraph:
@@ -388,7 +390,8 @@ def full_peaks(xp: Any, found: Separated, best: Array, nearest: Array) -> FullPe
         if not any_true(going):
             break
         at = xp.where(going, nearest[at], at)
-    return FullPeaks(np.array(at.tolist(), np.int64), np.array(found.into, np.int64), np.array(found.prominence))
+    into, prominence, saddle = np.array(found.into, np.int64), np.array(found.prominence), np.array(found.saddle)
+    return FullPeaks(np.array(at.tolist(), np.int64), into, prominence, saddle)
 
 
 def clusters_of(

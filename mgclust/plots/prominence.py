@@ -1,0 +1,59 @@
+"""How far the peaks of density stand out of the saddles at which their clusters meet denser ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mgclust.plots.style import UNASSIGNED, cluster_colors, own_axes, rgb
+from mgclust.results.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["prominence"]
+
+MAX_BARS = 60
+MORE = 10  # peaks after those of the clusters
+
+
+def prominence(result: Result, ax: Axes | None = None) -> Axes:
+    """Prominence of each peak of density, in standard errors, largest first: a step shows the number of clusters.
+
+    Parameters
+    ----------
+    result : Result
+        A result of ``density-peaks`` with separated clusters, or with a test by `significance`.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax, labels = own_axes(ax, (7, 4)), np.asarray(result.labels)
+    k = int(result.scores["n_clusters"])
+    if "separated_prominence" in result.arrays:
+        heights = np.asarray(result.arrays["separated_prominence"])
+        cluster = labels[np.asarray(result.arrays["separated_rows"])]
+        order = np.argsort(-heights, kind="stable")[: min(k + MORE, MAX_BARS)]
+        _, first = np.unique(cluster[order], return_index=True)
+        own = np.isin(np.arange(len(order)), first)  # the most prominent peak of each cluster
+        heights, cluster = heights[order], np.where(own, cluster[order], -1)
+    else:
+        heights = np.asarray(result.arrays["significance"], dtype=float)
+        cluster = np.argsort(-heights, kind="stable")[:MAX_BARS]
+        heights = heights[cluster]
+        ax.axhline(float(result.parameters["significance"]), color="0.3", linestyle="--", linewidth=1)
+    meets = np.isfinite(heights)
+    top = 1.5 * float(heights[meets].max(initial=1.0))
+    colors = np.vstack([cluster_colors(k), [rgb(UNASSIGNED)]])[cluster]
+    bars = ax.bar(np.arange(1, len(heights) + 1), np.where(meets, heights, top), color=colors)
+    for bar, saddle in zip(bars, meets, strict=True):
+        bar.set_hatch("" if saddle else "//")
+    ax.set_yscale("log")
+    ax.set_xlabel("peak of density, by rank")
+    ax.set_ylabel("prominence over the saddle (standard errors)")
+    ax.set_title(f"Prominence of peaks: {k} clusters")
+    return ax
