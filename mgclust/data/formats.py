@@ -119,7 +119,6 @@ def suffixes(what: What) -> str:
     return f"{listed}{_MORE[what]}; text as {', '.join(COMPRESSIONS)} too"
 
 
-_TARGETS = {"rows": ".nii.gz or .npy", "graph": ".edges or .npz", "labels": ".npy or .csv"}
 # Other formats: in Python, what reads them.
 _FOREIGN = dict.fromkeys((".mgz", ".mgh", ".img", ".hdr", ".mnc"), "the image that nibabel.load(path) returns") | {
     ".gii": "numpy.stack([each.data for each in nibabel.load(path).darrays], axis=1)",
@@ -138,8 +137,8 @@ def reject_foreign(location: Location, what: What) -> None:
     remedy = _FOREIGN.get(location.suffix)
     if remedy and not _inside_zarr(location):
         raise InputError(
-            f"{location.name} has suffix {location.suffix!r}, which is not read: in Python give {remedy}, "
-            f"or convert it to {_TARGETS[what]}."
+            f"{location.name} has suffix {location.suffix!r}, which is not read: in Python give {remedy}, or "
+            f"convert it to one of {suffixes(what)}."
         )
 
 

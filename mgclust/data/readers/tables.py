@@ -305,9 +305,9 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
             raise InputError(
                 f"{location.name}: its first line has more than {_LONGEST_FIRST:,} bytes; write one row a line."
             )
-        if line := utf8_line(raw, location.name, blank + 1).removeprefix("\ufeff").rstrip("\r\n"):
-            if line.strip() or "\t" in line:
-                return line, blank
+        line = utf8_line(raw, location.name, blank + 1).removeprefix("\ufeff").rstrip("\r\n")
+        if line.strip() or "\t" in line:
+            return line, blank
     raise InputError(f"{location.name} is empty; it should hold one row of numbers a line.")
 
 
