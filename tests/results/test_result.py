@@ -271,3 +271,13 @@ def test_a_full_disk_says_so(tmp_path):
     with pytest.raises(OSError) as caught:
         write_npy(Path("/dev/full"), np.zeros(100_000))
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_result_prints_as_a_few_lines(result):
+    assert repr(result).splitlines() == [
+        "Result of density-peaks of 4 x 2",
+        "  scores: n_clusters=2, dc=0.5",
+        "  arrays: rho, halo, centers",
+        "  warning: a sentence.",
+    ]
+    assert repr(Result("canopy")) == "Result of canopy"
