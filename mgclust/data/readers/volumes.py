@@ -98,7 +98,7 @@ class VolumeDataset(Dataset):
             *sentences,
             f"{self.dropped:,} of {self.masked:,} {parts} do not change over time"
             f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out "
-            "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows."
+            "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows.",
         ]
 
     def to_grid(self, values: Any, fill: float = 0) -> np.ndarray:
