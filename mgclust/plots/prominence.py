@@ -1,4 +1,4 @@
-"""How far the peaks of density stand out of the saddles at which their clusters meet denser ones."""
+"""Prominence: by how much each peak of density exceeds the saddle to a denser cluster."""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ class Result:
         """
         methods = importlib.import_module("mgclust.algorithms")  # of a folder above: each has its own sentences
         known = methods.declarations()
-        defaults = known[self.method].defaults() if self.method in known else {}
+        options = known[self.method].options() if self.method in known else ()
+        defaults = {option.name: option.default for option in options}
         text: str = methods.presentation_of(self.method).methods_text(self, defaults)
         return text
 

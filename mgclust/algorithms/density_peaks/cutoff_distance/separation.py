@@ -309,7 +309,7 @@ class SeparationGraph:
     def separated(
         self, rho: np.ndarray, n_clusters: int | None, better: BetterNumber | None, *, compared: bool
     ) -> Separated | None:
-        """What all rows are to be clustered by.
+        """Return the peaks that all rows are to be clustered by.
 
         Parameters
         ----------
