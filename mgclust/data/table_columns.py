@@ -1,4 +1,4 @@
-"""Which line of a table is its header, and which of its columns is what: an index, a node, a weight.
+"""Roles of lines and columns of tables: the header, an index, nodes and weights.
 
 Names decide before positions. Where a table can be read in two ways, it is read in the likelier one, and a sentence
 names the option that says otherwise.

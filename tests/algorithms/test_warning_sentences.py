@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pickle
 import re
 import traceback
@@ -171,12 +172,14 @@ def adaptive(rng):
     model = SimpleNamespace(
         n_clusters_=int(rng.integers(0, 4)), converged_=rng.random() < 0.5, n_iter_=number(rng, 5),
         max_iter=number(rng), n_clusters_range=(number(rng, 4), number(rng, 5)), min_cluster_size=number(rng, 3),
-        silhouette_=0.1234,
+        silhouette_=0.1234, selection_=str(rng.choice(["silhouette", "package"])),
     )  # fmt: skip
-    row = {"min_cluster_size": np.zeros(1)}
-    yield from AdaptiveAffinityPropagation._problems(
-        model, row, (number(rng, 5), number(rng, 5)) if rng.random() < 0.5 else (0, 0)
-    )
+    best, package = number(rng, 5), number(rng, 5)
+    model.scan_ = {"n_clusters": np.array([best]), "silhouette": np.array([0.1234])}
+    model._weak = functools.partial(AdaptiveAffinityPropagation._weak, model)
+    nearest = (number(rng, 5), number(rng, 5)) if rng.random() < 0.5 else (0, 0)
+    value = SimpleNamespace(nearest=nearest, choices={"silhouette": best, "package": package})
+    yield from AdaptiveAffinityPropagation._problems(model, {"min_cluster_size": np.zeros(1)}, value)
 
 
 def canopies(rng):

@@ -285,18 +285,31 @@ class MessagePassing:
             order = np.lexsort((-total, assignment.labels))  # stable: of equals the lowest row comes first
             cluster, first, size = np.unique(assignment.labels[order], return_index=True, return_counts=True)
             chosen = order[first]
-            if self.tied:
-                # Devices round similarities differently, so the first of members that rounding cannot tell apart.
-                rounding = NEARLY_EQUAL * float(np.finfo(self._context.dtype).eps) * largest
-                best = np.repeat(total[chosen] - size * rounding, size)
-                near = np.sort(order[total[order] >= best])
+            if self.tied and not self._similarities.given:
+                # Devices round differently, so the first of members that are equally good up to rounding.
+                rounding = NEARLY_EQUAL * float(np.finfo(self._context.dtype).eps)
+                least = total[chosen] - rounding * abs(total[chosen] - preference[chosen])
+                near = np.sort(order[total[order] >= np.repeat(least, size)])
                 chosen = near[np.unique(assignment.labels[near], return_index=True)[1]]
             chosen = chosen[cluster >= 0]
+            if self.tied and not self._similarities.given and len(chosen):
+                chosen = self._first_near(chosen, assignment.labels, rounding * largest)
             # Of duplicate rows the first one, whatever similarities of theirs a device rounds to, or noise makes them.
             equal = self._similarities.first_equal[chosen]
             same = (assignment.labels[equal] == assignment.labels[chosen]) & (preference[equal] == preference[chosen])
             refined.append(self.assign(np.sort(np.where(same, equal, chosen)), preference))
         return refined
+
+    def _first_near(self, chosen: np.ndarray, labels: np.ndarray, rounding: float) -> np.ndarray:
+        """The first member of each cluster that is as similar to the exemplar as itself, up to rounding."""
+        nearest, similarity = self.similar(np.sort(chosen))
+        own = self._similarities.diagonal
+        exemplar = np.sort(chosen)[nearest]
+        alike = (labels == labels[exemplar]) & (own[exemplar] >= self._similarities.highest - rounding)
+        rows = np.flatnonzero(alike & (similarity >= own[exemplar] - rounding))
+        first = np.arange(len(labels))
+        np.minimum.at(first, exemplar[rows], rows)
+        return first[chosen]
 
     def _fixed_point(self, preference: np.ndarray) -> float:
         """The scale by which a sum of n positive R fits into an integer, whatever the messages.

@@ -1,4 +1,4 @@
-"""How ranks exchange arrays.
+"""Exchange of arrays between ranks.
 
 ::
 

@@ -442,9 +442,7 @@ def test_the_fast_profile_with_a_preference_is_the_usual_one():
 def test_many_equal_rows_are_said(device, rng):
     """A scan can pass by the number of different rows, which are clusters with silhouette 1."""
     model = fit(np.repeat(np.random.default_rng(0).normal(size=(60, 3)), 4, axis=0), device)
-    assert any(
-        "only 60 of 240 rows are different" in text and "numpy.unique" in text for text in model.result_.warnings
-    )
+    assert any("only 60 of 240 rows are distinct" in text and "numpy.unique" in text for text in model.result_.warnings)
     nine = fit(np.random.default_rng(1).integers(0, 3, (60, 2)), device)
     assert nine.n_clusters_ == 9 and nine.silhouette_ == 1.0 and not nine.result_.warnings
     few = np.concatenate([rng.normal(size=(20, 2)), rng.normal(size=(20, 2)) + 9])

@@ -113,7 +113,7 @@ def test_columns_that_could_be_weights_are_mentioned(make, tmp_path):
         "parquet": lambda: tmp_path / "e.parquet",
     }[make]()
     (warning,) = open_graph(source).warnings
-    assert "('km', 'year'): columns=['source', 'target', 'km'] takes one of these as weights" in warning
+    assert "('km', 'year'): weight='km' takes it as weights" in warning
     assert open_graph(source, columns=["source", "target"]).warnings == []
     weighted = open_graph(source, columns=["source", "target", "km"])
     assert weighted.warnings == [] and weighted.read(0, 2)[:, 2].tolist() == [1.5, 2]
@@ -122,5 +122,5 @@ def test_columns_that_could_be_weights_are_mentioned(make, tmp_path):
 def test_what_has_no_attributes_takes_no_weight(tmp_path):
     np.save(tmp_path / "e.npy", np.array([[0, 1]]))
     for source in (np.array([[0, 1]]), tmp_path / "e.npy"):
-        with pytest.raises(InputError, match="weight='km' names an attribute"):
+        with pytest.raises(InputError, match="weight='km' applies to tables"):
             open_graph(source, weight="km")

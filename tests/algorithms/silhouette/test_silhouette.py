@@ -8,7 +8,7 @@ import pytest
 from mgclust import silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
 from mgclust.algorithms.silhouette.labels import encode_labels
-from mgclust.base.errors import ClusteringWarning, InputError, InsufficientMemoryError
+from mgclust.base.errors import InputError, InsufficientMemoryError, PrecisionWarning
 from mgclust.data import open_dataset
 from mgclust.data.labels import read_labels
 from mgclust.engine.context import Context
@@ -101,7 +101,7 @@ def test_a_word_where_rounding_shows(metric, dtype, apart, said):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = silhouette_score(X, labels, metric=metric, dtype=dtype, **HERE)
-    assert [each.category for each in caught] == [ClusteringWarning] * said
+    assert [each.category for each in caught] == [PrecisionWarning] * said
     assert all("rounding may change their distances" in str(each.message) for each in caught)
     pairs = labels < 2
     halves = [

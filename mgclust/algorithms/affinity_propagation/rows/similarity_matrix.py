@@ -94,6 +94,7 @@ class Similarities(ABC):
     lowest: float
     highest: float
     complete = True  # each pair has a similarity above -inf
+    given = False  # by the user, so with the same bits on every device
 
     def __init__(self, context: Context, seed: int) -> None:
         self.context, self.seed, self.draws = context, seed, 0
@@ -101,7 +102,7 @@ class Similarities(ABC):
         self.first_equal, self.equal_rows = np.arange(len(self.diagonal)), False
 
     def apart(self, preference: np.ndarray) -> float:
-        """By how much rows are less similar to each other than to themselves at least, relative to preferences."""
+        """Smallest difference of similarities to itself and to other rows, relative to preferences."""
         if self.equal_rows:
             return 0.0
         apart = max(0.0, float(self.diagonal.max())) - self.highest
@@ -233,11 +234,18 @@ class StoredSimilarities(Similarities):
         self.lowest, self.highest = agreed_range(self.context, *_range(self.context, self.s))
         if self.given:
             self._share_highest(self.s[start : start + 128] for start in range(0, len(self.s), 128))
-        if self.given and self.lowest >= 0 and not self.all_alike and not self.diagonal.any():
+        if self.given and self.lowest >= 0 and not self.all_alike and not self.diagonal.any() and self._is_symmetric():
             raise InputError(
-                "X has no negative value and zeros on its diagonal, so it may hold distances or similarities. For "
-                "distances give -X**2; from similarities subtract the largest (X - X.max())."
+                "X has no negative value and zeros on its diagonal, and is symmetric, so it may hold distances or "
+                "similarities. For distances give -X**2; from similarities subtract the largest (X - X.max())."
             )
+
+    def _is_symmetric(self) -> bool:
+        """Return whether similarities among the rows of each rank are, as distances would be; all ranks meet."""
+        own = self.context.rows
+        square = self.s[:, own.start : own.stop]
+        apart = float(abs(square - square.T).max()) if len(square) else 0.0
+        return float(self.context.comm.all_reduce(np.array([apart]), "max")[0]) <= 1e-5 * self.highest
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""

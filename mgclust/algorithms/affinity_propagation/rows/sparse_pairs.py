@@ -52,6 +52,7 @@ class SparseSimilarities(Similarities):
         The lists, each in a multiple of 32 elements; S is -inf behind a list.
     """
 
+    given = True
     complete = False
 
     def __init__(
