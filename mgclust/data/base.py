@@ -153,7 +153,7 @@ class Dataset:
         return self._combine(row_digests(self.read(i, min(i + block, n))) for i in range(0, n, block))
 
     def checksum(self) -> int | None:
-        """Checksum that tells whether rows that others may write into are as they were; None of a source that tells itself."""
+        """Checksum of rows that others may write into; None if the source itself notices changes."""
         return None
 
     def _combine(self, digests: Any) -> str:

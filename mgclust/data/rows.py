@@ -30,7 +30,7 @@ class RowTransform:
     zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)
 
     def __bool__(self) -> bool:
-        """Whether it changes rows."""
+        """True if it changes rows."""
         return self.detrend or self.zscore
 
     def __call__(self, x: Any) -> tuple[Any, Any]:

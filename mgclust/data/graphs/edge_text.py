@@ -62,7 +62,7 @@ class Dialect:
 
     @property
     def skipped(self) -> tuple[bytes, ...]:
-        """What lines that are no edges begin with."""
+        """Beginnings of lines that are no edges."""
         return (b"", b"#", b"%") if self.comments else (b"",)
 
     def plain(self, text: bytes) -> bytes:
