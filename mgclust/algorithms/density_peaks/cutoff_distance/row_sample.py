@@ -84,23 +84,30 @@ def draw_sample(
     """
     xp, host = context.kernels.xp, context.kernels.memory.to_host
     hashes, first = _distance_kinds(context, weights) if given else _row_kinds(context)
-    kind = host(first)
-    weight = np.ones(len(kind)) if weights is None else np.asarray(host(weights), np.float64)
-    total = np.bincount(kind, weight, len(kind))
-    kinds = np.flatnonzero(total > 0)
+    # Weights are added on the host, in the order of the rows: sums of fractions depend on it.
+    kind, weight = (first, None) if weights is None else (host(first), np.asarray(host(weights), np.float64))
+    total = (
+        xp.bincount(first, minlength=len(first)) if weight is None else xp.asarray(np.bincount(kind, weight, len(kind)))
+    )
+    found = xp.flatnonzero(total > 0)
     salt = np.uint64(int(np.random.default_rng(seed).integers(1 << 63)))
-    number = (splitmix64(host(hashes)[kinds] ^ salt).astype(np.float64) + 0.5) / 2.0**64
-    m, worth = min(choice_rows(len(kinds), given=given), most or len(kinds)), total[kinds]
-    complete = m == len(kinds)
+    number = (splitmix64(hashes[found] ^ salt).astype("float64") + 0.5) / 2.0**64
+    worth = total[found].astype("float64")
+    m = min(choice_rows(len(found), given=given), most or len(found))
+    complete, least = m == len(found), 0.0
     if not complete:
         priority = worth / number
-        least = -np.partition(-priority, m)[m]
-        drawn = np.flatnonzero(priority > least)
-        kinds, number, worth = kinds[drawn], number[drawn], np.maximum(worth[drawn], least)
+        at = len(found) - 1 - m
+        least = float(xp.partition(priority, at)[at])
+        drawn = xp.flatnonzero(priority > least)
+        found, number, worth = found[drawn], number[drawn], worth[drawn]
+    kinds, number, worth = host(found), host(number), host(worth)
+    if not complete:
+        worth = np.maximum(worth, least)
         worth = worth / worth.min()
     order = np.lexsort((kinds, number))
     numbers, worth = kinds[order], worth[order]
-    if weights is not None:
+    if weight is not None:
         some = np.flatnonzero(weight > 0)[::-1]
         representative = np.zeros(len(kind), np.int64)
         representative[kind[some]] = some  # the first of them comes last
