@@ -243,7 +243,8 @@ class StoredSimilarities(Similarities):
     def _is_symmetric(self) -> bool:
         """Return whether similarities among the rows of each rank are, as distances would be; all ranks meet."""
         own = self.context.rows
-        square = self.s[:, own.start : own.stop]
+        xp, square = self.context.kernels.xp, self.s[:, own.start : own.stop]
+        square = xp.where(xp.isfinite(square), square, 0)  # the diagonal is -inf
         apart = float(abs(square - square.T).max()) if len(square) else 0.0
         return float(self.context.comm.all_reduce(np.array([apart]), "max")[0]) <= 1e-5 * self.highest
 
