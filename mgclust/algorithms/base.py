@@ -291,7 +291,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
 class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
     """Base of the estimators: methods that find clusters.
 
-    `fit` makes a Python warning of each warning of the result, of the kind that the `mgclust.base.errors.Doubt` has.
+    `fit` makes a Python warning of each warning of the result, of the kind that the ``mgclust.base.errors.Doubt`` has.
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:

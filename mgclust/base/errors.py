@@ -13,8 +13,8 @@
     └── RunCancelled                             the run was cancelled
 
 Every message is a sentence with what is needed to fix it: ``name=value``, the bound, the remedy. A warning of a result
-is a `Doubt`: one sentence of at most `MAX_SENTENCE` characters and its kind, the class of the Python warning that `fit`
-makes::
+is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind, the class of the Python warning that
+`fit` makes::
 
     ClusteringWarning (UserWarning)
     ├── AmbiguousCountWarning           the data do not show the number of clusters clearly
@@ -148,7 +148,7 @@ class Doubt(str):
     Parameters
     ----------
     text : str
-        One sentence of at most `MAX_SENTENCE` characters: what is wrong, then the remedy.
+        One sentence of at most ``MAX_SENTENCE`` characters: what is wrong, then the remedy.
     kind : type of Warning
     """
 
@@ -168,7 +168,7 @@ def warn_caller(text: str, category: type[Warning] | None = None) -> None:
     text : str
         The sentence.
     category : type, optional
-        Class of the warning; by default the kind of a `Doubt`, else `ClusteringWarning`.
+        Class of the warning; by default the kind of a ``Doubt``, else `ClusteringWarning`.
     """
     # Python 3.12 does this by `skip_file_prefixes`.
     files = [str(sys.modules[name].__file__) for name in BETWEEN if name in sys.modules]

@@ -211,7 +211,13 @@ class Location:
         return self.is_directory() and (name, False) in self.beneath.listed()
 
     def inside(self, name: str) -> Location:
-        """A file of the local directory that this is."""
+        """A file of the local directory that this is.
+
+        Parameters
+        ----------
+        name : str
+            Name of the file in the directory.
+        """
         own = None if self.beneath is None else self.beneath.inside(name)
         return Location(f"{self.name.rstrip('/')}/{name}", os.path.join(self.path, name), own)
 

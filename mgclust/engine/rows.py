@@ -280,7 +280,13 @@ class Rows:
         return x
 
     def narrowed(self, rows: Array) -> tuple[Array, Array]:
-        """Rows of the source, or such as are met with them, after what is subtracted; and these in `dtype`."""
+        """Subtract from rows what `fit` subtracts, and return the result as it is and in `dtype`.
+
+        Parameters
+        ----------
+        rows : array of shape (m, n_features)
+            Rows of the source, or rows that are compared with them.
+        """
         # Too large for float32 becomes infinite and is refused as such.
         with np.errstate(over="ignore", invalid="ignore"):
             if self.offset is not None:

@@ -105,7 +105,7 @@ class RunSpec:
         that hang.
     metric : str
         The answer depends on distances between rows alone, by this metric: from float64 rows, before they become
-        float32, is subtracted what changes no distance (``mgclust.engine.rows``); nothing, if it is not in `METRICS`.
+        float32, is subtracted what changes no distance (``mgclust.engine.rows``); nothing, if it is not in ``METRICS``.
     typical : int array, optional
         Numbers of the rows near which the origin should lie; None: any.
     resident : bool

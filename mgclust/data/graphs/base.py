@@ -147,7 +147,13 @@ class Graph(Dataset):
             )
 
     def note(self, sentence: str) -> None:
-        """Let `warnings` have one more sentence."""
+        """Let `warnings` have one more sentence.
+
+        Parameters
+        ----------
+        sentence : str
+            At most 200 characters.
+        """
         self._notes.append(sentence)
 
     def describe(self) -> dict[str, Any]:
