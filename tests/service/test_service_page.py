@@ -484,7 +484,7 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
 
     choose("communities")
     names = "Array.from(document.querySelectorAll('#options [data-name]'), (input) => input.dataset.name)"
-    assert browser.run(names) == ["columns", "n_nodes"]
+    assert browser.run(names) == ["columns", "source", "target", "weight", "header", "index", "n_nodes"]
     assert browser.run("document.querySelector('#mask').closest('label').hidden")
     assert browser.errors == []
 

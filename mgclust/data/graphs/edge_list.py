@@ -204,6 +204,9 @@ def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> t
     fields = [split_line(line, delimiter) for line in head.lines]
     first = fields[0] if asked.header is False else with_row_names(fields[0], fields[1:])
     below = [line for line in fields[1:] if len(line) == len(first)]
+    if len(first) < 2:
+        line = shortened(head.lines[0], 40)
+        raise InputError(f"{location.name}: the first line ({line!r}) has one field, and an edge has two nodes.")
     header, doubt = (True, "") if len(first) > len(fields[0]) else _is_header(first, below, asked)
     _reject_matrix(first, below, location)
     rows = below if header else [first, *below]
