@@ -52,7 +52,8 @@ def test_mypy_reports_the_slips_of_a_users_script(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", "script.py"]
     installed = "site-packages" in Path(mgclust.__file__).parts  # mypy finds it there
-    ran = subprocess.run(command, cwd=tmp_path, env={} if installed else {"MYPYPATH": str(ROOT)}, capture_output=True, text=True)
+    place = {} if installed else {"MYPYPATH": str(ROOT)}
+    ran = subprocess.run(command, cwd=tmp_path, env=place, capture_output=True, text=True)
     found = {int(line.split(":")[1]): line for line in ran.stdout.splitlines() if ": error:" in line}
     slips = {n: line.split("# error: ")[1] for n, line in enumerate(SCRIPT.split("\n"), 1) if "# error: " in line}
     assert found.keys() == slips.keys(), ran.stdout
