@@ -1,4 +1,4 @@
-"""Tests and counts of the true elements of a mask."""
+"""Tests of masks, and counts, by kernels that CuPy need not compile from CUB's headers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["all_true", "any_true", "count_true"]
+__all__ = ["all_true", "any_true", "count_true", "occurrences"]
 
 Array = Any
 
@@ -29,3 +29,10 @@ def count_true(mask: Array) -> int:
     """Return how many elements are true."""
     # CuPy ships a sum of 64-bit integers; for one of a mask, or `count_nonzero`, it compiles two kernels as above.
     return int(np.count_nonzero(mask)) if isinstance(mask, np.ndarray) else int(mask.astype("int64").sum())
+
+
+def occurrences(values: Array, bins: int, xp: Any) -> Array:
+    """Return how often each number below `bins` occurs; uint64, the integers that CuPy adds at places."""
+    out = xp.zeros(bins, dtype="uint64")
+    xp.add.at(out, values, xp.ones(len(values), dtype="uint64"))
+    return out

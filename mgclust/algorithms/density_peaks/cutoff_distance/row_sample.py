@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.common.row_hashes import row_hashes
-from mgclust.algorithms.density_peaks.passes.duplicate_rows import first_with_hash
+from mgclust.algorithms.density_peaks.passes.duplicate_rows import kinds_of_rows
 from mgclust.base.hashing import splitmix64
 from mgclust.engine.spmd import Context
+from mgclust.kernels.masks import occurrences
 
 __all__ = ["COMPARED_ROWS", "MAX_ROWS", "MIN_ROWS", "RowSample", "choice_rows", "draw_sample"]
 
@@ -83,12 +83,13 @@ def draw_sample(
         Rows of the sample.
     """
     xp, host = context.kernels.xp, context.kernels.memory.to_host
-    hashes, first = _distance_kinds(context, weights) if given else _row_kinds(context)
+    hashes, first = _distance_kinds(context, weights) if given else kinds_of_rows(context)
     # Weights are added on the host, in the order of the rows: sums of fractions depend on it.
-    kind, weight = (first, None) if weights is None else (host(first), np.asarray(host(weights), np.float64))
-    total = (
-        xp.bincount(first, minlength=len(first)) if weight is None else xp.asarray(np.bincount(kind, weight, len(kind)))
-    )
+    if weights is None:
+        kind, weight, total = first, None, occurrences(first, len(first), xp)
+    else:
+        kind, weight = host(first), np.asarray(host(weights), np.float64)
+        total = xp.asarray(np.bincount(kind, weight, len(kind)))
     found = xp.flatnonzero(total > 0)
     salt = np.uint64(int(np.random.default_rng(seed).integers(1 << 63)))
     number = (splitmix64(hashes[found] ^ salt).astype("float64") + 0.5) / 2.0**64
@@ -116,14 +117,6 @@ def draw_sample(
     place = xp.asarray(np.searchsorted(ascending, numbers))
     x = _distances_among(context, ascending)[place][:, place] if given else context.gather_rows(ascending)[place]
     return RowSample(numbers, x, None if (worth == 1).all() else worth, complete)
-
-
-def _row_kinds(context: Context) -> tuple[Array, Array]:
-    """Hash of each row, and the first row that is equal to it."""
-    xp = context.kernels.xp
-    own = [row_hashes(chunk.x, xp) for chunk in context.rows.chunks()]
-    hashes = context.comm.all_gather(xp.concatenate(own))
-    return hashes, first_with_hash(hashes, xp)
 
 
 def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Array]:

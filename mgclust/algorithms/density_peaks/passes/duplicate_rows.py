@@ -19,7 +19,7 @@ from mgclust.engine.rows import Block
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true
 
-__all__ = ["DuplicateRows", "first_of_duplicates"]
+__all__ = ["DuplicateRows", "first_of_duplicates", "kinds_of_rows"]
 
 Array = Any
 
@@ -36,8 +36,7 @@ class DuplicateRows:
     def __init__(self, context: Context) -> None:
         xp, rows = context.kernels.xp, context.rows
         self._xp, self._start = xp, rows.start
-        own = xp.concatenate([row_hashes(chunk.x, xp) for chunk in context.rows.chunks()])
-        self._first = first_with_hash(context.comm.all_gather(own), xp)[rows.start : rows.stop].copy()
+        self._first = kinds_of_rows(context)[1][rows.start : rows.stop].copy()
         self._some = any_true(self._first != xp.arange(rows.start, rows.stop))
 
     def columns(self, chunk: Block, block: Block) -> Array:
@@ -79,6 +78,14 @@ def first_of_duplicates(rows: Array, wanted: Array, xp: Any) -> Array:
     """
     first = first_with_hash(row_hashes(rows, xp), xp)[wanted]
     return compared(rows[wanted], rows[first], wanted, first, xp)
+
+
+def kinds_of_rows(context: Context) -> tuple[Array, Array]:
+    """Hash of each row of all ranks, and the first row with that hash."""
+    xp = context.kernels.xp
+    own = xp.concatenate([row_hashes(chunk.x, xp) for chunk in context.rows.chunks()])
+    hashes = context.comm.all_gather(own)
+    return hashes, first_with_hash(hashes, xp)
 
 
 def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
