@@ -5,7 +5,8 @@ contradictions (`refusals`), estimates the memory (`memory`) and resolves the fr
 
 On every rank: `ranks` runs the method from start to end, and `density_state` is the state that a checkpoint holds.
 `passes` reads the pairs of rows, `cutoff_distance` finds dc, and `topography` computes densities with errors and
-tests which peaks are significant. `decision_graph` chooses the centres.
+tests which peaks are significant. `decision_graph` chooses the centres, `clusters` labels the rows, and `lost_groups`
+counts groups without a centre.
 
 From a fit to a result: `findings` and `result_warnings` collect values and warnings. `stability` compares the clusters
 with the clusters of half the rows, `prediction` labels new rows, and `presentation` shows results.

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from mgclust.algorithms.base import Inputs, Progress, WarmUp
 from mgclust.algorithms.common.pair_matrix import check_square
 from mgclust.algorithms.common.weights import WeightedClusterer
+from mgclust.algorithms.density_peaks.clusters import choose_again, other_clusters
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import FullPeaks
 from mgclust.algorithms.density_peaks.decision_graph import gamma_drop
 from mgclust.algorithms.density_peaks.findings import attributes_of, findings
@@ -25,7 +26,7 @@ from mgclust.algorithms.density_peaks.memory import estimate_choice
 from mgclust.algorithms.density_peaks.options import DensityPeaksOptions
 from mgclust.algorithms.density_peaks.prediction import estimate_prediction, predict_labels
 from mgclust.algorithms.density_peaks.presentation import DensityPeaksPresentation
-from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput, choose_again, other_clusters
+from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
 from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability

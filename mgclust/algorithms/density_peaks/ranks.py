@@ -41,33 +41,26 @@ flight, 64 n bytes of vectors. Communication per rank: three times the data, one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.density_peaks.clusters import ChosenClusters, choose_clusters
 from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, CutoffDistance, find_cutoff
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import choose_fraction
 from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import COMPARED_ROWS, draw_sample
 from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at
-from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
-    MIN_NEIGHBORS,
-    FullPeaks,
-    clusters_of,
-    full_peaks,
-    graph_of,
-    heads_of,
-    most_prominent,
-)
+from mgclust.algorithms.density_peaks.cutoff_distance.separation import FullPeaks, graph_of
+from mgclust.algorithms.density_peaks.cutoff_distance.spanning_tree import MIN_NEIGHBORS
 from mgclust.algorithms.density_peaks.decision_graph import (
-    assign_labels,
     choose_centers,
     clear_drop,
     density_order,
     gamma_drop,
-    largest_gamma,
     number_of_different,
 )
 from mgclust.algorithms.density_peaks.density_state import DensityState
+from mgclust.algorithms.density_peaks.lost_groups import lost_groups
 from mgclust.algorithms.density_peaks.passes import near_linear
 from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs, Neighbors
 from mgclust.algorithms.density_peaks.passes.precomputed_pairs import PrecomputedPairs, measure_of
@@ -77,15 +70,12 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.metrics import Metric
 
-__all__ = ["FIRST_CALLS", "DensityPeaksOutput", "choose_again", "density_peaks"]
+__all__ = ["FIRST_CALLS", "DensityPeaksOutput", "density_peaks"]
 
 Array = Any
 LINE_ROWS = 256  # that tell whether rows lie in a line
 MAX_LINE_FEATURES = 1024
 LINE_SPREAD = 1e-5  # variance across a line by that along it
-MIXED = 0.1  # share of the rows, by which labels of a given number may differ from separated clusters
-LOST_ROWS, MAX_LOST_ROWS, LOST_CANDIDATES = 10, 4096, 64  # of a group that lies apart
-LOST_GAP = 3.0  # distance of a group that lies apart, by the longest link in it
 FIRST_CALLS: dict[str, dict[str, Any]] = {
     "pairs.pair_histogram": {}, "pairs.count_within": {}, "pairs.nearest_higher": {}, "pairs.gaussian_sum": {},
     "pairs.nearest_rows": {},
@@ -244,7 +234,7 @@ def density_peaks(
             joined = int((np.bincount(topography.labels[standing]) > 1).sum())
             peaks = topography.peaks._replace(standing=len(standing), joined=joined)
         else:
-            clusters = _clusters(context, state, rho, delta, centers, compared=compared)
+            clusters = choose_clusters(context, state, rho, delta, centers, compared=compared)
         chosen, labels = clusters.centers, clusters.labels
         if clusters.separation is None:
             state.choice = state.choice and {**state.choice, "separated": None}
@@ -342,132 +332,6 @@ def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -
     densest_border = np.full(int(label.max()) + 1, -np.inf)
     np.maximum.at(densest_border, label[on_border], rho[on_border])
     return rho <= densest_border[label]
-
-
-def choose_again(
-    context: Context,
-    *,
-    rho: np.ndarray,
-    delta: np.ndarray,
-    nearest_higher: np.ndarray,
-    separation: FullPeaks | None,
-    wanted: dict[str, Any],
-) -> tuple[np.ndarray, float] | None:
-    """Choose other centres on every rank, and deliver "labels"; rank 0 returns the centres and their gamma drop."""
-    with context.stage("labels"):
-        chosen, labels = other_clusters(rho, delta, nearest_higher, separation, wanted)
-        context.deliver(labels=labels[context.rows.start : context.rows.stop])
-    return (chosen, gamma_drop(np, rho, delta, chosen)) if context.rank == 0 else None
-
-
-def other_clusters(
-    rho: np.ndarray, delta: np.ndarray, nearest: np.ndarray, separation: FullPeaks | None, wanted: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and labels of another choice: by denser rows, or by the peaks that sparser rows separate.
-
-    Parameters
-    ----------
-    rho, delta, nearest : ndarray of shape (n,)
-    separation : FullPeaks or None
-        None: each row follows its nearest denser row.
-    wanted : dict of str to object
-        As of `choose_centers`.
-
-    Returns
-    -------
-    centers, labels : ndarray
-    """
-    alone = all(value is None for name, value in wanted.items() if name != "n_clusters")
-    count = wanted.get("n_clusters") if alone else None
-    chosen = None if separation is not None and count is not None else choose_centers(np, rho, delta, **wanted)
-    if separation is None and chosen is not None:
-        return chosen, np.asarray(assign_labels(np, nearest, chosen))
-    assert separation is not None
-    return clusters_of(np, separation, rho, rho * delta, nearest, heads_of(separation, count, chosen, nearest))
-
-
-class ChosenClusters(NamedTuple):
-    """Clusters of all rows, and whether they are separated ones."""
-
-    centers: np.ndarray
-    labels: Array
-    separation: FullPeaks | None = None
-    mixed: int = 0  # as of `DensityPeaksOutput`
-
-
-def _clusters(
-    context: Context, state: DensityState, rho: Array, delta: Array, wanted: dict[str, Any], *, compared: bool
-) -> ChosenClusters:
-    """Clusters by denser rows, or those that sparser rows separate: as asked for, or as `Separated` says."""
-    xp, host, nearest, apart = context.kernels.xp, context.kernels.memory.to_host, state.nearest, state.separated
-    if apart is None:
-        chosen = choose_centers(xp, rho, delta, **wanted)
-        return ChosenClusters(chosen, assign_labels(xp, nearest, chosen))
-    separation = full_peaks(xp, apart, state.best, nearest)
-    automatic = all(each is None for each in wanted.values())
-    if automatic or compared:
-        heads = most_prominent(separation.prominence, separation.rows, apart.n_clusters)
-    else:
-        thresholds = wanted["n_clusters"] is None
-        rows = choose_centers(xp, rho, delta, **wanted) if thresholds else None
-        heads = heads_of(separation, wanted["n_clusters"], rows, host(nearest))
-    separated = ChosenClusters(*clusters_of(xp, separation, rho, rho * delta, nearest, heads), separation)
-    if not (compared or apart.unless or apart.doubted):
-        return separated
-    chosen = choose_centers(xp, rho, delta, **wanted)
-    denser = ChosenClusters(chosen, assign_labels(xp, nearest, chosen))
-    mixed = _mixed(host(separated.labels), host(denser.labels))
-    if compared:
-        return denser._replace(mixed=mixed)
-    if apart.doubted:
-        return separated if mixed and len(chosen) == apart.n_clusters else denser
-    return denser if len(chosen) == apart.unless and not mixed else separated
-
-
-def _mixed(separated: np.ndarray, labels: np.ndarray) -> int:
-    """Number of the separated clusters where other labels neither split nor join them; else 0."""
-    count = int(separated.max()) + 1
-    table = np.bincount(separated * np.int64(labels.max() + 1) + labels, minlength=count * (int(labels.max()) + 1))
-    table = table.reshape(count, -1)
-    share = min(len(labels) - table.max(axis=axis).sum() for axis in (0, 1)) / len(labels)
-    return count if count > 1 and share > MIXED else 0
-
-
-def lost_groups(
-    xp: Any, passes: AllPairs, measure: Metric, rho: Array, delta: Array, nearest: Array, centers: np.ndarray
-) -> tuple[int, int]:
-    """Count the groups that lie apart from all other rows and have no centre, and their rows.
-
-    A group are the rows that lead to one that is no centre. It lies apart if the nearest row outside is several times
-    as far as any link in it is long, and if it has rows enough not to be a few outliers.
-    """
-    gamma = rho * delta
-    gamma[xp.asarray(centers)] = 0
-    some = np.setdiff1d(largest_gamma(xp, gamma, min(len(gamma), LOST_CANDIDATES))[:LOST_CANDIDATES], centers)
-    ends = np.union1d(np.union1d(centers, some), [int(rho.argmax())])
-    where = xp.asarray(ends)
-    part = assign_labels(xp, nearest, ends)  # of each row: the end that it leads to
-    above = part[nearest[where]].tolist()
-    dense, inside = rho[where].tolist(), xp.ones(len(rho), dtype=bool)
-    inside[where] = False
-    length, part, inside = (each.get() if hasattr(each, "get") else each for each in (delta, part, inside))
-    size, longest = np.bincount(part), np.zeros(len(ends))
-    np.maximum.at(longest, part[inside], length[inside])
-    parts = [[at] for at in range(len(ends))]
-    fixed, found = set(centers.tolist()), (0, 0)
-    for at in sorted(range(len(ends)), key=lambda at: (dense[at], -ends[at])):  # what leads to an end comes before it
-        link = length[ends[at]]
-        if ends[at] in fixed or nearest[int(ends[at])] < 0:
-            continue
-        if link > LOST_GAP * longest[at] > 0 and LOST_ROWS <= size[at] <= MAX_LOST_ROWS:
-            group = np.flatnonzero(np.isin(part, parts[at]))
-            if measure.distance(passes.gap(group)) > LOST_GAP * longest[at]:
-                found = found[0] + 1, found[1] + len(group)
-                continue
-        parts[above[at]] += parts[at]
-        size[above[at]] += size[at]
-        longest[above[at]] = max(longest[above[at]], longest[at], link)
-    return found
 
 
 def _link_the_rest(

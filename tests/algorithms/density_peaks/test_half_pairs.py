@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mgclust.algorithms.density_peaks.passes.all_pairs import _half_pairs
+from mgclust.algorithms.density_peaks.passes.half_pairs import half_pairs
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Block
 
@@ -28,7 +28,7 @@ def tiles(partition: Partition, rank: int, range_rows: int, chunk_rows: int) -> 
                 )
 
     context = SimpleNamespace(partition=partition, comm=SimpleNamespace(rank=rank), all_pairs=all_pairs)
-    return _half_pairs(context)  # type: ignore[arg-type]
+    return half_pairs(context)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -19,8 +19,8 @@ from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
     full_peaks,
     heads_of,
     prominences,
-    tree_of,
 )
+from mgclust.algorithms.density_peaks.cutoff_distance.spanning_tree import SpanningTree, tree_of
 from mgclust.base.errors import InputError
 
 pytestmark = [
@@ -108,9 +108,7 @@ def test_the_number_with_the_largest_ratio_at_two_fractions():
 
 def test_prominence_is_twice_the_root_in_a_plane():
     own = np.arange(2)
-    tree = separation.SpanningTree(
-        own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), np.zeros(2), own
-    )
+    tree = SpanningTree(own, np.array([25.0, 9.0]), np.array([0.0, 4.0]), np.array([-1, 0]), np.zeros(2), own)
     np.testing.assert_allclose(prominences(tree, 2.0), [10.0, 2.0])
     np.testing.assert_allclose(prominences(tree, 50.0), np.sqrt(2) * np.array([10.0, 2.0]))
 

@@ -35,14 +35,13 @@ from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import sampl
 from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import RowSample
 from mgclust.algorithms.density_peaks.cutoff_distance.sample_passes import densities_at, nearest_denser, nearest_rows
 from mgclust.algorithms.density_peaks.cutoff_distance.separation import (
-    MAX_NEIGHBORS,
-    MIN_NEIGHBORS,
     BetterNumber,
     SeparationGraph,
     Shown,
     least_within,
     separated_number,
 )
+from mgclust.algorithms.density_peaks.cutoff_distance.spanning_tree import MAX_NEIGHBORS, MIN_NEIGHBORS
 from mgclust.algorithms.density_peaks.decision_graph import (
     MAX_AUTOMATIC_CENTERS,
     clear_drop,

@@ -1,0 +1,54 @@
+"""Groups of rows that lie apart from all others, and that no centre stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.density_peaks.decision_graph import assign_labels, largest_gamma
+from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs
+from mgclust.kernels.pairs.metrics import Metric
+
+__all__ = ["lost_groups"]
+
+Array = Any
+LOST_ROWS, MAX_LOST_ROWS, LOST_CANDIDATES = 10, 4096, 64  # of a group that lies apart
+LOST_GAP = 3.0  # distance of a group that lies apart, by the longest link in it
+
+
+def lost_groups(
+    xp: Any, passes: AllPairs, measure: Metric, rho: Array, delta: Array, nearest: Array, centers: np.ndarray
+) -> tuple[int, int]:
+    """Count the groups that lie apart from all other rows and have no centre, and their rows.
+
+    A group are the rows that lead to one that is no centre. It lies apart if the nearest row outside is several times
+    as far as any link in it is long, and if it has rows enough not to be a few outliers.
+    """
+    gamma = rho * delta
+    gamma[xp.asarray(centers)] = 0
+    some = np.setdiff1d(largest_gamma(xp, gamma, min(len(gamma), LOST_CANDIDATES))[:LOST_CANDIDATES], centers)
+    ends = np.union1d(np.union1d(centers, some), [int(rho.argmax())])
+    where = xp.asarray(ends)
+    part = assign_labels(xp, nearest, ends)  # of each row: the end that it leads to
+    above = part[nearest[where]].tolist()
+    dense, inside = rho[where].tolist(), xp.ones(len(rho), dtype=bool)
+    inside[where] = False
+    length, part, inside = (each.get() if hasattr(each, "get") else each for each in (delta, part, inside))
+    size, longest = np.bincount(part), np.zeros(len(ends))
+    np.maximum.at(longest, part[inside], length[inside])
+    parts = [[at] for at in range(len(ends))]
+    fixed, found = set(centers.tolist()), (0, 0)
+    for at in sorted(range(len(ends)), key=lambda at: (dense[at], -ends[at])):  # what leads to an end comes before it
+        link = length[ends[at]]
+        if ends[at] in fixed or nearest[int(ends[at])] < 0:
+            continue
+        if link > LOST_GAP * longest[at] > 0 and LOST_ROWS <= size[at] <= MAX_LOST_ROWS:
+            group = np.flatnonzero(np.isin(part, parts[at]))
+            if measure.distance(passes.gap(group)) > LOST_GAP * longest[at]:
+                found = found[0] + 1, found[1] + len(group)
+                continue
+        parts[above[at]] += parts[at]
+        size[above[at]] += size[at]
+        longest[above[at]] = max(longest[above[at]], longest[at], link)
+    return found
