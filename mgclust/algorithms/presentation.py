@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mgclust.algorithms.common.methods_text import methods_text
 from mgclust.data import Dataset
-from mgclust.outside.quoting import shortened
 from mgclust.results.result import Result
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ __all__ = [
 
 Drawn: TypeAlias = "dict[str, Axes]"  # pictures by name
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
-SOFTWARE = {"mgclust": "mgclust", "NumPy": "numpy"}  # whose versions a paper names; `Result.versions` has all
-NO_CHOICES = ("device", "memory_limit")  # parameters that change no result
 
 
 @dataclass(frozen=True)
@@ -218,34 +216,11 @@ class Presentation:
         defaults : mapping of str to object
             Defaults of the parameters, which the paragraph leaves out.
         """
-        source, versions = result.source, result.versions
-        shape = list(source.get("shape", ()))
-        data = f"{shape[0]:,} rows with {shape[1]:,} features" if len(shape) == 2 else "the data"
-        if "n_nodes" in source:
-            data = f"a graph with {source['n_nodes']:,} nodes and {source['n_edges']:,} edges"
-        used = " with ".join(f"{name} {versions[key]}" for name, key in SOFTWARE.items() if key in versions)
-        device = "GPUs" if result.hardware.get("device") == "cuda" else "CPUs"
         try:
             said = self.method_sentences(result)
         except KeyError:  # in a result that no run has made
             said = Presentation.method_sentences(self, result)
-        sentences = [f"{used or 'mgclust'} analysed {data} on {device}.", *said]
-        given = [
-            f"{name}={_short(value)}"
-            for name, value in result.parameters.items()
-            if name not in NO_CHOICES and value is not None and not _equal(value, defaults.get(name))
-        ]
-        of_defaults = "All parameters had their default values."
-        sentences.append(f"Parameters were {', '.join(given)}; others had their defaults." if given else of_defaults)
-        sizes = result.cluster_sizes
-        if len(sizes) and "n_clusters" in result.scores:
-            clusters = "cluster" if result.scores["n_clusters"] == 1 else "clusters"
-            members = "nodes" if "n_nodes" in source else "rows"
-            spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
-            sentences.append(f"The result has {result.scores['n_clusters']:,} {clusters} of {spread} {members}.")
-        text = " ".join(sentences)
-        cited = [full for name, full in self.references.items() if name in text]
-        return "\n".join([text, "", *cited]) if cited else text
+        return methods_text(result, said, self.references, defaults)
 
     def all_scores(self) -> dict[str, Score | None]:
         """Own scores and general ones."""
@@ -431,17 +406,6 @@ class Presentation:
             return []
         spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
         return [("clusters", f"{len(sizes):,}, of {spread} {'nodes' if 'n_nodes' in result.source else 'rows'}")]
-
-
-def _equal(value: Any, other: Any) -> bool:
-    return bool(np.array_equal(value, other)) if isinstance(value, (np.ndarray, list, tuple)) else value == other
-
-
-def _short(value: Any) -> str:
-    """A value of a parameter in few characters."""
-    if isinstance(value, np.ndarray) and value.size > 4:
-        return f"an array of shape {value.shape}"
-    return shortened(str(value))
 
 
 def sample_index(shape: tuple[int, int], most: int) -> np.ndarray:
