@@ -184,13 +184,13 @@ def _all_reduce(context: Any, sums: Any) -> float:
 
 def matrices_timed(context: Any, *, affinity: str = "euclidean", seed: int = 0, repeat: int = 5) -> dict[str, Any]:
     """Seconds of writing S once, by the kernel and by a fill; and of reading it for the preference."""
-    from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, _prepare
+    from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, prepare_affinity
     from mgclust.algorithms.affinity_propagation.rows.similarity_quantiles import median_ranks
     from mgclust.algorithms.common.pair_matrix import order_statistic
     from mgclust.kernels.affinity_propagation.messages import padded
 
     kernels, xp, n = context.kernels, context.kernels.xp, context.dataset_shape[0]
-    norm = _prepare(context, affinity)
+    norm = prepare_affinity(context, affinity)
     x = context.rows.read(0, n)
     s = xp.full((n, padded(n)), -xp.inf, dtype=context.dtype)
 

@@ -31,9 +31,10 @@ import numpy as np
 
 from mgclust.algorithms.affinity_propagation.adaptive_scan import PROFILES, ScanState, Stats, start, step, upcoming
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, ExemplarAssignment, MessagePassing
+from mgclust.algorithms.affinity_propagation.rows.computed_similarities import similarities_of
 from mgclust.algorithms.affinity_propagation.rows.message_rows import DENSE, SPARSE
 from mgclust.algorithms.affinity_propagation.rows.row_choice import is_listed, rows_of
-from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, Similarities, similarities_of
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import AFFINITIES, Similarities
 from mgclust.algorithms.affinity_propagation.rows.similarity_quantiles import median
 from mgclust.algorithms.silhouette.ranks import SilhouetteScores, score_labelings, score_with_matrix
 from mgclust.base.errors import InputError

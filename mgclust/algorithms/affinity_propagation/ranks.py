@@ -33,9 +33,10 @@ import numpy as np
 from mgclust.algorithms.affinity_propagation.better_exemplars import better_exemplars
 from mgclust.algorithms.affinity_propagation.message_passing import SLOTS, ExemplarAssignment, MessagePassing
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
+from mgclust.algorithms.affinity_propagation.rows.computed_similarities import similarities_of
 from mgclust.algorithms.affinity_propagation.rows.message_rows import DENSE, SPARSE, MessageRows
 from mgclust.algorithms.affinity_propagation.rows.row_choice import is_listed, rows_of
-from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities, similarities_of
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
 from mgclust.algorithms.affinity_propagation.rows.similarity_quantiles import median, quantile
 from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import SparsePairRows, SparseSimilarities
 from mgclust.engine.checkpoint import Saved

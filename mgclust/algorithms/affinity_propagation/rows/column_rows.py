@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from mgclust.algorithms.affinity_propagation.rows.computed_similarities import ComputedSimilarities
 from mgclust.algorithms.affinity_propagation.rows.message_rows import SPARSE, MessageRows
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
     BLOCK_BYTES,
     LATER_NOISE,
-    ComputedSimilarities,
 )
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human

@@ -20,12 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.rows.column_rows import ColumnRows
+from mgclust.algorithms.affinity_propagation.rows.computed_similarities import ComputedSimilarities
 from mgclust.algorithms.affinity_propagation.rows.list_storage import LIST_GROWTH, SHORTEST_LIST, StoredLists
 from mgclust.algorithms.affinity_propagation.rows.message_rows import SPARSE, DenseRows, MessageRows
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
     BLOCK_BYTES,
     LATER_NOISE,
-    ComputedSimilarities,
     Similarities,
 )
 from mgclust.engine.checkpoint import Ragged, Saved

@@ -1,0 +1,203 @@
+"""Similarities that no rank keeps: each is computed from the rows whenever it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import (
+    AFFINITIES,
+    BLOCK_BYTES,
+    LATER_NOISE,
+    Similarities,
+    agreed_range,
+    prepare_affinity,
+    range_of,
+    similarity_matrix,
+)
+from mgclust.algorithms.common.row_hashes import row_hashes
+from mgclust.engine.spmd import Context
+from mgclust.kernels.affinity_propagation.messages import padded
+from mgclust.kernels.affinity_propagation.sparse_forms.columns import load_columns
+from mgclust.kernels.affinity_propagation.sparse_forms.listed import load_lists
+
+__all__ = ["ComputedSimilarities", "similarities_of"]
+
+Array = Any
+
+SAMPLE = 1024  # rows whose similarities tell about where the median is
+BRACKET = 0.05  # of all pairs: a quantile of all is that close to the sample's
+PAIR_COST = 16  # times as long as in a block takes a similarity of some columns
+LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # similarities of a block that are computed in the time a label takes beside
+
+
+class ComputedSimilarities(Similarities):
+    """They are computed from the rows whenever they are asked for: each rank has all rows, and no matrix.
+
+    The same numbers as a matrix would hold, bit for bit.
+    """
+
+    def __init__(self, context: Context, seed: int, affinity: str, norm: str) -> None:
+        super().__init__(context, seed)
+        self._lists = load_lists(context.kernels.device)
+        self._factor, self._norm = AFFINITIES[affinity][1], norm
+        self._y = context.gather_rows(np.arange(context.dataset_shape[0]))
+        self._range: list[tuple[float, float]] | None = None  # of all blocks, once they have passed
+        self._most: Array | None = None  # what `add_positive_products` has found
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """See `Similarities`."""
+        m, seen = len(self.context.rows), []
+        for start in range(0, m, step := self.rows_at_once()):
+            block = self._block(start, min(start + step, m))
+            if self._range is None:
+                seen.append(range_of(self.context, block))
+            yield start, block
+            self.context.progress(start / m)
+        if self._range is None:
+            self._range = seen
+
+    def _block(self, start: int, stop: int) -> Array:
+        kernels, n, first = self.context.kernels, self.context.dataset_shape[0], self.context.rows.start
+        s = kernels.xp.empty((stop - start, self._width()), self.context.dtype)
+        s[:, n:] = -np.inf
+        kernels.affinity_propagation.similarities(
+            self._y[first + start : first + stop], self._y, norm=self._norm, factor=self._factor,
+            first_row=first + start, y_start=0, seed=self.seed, out=s,
+        )  # fmt: skip
+        return self._drawn(s, kernels.xp.arange(first + start, first + stop))
+
+    def _drawn(self, s: Array, numbers: Array) -> Array:
+        """Rows with these numbers, with the noise of later draws."""
+        n, kernels = self.context.dataset_shape[0], self.context.kernels.affinity_propagation
+        for draw in range(1, self.draws + 1):
+            kernels.jitter(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
+        return s
+
+    def synchronize(self) -> None:
+        """See `Similarities`."""
+        if self._range is None:
+            for _ in self.blocks():
+                pass
+        ends = np.array([*(self._range or []), (np.inf, -np.inf)])
+        self.lowest, self.highest = agreed_range(self.context, ends[:, 0].min(), ends[:, 1].max())
+
+    def matrix(self) -> Array:
+        """See `Similarities`."""
+        s = self.context.kernels.xp.empty((len(self.context.rows), self._width()), self.context.dtype)
+        for start, block in self.blocks():
+            s[start : start + len(block)] = block
+        return s
+
+    def of_rows(self, rows: Array) -> Array:
+        """See `Similarities`."""
+        kernels, n = self.context.kernels, self.context.dataset_shape[0]
+        numbers = rows + self.context.rows.start
+        s = kernels.xp.empty((len(rows), self._width()), self.context.dtype)
+        s[:, n:] = -np.inf
+        self._lists.similarities_of_rows(
+            self._y[numbers], numbers, self._y, norm=self._norm, factor=self._factor, seed=self.seed, out=s
+        )
+        return self._drawn(s, numbers)
+
+    def of_columns(self, rows: Array, columns: Array, draws: int | None = None) -> Array:
+        """See `Similarities`; with the noise of so many later draws, by default of all."""
+        numbers = rows + self.context.rows.start
+        s = self.context.kernels.xp.empty((len(rows), len(columns)), self.context.dtype)
+        self._lists.similarities_of_columns(
+            self._y[numbers], numbers, self._y[columns], columns, norm=self._norm, factor=self._factor, seed=self.seed,
+            out=s,
+        )  # fmt: skip
+        for draw in range(1, (self.draws if draws is None else draws) + 1):
+            self._lists.jitter_pairs(s, numbers, columns, seed=self.seed, draw=draw, tiny=LATER_NOISE)
+        return s
+
+    def add_positive(self, u: Array, sigma: float, scale: float, out: Array) -> None:
+        """Add to each column the sum over own rows of max(0, sigma S - u) in fixed point.
+
+        Parameters
+        ----------
+        u : array of shape (own rows,), the similarities' type
+        sigma, scale : float
+            rint(value * scale) is added.
+        out : int64 array of shape (at least n,)
+        """
+        kernels, n, first = (
+            load_columns(self.context.kernels.device),
+            self.context.dataset_shape[0],
+            self.context.rows.start,
+        )
+        m, numbers = len(u), {"sigma": sigma, "scale": scale, "out": out}
+        if not self.draws:
+            self._most = kernels.add_positive_products(
+                self._y[first : first + m], self._y, u, self._most, norm=self._norm, factor=self._factor,
+                first_row=first, seed=self.seed, **numbers,
+            )  # fmt: skip
+            if self._most is not None:
+                return
+        for start in range(0, m, step := self.rows_at_once()):
+            stop = min(start + step, m)
+            kernels.add_positive(self._block(start, stop), u[start:stop], n=n, **numbers)
+
+    def add_noise(self) -> None:
+        """See `Similarities`."""
+        self.draws += 1
+
+    def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
+        """See `Similarities`; without the pairs of other labels where these are nearly all."""
+        n, beside = self.context.dataset_shape[0], LABEL_COST[self.context.kernels.device]
+        sizes = [np.bincount(self.context.kernels.memory.to_host(labels)) for labels in labelings]
+        many = [bool((size**2).sum() * PAIR_COST + len(size) * beside > n**2) for size in sizes]
+        of_many = out[many]  # a copy
+        super().add_same_label_sums([x for x, each in zip(labelings, many, strict=True) if each], scale, of_many)
+        out[many] = of_many
+        for labels, total, whole in zip(labelings, out, many, strict=True):
+            if not whole:
+                self._add_by_label(labels, scale, total)
+
+    def _add_by_label(self, labels: Array, scale: float, out: Array) -> None:
+        xp, first = self.context.kernels.xp, self.context.rows.start
+        own = labels[first : first + len(self.context.rows)]
+        for label in np.unique(self.context.kernels.memory.to_host(own)).tolist():
+            columns, rows = xp.flatnonzero(labels == label), xp.flatnonzero(own == label)
+            step = max(1, BLOCK_BYTES[self.context.kernels.device] // (8 * len(columns)))
+            for start in range(0, len(rows), step):
+                s = self.of_columns(rows[start : start + step], columns).astype("float64")
+                out[columns] += xp.rint(xp.where(s > -xp.inf, s, 0) * scale).astype("int64").sum(axis=0)
+
+    def typical(self, share: float) -> tuple[float, float] | None:
+        """See `Similarities`."""
+        xp, n = self.context.kernels.xp, self.context.dataset_shape[0]
+        if n < 2 * SAMPLE:
+            return None
+        chosen = xp.asarray(np.sort(np.random.default_rng(0).choice(n, SAMPLE, replace=False)))
+        x = self._y[chosen]
+        s = self.context.kernels.pairs.reduced_distances(x, x, norm=self._norm).astype("float64") * -self._factor
+        away = ~xp.eye(SAMPLE, dtype=bool)
+        ends = xp.array([max(0.0, share - BRACKET), min(1.0, share + BRACKET)])
+        low, high = xp.quantile(s[away], ends)
+        return float(low), float(high)
+
+    def _width(self) -> int:
+        return padded(self.context.dataset_shape[0])
+
+
+def similarities_of(context: Context, affinity: str, seed: int, stored: bool) -> Similarities:
+    """Make the similarities ready; the rows are left as the metric wants them.
+
+    Parameters
+    ----------
+    context : Context
+    affinity : {"euclidean", "cosine", "correlation", "precomputed"}
+    seed : int
+        Of the noise that breaks ties.
+    stored : bool
+        Keep all of them; precomputed ones are kept always.
+    """
+    if stored or affinity == "precomputed":
+        return similarity_matrix(context, affinity, seed)
+    similarities = ComputedSimilarities(context, seed, affinity, prepare_affinity(context, affinity))
+    similarities.find_equal(row_hashes(chunk.x, context.kernels.xp) for chunk in context.rows.chunks())
+    return similarities
