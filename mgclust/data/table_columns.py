@@ -47,6 +47,7 @@ def is_number(text: str, missing: bool = False) -> bool:
     return "_" not in text
 
 
+@np.errstate(invalid="ignore")  # infinite numbers
 def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bool | None) -> tuple[bool, str]:
     """Decide whether the first line of a table of numbers names its columns.
 

@@ -158,10 +158,11 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
 def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_nodes: int | None) -> tuple[Any, ...]:
     """Go through all edges; returns the dialect, too, of which ids may turn out to be text."""
     try:
-        return dialect, *scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+        found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
     except SpelledIds:
         dialect = replace(dialect, text=True)
-        return dialect, *scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+        found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+    return replace(dialect, zeros=True), *found  # ranks need not look for spelled ids again
 
 
 def _has_tags(head: Head, suffix: str) -> bool:

@@ -98,24 +98,23 @@ def _dask_rows(frame: Any) -> Any:
 
 def _is_time(frame: Any, position: int) -> bool | None:
     """Return whether a column of a table holds dates, times or durations; None where numbers look like these."""
-    if hasattr(frame, "iloc"):
-        first = frame.iloc[:SAMPLE_LINES, position]
-    else:
-        first = (
-            frame.column(position)[:SAMPLE_LINES] if hasattr(frame, "column_names") else frame[:SAMPLE_LINES, position]
-        )
-    values = np.asarray(first.to_numpy())
+    values = _first(frame, position, SAMPLE_LINES)
     if values.dtype.kind == "O" and isinstance(next(iter(values), None), _TIMES):
         return True
     return values.ndim == 1 and holds_times(values)
 
 
 def _is_numeric(frame: Any, position: int) -> bool:
+    return _is_number_type(_first(frame, position, 1).dtype)
+
+
+def _first(frame: Any, position: int, most: int) -> np.ndarray:
+    """The first values of a column."""
     if hasattr(frame, "iloc"):
-        first = frame.iloc[:1, position]
+        first = frame.iloc[:most, position]
     else:
-        first = frame.column(position)[:1] if hasattr(frame, "column_names") else frame[:1, position]
-    return _is_number_type(first.to_numpy().dtype)
+        first = frame.column(position)[:most] if hasattr(frame, "column_names") else frame[:most, position]
+    return np.asarray(first.to_numpy())
 
 
 def _from_columns(columns: list[Any], n_nodes: int | None, name: str, without: str) -> Graph:
