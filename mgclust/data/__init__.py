@@ -10,6 +10,7 @@
       `-- readers/     numpy_files.py, zarr_files.py, tables.py (text and Parquet), volumes.py (BOLD series, which
                        nifti.py and cifti.py read); files.py has their base classes, options.py their options
              none takes more memory than its size can mean (outside/inflation.py)
+             table_columns.py finds the header and the index of a table
              all of them are a Dataset  (base.py): shape, dtype, read(start, stop)
              rows.py wraps one whose rows are standardised or detrended, selected_rows.py has some rows of one
 

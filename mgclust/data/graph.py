@@ -10,20 +10,11 @@ from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, collected, reject_containers
 from mgclust.data.files import InFile
 from mgclust.data.formats import at_hand
+from mgclust.data.graphs.adjacency import adjacency_frame, is_adjacency, open_dense, open_matrix
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph, open_edges
 from mgclust.data.graphs.base import Graph, check_n_nodes
-from mgclust.data.graphs.objects import (
-    DEFAULT_WEIGHT,
-    adjacency_frame,
-    is_adjacency,
-    open_dask_frame,
-    open_dense,
-    open_frame,
-    open_igraph,
-    open_matrix,
-    open_networkx,
-    open_pairs,
-)
+from mgclust.data.graphs.frames import open_dask_frame, open_frame, open_pairs
+from mgclust.data.graphs.libraries import DEFAULT_WEIGHT, open_igraph, open_networkx
 from mgclust.data.location import Location, is_path
 from mgclust.data.options import Requested
 

@@ -139,6 +139,8 @@ class Location:
             raise InputError(f"{self.name} may not be read (permission denied).") from error
         except (EOFError, BadZipFile, zlib.error) as error:
             raise InputError(f"{self.name} is damaged or truncated: {reason(error)}; write it again.") from error
+        except RecursionError as error:
+            raise InputError(f"{self.name} cannot be read: it nests too deeply; write it flat.") from error
         except ImportError as error:
             raise InputError(f"reading {self.name} needs another package: {reason(error)}.") from error
         except MemoryError as error:

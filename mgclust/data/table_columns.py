@@ -1,4 +1,4 @@
-"""Roles of lines and columns of tables: the header, an index, nodes and weights.
+"""Roles of lines and columns of tables: the header, and an index; `graphs.edge_roles` finds nodes and weights.
 
 Names decide before positions. Where a table can be read in two ways, it is read in the likelier one, and a sentence
 names the option that says otherwise.
@@ -7,24 +7,21 @@ names the option that says otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
 
 __all__ = [
+    "MISSING",
     "SAMPLE_LINES",
-    "edge_roles",
     "find_header",
-    "holds_times",
     "index_columns",
     "is_number",
     "is_running",
     "left_out",
-    "names_nodes",
     "numbers_rows",
     "with_points",
     "with_row_names",
@@ -37,17 +34,6 @@ _INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 _INDEX = re.compile(r"|unnamed: ?[\d.]+|index|level_0|__index_level_\d+__|row\.?names|\.\.\.1", re.IGNORECASE)
 _ID = re.compile(r"(edge|link|row|record|sample)?_?(id|no|nr)", re.IGNORECASE)
-_PAIRS = (
-    ("source", "target"), ("src", "dst"), ("src", "dest"), ("src", "tgt"), ("source", "destination"), ("from", "to"),
-    ("u", "v"), ("node1", "node2"), ("node_1", "node_2"), ("nodea", "nodeb"), ("node_a", "node_b"), ("id1", "id2"),
-    ("id_1", "id_2"), ("from_node", "to_node"), ("fromnode", "tonode"), ("vertex1", "vertex2"), ("v1", "v2"),
-    ("start", "end"), ("sender", "receiver"), ("follower", "followee"), ("head", "tail"), ("i", "j"), ("id", "parent"),
-    ("node", "parent"), ("child", "parent"),
-)  # fmt: skip
-_WEIGHTS = ("weight", "weights", "w", "edge_weight", "strength", "value", "count")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?|\d+ days.*|\d{1,2}[/.]\d{1,2}[/.]\d{4}.*|\d{1,2}:\d\d(:\d\d.*)?")
-_EPOCHS = ((10**9, 5 * 10**9), (10**12, 5 * 10**12), (19000101, 21001231))  # seconds, milliseconds, 20200131
-_TIMES = re.compile(r"(time(stamp)?|date(time)?|year|month|day|epoch|duration|created(_at)?|ts)", re.IGNORECASE)
 
 
 def is_number(text: str, missing: bool = False) -> bool:
@@ -61,6 +47,7 @@ def is_number(text: str, missing: bool = False) -> bool:
     return "_" not in text
 
 
+@np.errstate(invalid="ignore")  # infinite numbers
 def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bool | None) -> tuple[bool, str]:
     """Decide whether the first line of a table of numbers names its columns.
 
@@ -156,16 +143,6 @@ def index_columns(names: Sequence[str]) -> int:
     return count
 
 
-def names_nodes(names: Sequence[str]) -> bool:
-    """Return whether names of columns say which of them are nodes."""
-    plain = {_plain(each) for each in names}
-    return any(a in plain and b in plain for a, b in _PAIRS)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\s\-.]+", "_", str(name).strip().strip('"').lower()).removesuffix("_id")
-
-
 def is_running(values: Any) -> bool:
     """Return whether values are 0, 1, ... or 1, 2, ... in any order, as numbers of rows are."""
     if len(values) < 3:
@@ -195,20 +172,6 @@ def numbers_rows(name: str, values: Any) -> bool:
     return len(np.unique(numbers.astype(str) if numbers.dtype.kind == "O" else numbers)) == len(numbers)
 
 
-def holds_times(values: Any) -> bool | None:
-    """Return whether fields or numbers of a column are times; None where they are numbers that look like times."""
-    values = np.asarray(values)
-    if values.dtype.kind in "OUST":
-        fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]
-        if not fields or not all(map(_INTEGER.fullmatch, fields)) or max(map(len, fields)) > 18:
-            return bool(fields) and all(map(_TIME.fullmatch, fields))
-        values = np.array(fields, np.int64)
-    if values.dtype.kind not in "iu" or len(values) < 2:
-        return values.dtype.kind in "mM"
-    low, high = int(values.min()), int(values.max())
-    return None if low < high and any(a <= low and high <= b for a, b in _EPOCHS) else False
-
-
 def left_out(name: str, source: str) -> str:
     """Say that a column was taken for an index."""
     called = repr(shortened(name, 30)) if name else "without a name"
@@ -216,99 +179,3 @@ def left_out(name: str, source: str) -> str:
         f"the first column of {shortened(source, 60)} ({called}) numbers the rows and is left out as an index; "
         "index=False (--no-index) keeps it."
     )
-
-
-def edge_roles(
-    names: Sequence[str],
-    asked: Mapping[str, Any],
-    name: str,
-    is_index: bool,
-    is_time: Sequence[bool | None],
-    may_guess: bool = True,
-) -> tuple[list[int], list[str]]:
-    """Find the columns of the two nodes and of the weight of a table of edges.
-
-    Parameters
-    ----------
-    names : sequence of str
-        All columns.
-    asked : mapping
-        ``source``, ``target`` and ``weight`` as names or positions, None where nothing is said.
-    name : str
-        The table, for messages.
-    is_index : bool
-        Whether the first column numbers the rows, so that it is left out unless its name is that of a node.
-    may_guess : bool
-        Whether the name of the first column may also make it an index.
-    is_time : sequence of bool or None
-        Which columns hold dates or durations; None where numbers look like these.
-
-    Returns
-    -------
-    positions : list of int
-        Two or three.
-    notes : list of str
-        Sentences on columns that are left out.
-    """
-    notes: list[str] = []
-    listed = shortened(", ".join(map(repr, names[:8])), 50)
-    plain = [_plain(each) for each in names]
-    given = {role: _position(names, asked.get(role), role, name) for role in ("source", "target", "weight")}
-    found = next(((plain.index(a), plain.index(b)) for a, b in _PAIRS if a in plain and b in plain), None)
-    left = index_columns(names) if may_guess else 0
-    left = max(left, int(is_index))
-    fit = [j for j in range(left, len(names)) if is_time[j] is False and plain[j] not in _WEIGHTS]
-    if may_guess and found is None and len(fit) < 2:
-        left = 0  # it is a node
-    others = [j for j in range(len(names)) if j not in given.values()]
-    if found is None or given["source"] is not None or given["target"] is not None:
-        named = [j for j in others if plain[j] in _WEIGHTS] if len(names) > 2 else []
-        free = iter([j for j in others if j not in named and not (j < left and len(names) > 2)])
-        u, v = given["source"], given["target"]
-        u = next(free, None) if u is None else u
-        v = next(free, None) if v is None else v
-    else:
-        u, v = found
-    if u is None or v is None or u == v:
-        raise InputError(
-            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=...."
-        )
-    rest = [j for j in others if j not in (u, v)]
-    if left and 0 in rest:
-        notes.append(left_out(str(names[0]), name))
-        rest = [j for j in rest if j >= left]
-    weight = given["weight"]
-    if weight is None and asked.get("weight") is not False:
-        weight = next((j for each in _WEIGHTS for j in rest if plain[j] == each and not is_time[j]), None)
-        unnamed = found is None or all(j <= 2 + (u > 0) for j in rest)
-        if weight is None and len(rest) == 1 and unnamed:
-            only = rest[0]
-            if is_time[only] is not False or _TIMES.fullmatch(plain[only]):
-                notes.append(
-                    f"column {shortened(repr(names[only]), 30)} of {shortened(name, 60)} holds times, which are not "
-                    "weights; weight=... (--weight) names a column of weights."
-                )
-            else:
-                weight = only
-    elif weight is not None and is_time[weight]:
-        raise InputError(f"weight={asked['weight']!r} holds dates or durations; weights are numbers, so name another.")
-    if len(rest) > 1 and found is None and (given["source"] is None or given["target"] is None):
-        raise InputError(
-            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=..., "
-            "and weight=... if there is one."
-        )
-    return [u, v, *([] if weight is None else [weight])], notes
-
-
-def _position(names: Sequence[str], asked: Any, role: str, name: str) -> int | None:
-    if asked is None or asked is False:
-        return None
-    if isinstance(asked, (int, np.integer)) and not isinstance(asked, bool):
-        if 0 <= asked < len(names):
-            return int(asked)
-    elif list(names).count(asked) == 1:
-        return list(names).index(asked)
-    elif isinstance(asked, str) and asked.isdigit() and int(asked) < len(names):
-        return int(asked)
-    listed = shortened(", ".join(map(repr, names[:20])), 80)
-    raise InputError(f"{role}={asked!r} is no column of {name}; it has {listed}, or positions from 0.")

@@ -171,6 +171,10 @@ BOMBS = {
     "comments.edges.gz": (read_graph, gzip.compress(b"#\n" * 10**6, 1), "lines of comments"),
     "digits.edges": (read_graph, b"1 " + b"9" * 6000 + b"\n", "below 2**63"),
     "digits.mtx": (read_graph, MTX + b"9" * 5000 + b" 6 6\n", "three numbers"),
+    # Each of these lines would take minutes if the time grew with the square of its length.
+    "blanks.edges": (read_graph, b"0 1 {}\n0 1" + b" " * 2**19 + b"x\n", "3 fields"),
+    "braces.edges": (read_graph, b"0 1 {}\n0 1 " + b"{" * 2**19 + b"\n", "3 fields"),
+    "deep.gml": (read_graph, b"graph [ node [ id 0 ] a " + b"[ a " * 10**4 + b"] " * 10**4 + b"]", "too deeply"),
     "squared.mtx": (read_graph, MTX + "² 6 6\n".encode(), "three numbers"),
     "dims.nii": (read_rows, nifti(dim=[4, *[32767] * 4, 1, 1, 1]), "truncated: its header says"),
     "negative.nii": (read_rows, nifti(dim=[4, -3, -3, 3, 5, 1, 1, 1]), "shape="),

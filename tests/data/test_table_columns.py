@@ -165,6 +165,14 @@ def test_times_are_no_weights(tmp_path, form):
     assert max(weight for *_, weight in edges(numbers, weight="timestamp")) == 3
 
 
+def test_infinite_numbers_may_name_columns(tmp_path):
+    path = tmp_path / "infinite.csv"
+    path.write_text(",inf,1e400\n0,inf,2\n1,-inf,3\n2,4,5\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rows(path).tolist() == [[np.inf, 2], [-np.inf, 3], [4, 5]]
+
+
 @pytest.mark.parametrize("place", [0, 1500])
 def test_ids_keep_their_text(tmp_path, place):
     lines = [f"{i},{i + 1}" for i in range(10, 2010)]

@@ -4,7 +4,10 @@
 
     open_graph(source)  (../graph.py)
       |-- arrays.py       NumPy, CuPy and Dask arrays
-      |-- objects.py      networkx, igraph, SciPy, data frames, lists of pairs
+      |-- adjacency.py    SciPy matrices, and square arrays and data frames
+      |-- frames.py       data frames and lists of pairs; edge_roles.py finds nodes and weights among columns of any
+      |                   table, files too
+      |-- libraries.py    networkx, igraph               network_files.py: .graphml and .gml, by networkx
       |-- numpy_files.py  .npy, .npz                     stored_array.py reads one array of them by rows
       |-- parquet.py      .parquet
       `-- text.py         edge_list.py, matrix_market.py, metis.py; text_chunks.py reads whole lines,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 __all__ = ["has_attributes", "numbers_among", "plain_lines"]
 
-_ATTRIBUTES = re.compile(rb"([ \t]*[,;|]?[ \t]*)\{([^\n\r]*)\}[ \t]*(?=\r|\n|\Z)")
+# From the beginning of a line, so that the time is linear in its length.
+_ATTRIBUTES = re.compile(rb"(?:(?<=[\n\r])|\A)([^{\n\r]*)\{([^\n\r]*)\}[ \t]*(?=\r|\n|\Z)")
 _VALUE = rb"""["']: ?(?:np\.\w+\()?([-+.\w]+)"""
 _WEIGHT = re.compile(rb"""(?:^|, )["']weight""" + _VALUE)
 _NUMBER = re.compile(rb"""(?:^|, )["'](\w+)""" + _VALUE.replace(rb"\w+])", rb"\d][-+.\de]*)"))
@@ -33,7 +34,10 @@ def plain_lines(text: bytes, weighted: bool) -> bytes:
         weight = _WEIGHT.search(found[2])
         if weighted:
             return found[1] + (weight[1] if weight else b"1")
-        return found[0] if weight else b""
+        if weight:
+            return found[0]
+        fields = found[1].rstrip(b" \t")
+        return fields[:-1].rstrip(b" \t") if fields.endswith((b",", b";", b"|")) else fields
 
     return _ATTRIBUTES.sub(plain, text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,13 @@ from mgclust.outside.quoting import shortened
 __all__ = [
     "MAX_NODES",
     "Graph",
+    "as_weights",
     "check_ids",
     "check_n_nodes",
     "check_weights",
     "edge_rows",
     "namespace_of",
+    "reject_empty",
     "row_number",
 ]
 
@@ -304,3 +306,52 @@ def _one_a_node(values: np.ndarray | None, n_nodes: int, what: str, name: str) -
     if values is not None and values.shape != (n_nodes,):
         raise InputError(f"{what} of {name} has shape {values.shape}, it should be ({n_nodes},): one for every node.")
     return values
+
+
+def as_weights(
+    values: Sequence[Any], ends: Iterable[Sequence[Any]], name: str, without: str, first: int = 0
+) -> np.ndarray:
+    """Weights of edges as float64.
+
+    Parameters
+    ----------
+    values : sequence
+        One an edge.
+    ends : iterable of (node, node)
+        Of the edges, in the same order.
+    name : str
+        Of the graph.
+    without : str
+        What leaves the weights out, for the sentence where one is no number.
+    first : int
+        Number of the first edge.
+    """
+    try:
+        return np.asarray(values).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        values = np.asarray(values).tolist()
+        wrong = (
+            (at, value, ends)
+            for at, (value, ends) in enumerate(zip(values, ends, strict=False))
+            if not _is_float(value)
+        )
+        at, value, (u, v, *_) = next(wrong)
+        pair = shortened(f"{u} - {v}")
+        raise InputError(
+            f"edge {first + at} of {name}, {pair}: weight {shortened(repr(value))} is not a number; fix it, or leave "
+            f"the weights out: {without}."
+        ) from error
+
+
+def _is_float(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def reject_empty(n_nodes: int, name: str) -> None:
+    """Refuse a graph without nodes."""
+    if not n_nodes:
+        raise InputError(f"{name} is an empty graph; a graph should have at least one node.")

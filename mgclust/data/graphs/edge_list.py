@@ -14,22 +14,14 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.graphs.attribute_text import has_attributes, numbers_among, plain_lines
 from mgclust.data.graphs.base import Graph
+from mgclust.data.graphs.edge_roles import edge_columns, holds_times, names_nodes
 from mgclust.data.graphs.edge_text import Dialect, SpelledIds, is_quoted, is_spelled, split_line
-from mgclust.data.graphs.objects import edge_columns
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
 from mgclust.data.options import Requested
 from mgclust.data.readers.tables import utf8_line
-from mgclust.data.table_columns import (
-    SAMPLE_LINES,
-    holds_times,
-    is_number,
-    is_running,
-    names_nodes,
-    numbers_rows,
-    with_row_names,
-)
+from mgclust.data.table_columns import SAMPLE_LINES, is_number, is_running, numbers_rows, with_row_names
 from mgclust.outside.quoting import shortened
 
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
@@ -166,10 +158,11 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
 def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_nodes: int | None) -> tuple[Any, ...]:
     """Go through all edges; returns the dialect, too, of which ids may turn out to be text."""
     try:
-        return dialect, *scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+        found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
     except SpelledIds:
         dialect = replace(dialect, text=True)
-        return dialect, *scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+        found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
+    return replace(dialect, zeros=True), *found  # ranks need not look for spelled ids again
 
 
 def _has_tags(head: Head, suffix: str) -> bool:

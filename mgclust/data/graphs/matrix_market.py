@@ -6,10 +6,10 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.base.hashing import splitmix64
+from mgclust.data.graphs.adjacency import open_matrix
 from mgclust.data.graphs.base import Graph, check_n_nodes
 from mgclust.data.graphs.edge_list import SIZE, read_head
 from mgclust.data.graphs.edge_text import Dialect
-from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.outside.inflation import check_memory

@@ -8,7 +8,7 @@ from xml.parsers import expat
 
 from mgclust.base.errors import InputError
 from mgclust.data.graphs.base import Graph
-from mgclust.data.graphs.objects import open_networkx
+from mgclust.data.graphs.libraries import open_networkx
 from mgclust.data.location import Location
 from mgclust.outside.inflation import check_memory
 

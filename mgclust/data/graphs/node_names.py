@@ -6,6 +6,7 @@ name. pyarrow does the hashing of text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.outside.inflation import check_memory
 
-__all__ = ["IntegerIds", "NodeNames", "TextIds", "number_nodes", "without_gaps"]
+__all__ = ["IntegerIds", "NodeNames", "TextIds", "names_of", "number_nodes", "without_gaps"]
 
 _MARKS = 2**28  # ids below are marked in a table of one byte each
 _TABLE_FACTOR = 8  # a table from id to node is made while it has at most so many entries a node
@@ -197,3 +198,13 @@ def without_gaps(names: np.ndarray) -> bool:
 
 def _ascend(names: np.ndarray) -> bool:
     return bool((names[1:] > names[:-1]).all())
+
+
+def names_of(nodes: Sequence[Any]) -> np.ndarray | None:
+    """Names of nodes as an array of integers or of text; None where they are their numbers."""
+    if all(isinstance(node, (int, np.integer)) and not isinstance(node, bool) for node in nodes):
+        if all(node == i for i, node in enumerate(nodes)):
+            return None
+        if all(-(2**63) <= node < 2**63 for node in nodes):
+            return np.array(nodes, np.int64)
+    return np.array([str(node) for node in nodes])

@@ -10,8 +10,8 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.files import InFile
+from mgclust.data.graphs.adjacency import open_matrix
 from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes, edge_rows, row_number
-from mgclust.data.graphs.objects import open_matrix
 from mgclust.data.graphs.stored_array import StoredArray
 from mgclust.data.location import Location
 from mgclust.data.readers.numpy_files import member_layout

@@ -1,0 +1,98 @@
+"""Graphs of networkx and igraph, which are recognised without importing these."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from mgclust.base.errors import InputError
+from mgclust.data.graphs.arrays import ArrayGraph
+from mgclust.data.graphs.base import Graph, as_weights, reject_empty
+from mgclust.data.graphs.node_names import names_of
+from mgclust.outside.quoting import shortened
+
+__all__ = ["DEFAULT_WEIGHT", "open_igraph", "open_networkx"]
+
+DEFAULT_WEIGHT = "weight"
+_FEW_EDGES = 1000  # whose attributes are looked at for numbers that could be weights
+
+
+def open_networkx(graph: Any, weight: str | None, name: str = "") -> Graph:
+    """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are an attribute."""
+    nodes = list(graph.nodes)
+    name = name or f"networkx {type(graph).__name__}"
+    reject_empty(len(nodes), name)
+    number = {node: i for i, node in enumerate(nodes)}
+    edges = list(graph.edges(data=True))
+    ends = (number[node] for u, v, _ in edges for node in (u, v))
+    pairs = np.fromiter(ends, np.int32, 2 * len(edges)).reshape(-1, 2)
+    samples = [(str(key), value) for _, _, data in edges[:_FEW_EDGES] for key, value in data.items()]
+    weights = _Weights([data.get(weight) for _, _, data in edges], weight, samples, edges, name)
+    opened = ArrayGraph(pairs, weights.array, len(nodes), name, names=names_of(nodes), directed=graph.is_directed())
+    weights.mention(opened)
+    return opened
+
+
+def open_igraph(graph: Any, weight: str | None) -> Graph:
+    """Open an igraph graph; names are the attribute ``name`` of vertices, weights one of edges."""
+    name = "igraph Graph"
+    reject_empty(graph.vcount(), name)
+    pairs = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
+    attributes = graph.es.attributes()
+    samples = [(key, value) for key in attributes for value in graph.es[:_FEW_EDGES][key]]
+    values = graph.es[weight] if weight in attributes else [None] * len(pairs)
+    weights = _Weights(values, weight, samples, pairs, name)
+    names = names_of(graph.vs["name"]) if "name" in graph.vs.attributes() else None
+    opened = ArrayGraph(pairs, weights.array, graph.vcount(), name, names=names, directed=graph.is_directed())
+    weights.mention(opened)
+    return opened
+
+
+class _Weights:
+    """Weights of edges by an attribute: 1 where an edge has none, none where no edge has it.
+
+    Parameters
+    ----------
+    values : list
+        Of the attribute; None where an edge has none.
+    weight : str or None
+        Its name; None for no weights.
+    samples : list of (str, object)
+        Attributes of some edges, which could have been meant.
+    edges : iterable
+        Their nodes first.
+    name : str
+        Of the graph.
+    """
+
+    def __init__(
+        self, values: list[Any], weight: str | None, samples: list[tuple[str, Any]], edges: Iterable[Any], name: str
+    ) -> None:
+        self.array: np.ndarray | None = None
+        self._weight, self._missing, self._unused = weight, 0, list[str]()
+        if weight is None:
+            return
+        missing = sum(value is None for value in values)
+        if missing < len(values):
+            given = [1.0 if value is None else value for value in values]
+            self.array = as_weights(given, edges, name, "open_graph(graph, weight=None)")
+            self._missing = missing
+            return
+        numeric = {key for key, value in samples if isinstance(value, numbers.Real) and not isinstance(value, bool)}
+        if weight != DEFAULT_WEIGHT and values:
+            listed = ", ".join(map(repr, sorted(numeric)))
+            there = shortened(f"those that are numbers are {listed}" if numeric else "none is a number")
+            raise InputError(f"weight={shortened(weight)!r} is no attribute of the edges of {name}; {there}.")
+        self._unused = sorted(numeric)
+
+    def mention(self, graph: Graph) -> None:
+        """Let the graph warn of edges without a weight, or of attributes that could have been meant."""
+        if self._missing:
+            graph.mention_missing(str(self._weight), self._missing)
+        if self._unused:
+            first = shortened(self._unused[0])
+            remedy = f"open_graph(graph, weight={first!r}) takes one of these as weights, weight=None none"
+            graph.mention(self._unused, remedy)
