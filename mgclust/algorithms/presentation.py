@@ -36,7 +36,7 @@ __all__ = [
 Drawn: TypeAlias = "dict[str, Axes]"  # pictures by name
 SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
 SOFTWARE = {"mgclust": "mgclust", "NumPy": "numpy"}  # whose versions a paper names; `Result.versions` has all
-NO_CHOICES = ("device", "memory_limit")  # parameters that change no result
+NO_CHOICES = ("device", "memory_limit")  # parameters that do not change the result
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Presentation:
         Returns
         -------
         list of str
-            By default the title of the method alone.
+            By default only the title of the method.
         """
         return [f"The method was {self.title_of(result.method)}."]
 
@@ -227,7 +227,7 @@ class Presentation:
         device = "GPUs" if result.hardware.get("device") == "cuda" else "CPUs"
         try:
             said = self.method_sentences(result)
-        except KeyError:  # in a result that no run has made
+        except KeyError:  # the result was not made by a run
             said = Presentation.method_sentences(self, result)
         sentences = [f"{used or 'mgclust'} analysed {data} on {device}.", *said]
         given = [

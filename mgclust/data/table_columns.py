@@ -1,7 +1,7 @@
 """Roles of lines and columns of tables: the header, an index, nodes and weights.
 
-Names decide before positions. Where a table can be read in two ways, it is read in the likelier one, and a sentence
-names the option that says otherwise.
+Names decide before positions. If a table can be read in two ways, the likelier one is taken, and a warning names the
+option that selects the other one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TIMES = re.compile(r"(time(stamp)?|date(time)?|year|month|day|epoch|duration|cr
 
 
 def is_number(text: str, missing: bool = False) -> bool:
-    """Return whether a field is a number, or, if that is asked, missing."""
+    """Return whether a field is a number; with `missing`, also whether it is a missing value."""
     if missing and text.strip().lower() in MISSING:
         return True
     try:
@@ -71,13 +71,13 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     below : sequence of sequence of str
         Fields of lines below it.
     header : bool or None
-        What the user says.
+        The user's choice; None: decide by the fields.
 
     Returns
     -------
     is_header : bool
     doubt : str
-        A sentence where the line may also be the other, else empty.
+        A sentence if the line may also be read the other way, else empty.
     """
     if header is not None:
         return header, ""
@@ -128,18 +128,18 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
 
 
 def _counts(values: Sequence[str]) -> bool:
-    """Return whether the fields of a column are 0, 1, ... or 1, 2, ..., of some lines or of one."""
+    """Return whether the fields of a column are 0, 1, ... or 1, 2, ...; one or two fields are enough."""
     return is_running(values) or (0 < len(values) < 3 and [*map(float, values)] in ([0], [1], [0, 1], [1, 2]))
 
 
 def with_row_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> list[str]:
-    """Fields of a header, with an empty one for the names of rows where R left that out."""
+    """Return the fields of a header; R leaves out the field above the names of rows, which becomes an empty one."""
     left_out = len(below) > 1 and all(len(row) == len(first) + 1 for row in below) and not any(map(is_number, first))
     return ["", *first] if left_out else list(first)
 
 
 def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, list[list[str]]]:
-    """Return whether the numbers of some lines have decimal commas, and their fields with points in place of these."""
+    """Return whether the numbers of some lines have decimal commas, and their fields with decimal points instead."""
     fields = [field for row in rows for field in row]
     commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, fields))
     if not commas or any("." in field and is_number(field) for field in fields):
@@ -149,7 +149,7 @@ def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, li
 
 
 def index_columns(names: Sequence[str]) -> int:
-    """Return how many of the first columns have names that programs give to an index; one column at least is none."""
+    """Return how many of the first columns have names that programs give to an index; at least one column is left."""
     count = 0
     while count < len(names) - 1 and _INDEX.fullmatch(str(names[count]).strip().strip('"')):
         count += 1
@@ -157,7 +157,7 @@ def index_columns(names: Sequence[str]) -> int:
 
 
 def names_nodes(names: Sequence[str]) -> bool:
-    """Return whether names of columns say which of them are nodes."""
+    """Return whether the names of columns show which columns are nodes."""
     plain = {_plain(each) for each in names}
     return any(a in plain and b in plain for a, b in _PAIRS)
 
@@ -181,7 +181,7 @@ def is_running(values: Any) -> bool:
 
 
 def numbers_rows(name: str, values: Any) -> bool:
-    """Return whether a column numbers the rows: with running numbers, or under the name of an id with distinct ones."""
+    """Return whether a column numbers the rows: it has running numbers, or distinct ones and the name of an id."""
     if is_running(values):
         return True
     if len(values) < 3 or _ID.fullmatch(str(name).strip().strip('"')) is None:
@@ -196,7 +196,7 @@ def numbers_rows(name: str, values: Any) -> bool:
 
 
 def holds_times(values: Any) -> bool | None:
-    """Return whether fields or numbers of a column are times; None where they are numbers that look like times."""
+    """Return whether fields or numbers of a column are times; None if they are numbers that look like times."""
     values = np.asarray(values)
     if values.dtype.kind in "OUST":
         fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]
@@ -210,7 +210,7 @@ def holds_times(values: Any) -> bool | None:
 
 
 def left_out(name: str, source: str) -> str:
-    """Say that a column was taken for an index."""
+    """Message that a column was taken as an index."""
     called = repr(shortened(name, 30)) if name else "without a name"
     return (
         f"the first column of {shortened(source, 60)} ({called}) numbers the rows and is left out as an index; "
@@ -233,15 +233,15 @@ def edge_roles(
     names : sequence of str
         All columns.
     asked : mapping
-        ``source``, ``target`` and ``weight`` as names or positions, None where nothing is said.
+        ``source``, ``target`` and ``weight`` as names or positions; None: not given.
     name : str
         The table, for messages.
     is_index : bool
-        Whether the first column numbers the rows, so that it is left out unless its name is that of a node.
+        Whether the first column numbers the rows. It is then left out, unless it has the name of a node.
     may_guess : bool
         Whether the name of the first column may also make it an index.
     is_time : sequence of bool or None
-        Which columns hold dates or durations; None where numbers look like these.
+        Which columns hold dates or durations; None: the numbers look like times.
 
     Returns
     -------
@@ -271,7 +271,7 @@ def edge_roles(
         u, v = found
     if u is None or v is None or u == v:
         raise InputError(
-            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=...."
+            f"{name} has {len(names)} columns ({listed}); name the two columns of nodes with source=... and target=...."
         )
     rest = [j for j in others if j not in (u, v)]
     if left and 0 in rest:
@@ -294,8 +294,8 @@ def edge_roles(
         raise InputError(f"weight={asked['weight']!r} holds dates or durations; weights are numbers, so name another.")
     if len(rest) > 1 and found is None and (given["source"] is None or given["target"] is None):
         raise InputError(
-            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=..., "
-            "and weight=... if there is one."
+            f"{name} has {len(names)} columns ({listed}); name the two columns of nodes with source=... and "
+            "target=..., and weight=... if there is one."
         )
     return [u, v, *([] if weight is None else [weight])], notes
 
@@ -311,4 +311,4 @@ def _position(names: Sequence[str], asked: Any, role: str, name: str) -> int | N
     elif isinstance(asked, str) and asked.isdigit() and int(asked) < len(names):
         return int(asked)
     listed = shortened(", ".join(map(repr, names[:20])), 80)
-    raise InputError(f"{role}={asked!r} is no column of {name}; it has {listed}, or positions from 0.")
+    raise InputError(f"{role}={asked!r} is no column of {name}; give one of {listed}, or a position from 0.")

@@ -83,7 +83,7 @@ Array = Any
 LINE_ROWS = 256  # that tell whether rows lie in a line
 MAX_LINE_FEATURES = 1024
 LINE_SPREAD = 1e-5  # variance across a line by that along it
-MIXED = 0.1  # share of the rows, by which labels of a given number may differ from separated clusters
+MIXED = 0.1  # fraction of the rows by which labels of a given number may differ from separated clusters
 LOST_ROWS, MAX_LOST_ROWS, LOST_CANDIDATES = 10, 4096, 64  # of a group that lies apart
 LOST_GAP = 3.0  # distance of a group that lies apart, by the longest link in it
 FIRST_CALLS: dict[str, dict[str, Any]] = {
@@ -105,8 +105,8 @@ class DensityPeaksOutput:
     dc_fraction: float | None
     exactness: dict[str, Any]
     choice: dict[str, Any] | None
-    separation: FullPeaks | None  # where the clusters are separated ones
-    mixed: int  # separated clusters, if those of a given number neither split nor join them; else 0
+    separation: FullPeaks | None  # None: clusters by denser rows
+    mixed: int  # number of separated clusters, if clusters of a given number cut across them; else 0
     lost: tuple[int, int]  # groups that lie apart within clusters, and their rows
     intrinsic_dim: tuple[float, int] | None  # and the rows that said it
     peaks: Peaks | None
@@ -363,7 +363,7 @@ def choose_again(
 def other_clusters(
     rho: np.ndarray, delta: np.ndarray, nearest: np.ndarray, separation: FullPeaks | None, wanted: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and labels of another choice: by denser rows, or by the peaks that sparser rows separate.
+    """Choose other centres and labels: by denser rows, or by peaks separated by low density.
 
     Parameters
     ----------
@@ -387,7 +387,7 @@ def other_clusters(
 
 
 class ChosenClusters(NamedTuple):
-    """Clusters of all rows, and whether they are separated ones."""
+    """Clusters of all rows, with their peaks if they are separated by low density."""
 
     centers: np.ndarray
     labels: Array
@@ -398,7 +398,7 @@ class ChosenClusters(NamedTuple):
 def _clusters(
     context: Context, state: DensityState, rho: Array, delta: Array, wanted: dict[str, Any], *, compared: bool
 ) -> ChosenClusters:
-    """Clusters by denser rows, or those that sparser rows separate: as asked for, or as `Separated` says."""
+    """Find clusters by denser rows or separated by low density, as requested or as `Separated` decides."""
     xp, host, nearest, apart = context.kernels.xp, context.kernels.memory.to_host, state.nearest, state.separated
     if apart is None:
         chosen = choose_centers(xp, rho, delta, **wanted)
@@ -425,7 +425,7 @@ def _clusters(
 
 
 def _mixed(separated: np.ndarray, labels: np.ndarray) -> int:
-    """Number of the separated clusters where other labels neither split nor join them; else 0."""
+    """Return the number of separated clusters if other labels cut across them; else 0."""
     count = int(separated.max()) + 1
     table = np.bincount(separated * np.int64(labels.max() + 1) + labels, minlength=count * (int(labels.max()) + 1))
     table = table.reshape(count, -1)
@@ -438,15 +438,15 @@ def lost_groups(
 ) -> tuple[int, int]:
     """Count the groups that lie apart from all other rows and have no centre, and their rows.
 
-    A group are the rows that lead to one that is no centre. It lies apart if the nearest row outside is several times
-    as far as any link in it is long, and if it has rows enough not to be a few outliers.
+    A group is all rows whose links lead to a row that is not a centre. It lies apart if the nearest row outside is
+    several times farther than its longest link, and if it has more rows than a few outliers.
     """
     gamma = rho * delta
     gamma[xp.asarray(centers)] = 0
     some = np.setdiff1d(largest_gamma(xp, gamma, min(len(gamma), LOST_CANDIDATES))[:LOST_CANDIDATES], centers)
     ends = np.union1d(np.union1d(centers, some), [int(rho.argmax())])
     where = xp.asarray(ends)
-    part = assign_labels(xp, nearest, ends)  # of each row: the end that it leads to
+    part = assign_labels(xp, nearest, ends)  # for each row, the end that it leads to
     above = part[nearest[where]].tolist()
     dense, inside = rho[where].tolist(), xp.ones(len(rho), dtype=bool)
     inside[where] = False
@@ -455,7 +455,9 @@ def lost_groups(
     np.maximum.at(longest, part[inside], length[inside])
     parts = [[at] for at in range(len(ends))]
     fixed, found = set(centers.tolist()), (0, 0)
-    for at in sorted(range(len(ends)), key=lambda at: (dense[at], -ends[at])):  # what leads to an end comes before it
+    for at in sorted(
+        range(len(ends)), key=lambda at: (dense[at], -ends[at])
+    ):  # groups that lead to an end come before it
         link = length[ends[at]]
         if ends[at] in fixed or nearest[int(ends[at])] < 0:
             continue

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 DEFAULT_WEIGHT = "weight"
-# By the bytes of a number: up to which relative difference a matrix is symmetric without a word, and with one.
+# By the bytes of a number: relative differences up to which a matrix is symmetric, without and with a warning.
 _ROUNDING = {4: (1e-6, 1e-5), 8: (1e-12, 1e-6)}
 _TIMES = (datetime.date, datetime.time, datetime.timedelta)
 _EDGE_NAMES = {"source", "target", "weight"}
@@ -110,19 +110,19 @@ def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Grap
 
 
 def _rounding(dtype: Any) -> tuple[float, float]:
-    """Relative differences that are no direction, without a word and with one."""
+    """Relative differences that are rounding and not a direction, without and with a warning."""
     return (0.0, 0.0) if dtype.kind != "f" else _ROUNDING.get(dtype.itemsize, _ROUNDING[8])
 
 
 def _undirected(matrix: Any) -> tuple[Any, float]:
-    """Entries, equal ones added up, only the upper half where the matrix is symmetric; and how far it is from that.
+    """Return the entries, duplicates added, and the asymmetry; only the upper half if the matrix is symmetric.
 
-    A difference counts beside the largest weights of both nodes, the lesser of the two: a small number that is the
-    difference of large ones is as exact as those.
+    A difference is relative to the smaller of the largest weights of both nodes, because a small number that is the
+    difference of large ones has their absolute error.
     """
     # In uint8, 257 ones would add up to 1. A link that is True twice is there once.
     wide = matrix if matrix.dtype.kind == "b" else matrix.astype(np.float64)
-    rows = wide.tocsr(copy=True)  # where it is one already, nothing is sorted
+    rows = wide.tocsr(copy=True)  # a matrix in CSR is not sorted
     rows.sum_duplicates()
     rows = rows.astype(np.float64, copy=False)
     rows.eliminate_zeros()
@@ -182,7 +182,7 @@ def open_dense(matrix: Any, names: Any = None, name: str = "adjacency matrix") -
 
 
 def adjacency_frame(frame: Any) -> Graph | None:
-    """Open a table as an adjacency matrix if its rows are called what its columns are; None if it has edges."""
+    """Open a table as an adjacency matrix if its row names equal its column names; None if it holds edges."""
     labels = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
     n, numbered = len(labels), list(range(len(labels)))
     if len(frame) != n or n < 2:
@@ -289,22 +289,22 @@ def edge_columns(
     is_index: bool = False,
     is_time: Sequence[bool | None] = (),
 ) -> tuple[list[int], list[str]]:
-    """Positions of the two nodes, and of the weight where there is one, and what to say of other columns.
+    """Find the columns of the two nodes and of the weight, if there is one, and sentences on other columns.
 
     Parameters
     ----------
     names : sequence of str
         All columns of the table.
     columns : sequence of str or int, optional
-        What the user says, in this order.
+        The user's columns of nodes and weight, in this order.
     name : str
         The table, for messages.
     roles : mapping
-        What the user says by ``source``, ``target``, ``weight`` and ``index``.
+        The user's ``source``, ``target``, ``weight`` and ``index``.
     is_index : bool
         Whether the first column numbers the rows.
     is_time : sequence of bool or None
-        Which columns hold dates or durations, None where numbers look like these; by default no column does.
+        Which columns hold dates or durations; None: the numbers look like times. By default no column does.
     """
     index = roles.get("index")
     if columns is None:
@@ -339,7 +339,7 @@ def mention_columns(
 
 
 def _is_time(frame: Any, position: int) -> bool | None:
-    """Return whether a column of a table holds dates, times or durations; None where numbers look like these."""
+    """Return whether a column of a table holds dates, times or durations; None if its numbers look like times."""
     if hasattr(frame, "iloc"):
         first = frame.iloc[:FEW_EDGES, position]
     else:
