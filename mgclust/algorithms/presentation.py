@@ -203,7 +203,7 @@ class Presentation:
         Returns
         -------
         list of str
-            By default the title of the method alone.
+            By default only the title of the method.
         """
         return [f"The method was {self.title_of(result.method)}."]
 
@@ -218,7 +218,7 @@ class Presentation:
         """
         try:
             said = self.method_sentences(result)
-        except KeyError:  # in a result that no run has made
+        except KeyError:  # the result was not made by a run
             said = Presentation.method_sentences(self, result)
         return methods_text(result, said, self.references, defaults)
 

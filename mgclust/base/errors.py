@@ -12,7 +12,7 @@
     │   └── CollectiveTimeout                    a rank did not answer within the deadline
     └── RunCancelled                             the run was cancelled
 
-Every message is a sentence with what is needed to fix it: ``name=value``, the bound, the remedy. A warning of a result
+Every message is a sentence that helps to fix the error: ``name=value``, the bound, the remedy. A warning of a result
 is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind, the class of the Python warning that
 `fit` makes::
 
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 
-BETWEEN = ("mgclust", "sklearn", "joblib")  # a user, and what is to be warned of
+BETWEEN = ("mgclust", "sklearn", "joblib")  # packages between the user's line and the place of a warning
 MAX_SENTENCE = 200  # characters of a warning
 
 
@@ -143,7 +143,7 @@ class ParameterWarning(ClusteringWarning):
 
 
 class Doubt(str):
-    """A sentence that a result warns by, and the class of the Python warning that `fit` makes of it.
+    """A warning of a result: the sentence, and the class of the Python warning that `fit` gives.
 
     Parameters
     ----------

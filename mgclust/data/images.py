@@ -1,4 +1,4 @@
-"""Images of nibabel and masks in memory, as locations: their bytes are those of a NIfTI file."""
+"""Locations of images of nibabel and of masks in memory: they become the bytes of a NIfTI file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def is_image(source: Any) -> bool:
 
 
 def image_location(image: Any) -> Location:
-    """Write an image as it is: stored numbers, scaling, and both transforms where it is NIfTI.
+    """Write an image unchanged: stored numbers, scaling, and for NIfTI both transforms.
 
     Parameters
     ----------
     image : nibabel image on a grid
-        NIfTI, MGH, Analyze and others. The file that it was loaded from is read if it was not yet.
+        NIfTI, MGH, Analyze and others. If the image is not in memory yet, its file is read.
     """
     nibabel = need_nibabel("an image in memory")
     two = isinstance(image.header, nibabel.Nifti2Header)
@@ -62,7 +62,7 @@ def mask_location(mask: Any, grid: Grid) -> Location:
     ----------
     mask : nibabel image or array of shape (x, y, z)
     grid : Grid
-        That of the series, for an array.
+        Grid of the series, for an array.
     """
     if is_image(mask):
         return image_location(mask)
@@ -79,7 +79,7 @@ def mask_location(mask: Any, grid: Grid) -> Location:
 
 
 def _bytes(header: Any, stored: np.ndarray, slope: float, inter: float) -> bytes:
-    """A NIfTI file of numbers as they are stored, without extensions."""
+    """Return a NIfTI file of stored numbers, without extensions."""
     if stored.dtype == bool or stored.dtype == np.float16:
         stored = stored.astype(np.uint8 if stored.dtype == bool else np.float32)
     stored = stored.astype(stored.dtype.newbyteorder(header.endianness), copy=False)

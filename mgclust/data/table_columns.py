@@ -1,7 +1,7 @@
 """Roles of lines and columns of tables: the header, and an index; `graphs.edge_roles` finds nodes and weights.
 
-Names decide before positions. Where a table can be read in two ways, it is read in the likelier one, and a sentence
-names the option that says otherwise.
+Names decide before positions. If a table can be read in two ways, the likelier one is taken, and a warning names the
+option that selects the other one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ID = re.compile(r"(edge|link|row|record|sample)?_?(id|no|nr)", re.IGNORECASE)
 
 
 def is_number(text: str, missing: bool = False) -> bool:
-    """Return whether a field is a number, or, if that is asked, missing."""
+    """Return whether a field is a number; with `missing`, also whether it is a missing value."""
     if missing and text.strip().lower() in MISSING:
         return True
     try:
@@ -58,13 +58,13 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     below : sequence of sequence of str
         Fields of lines below it.
     header : bool or None
-        What the user says.
+        The user's choice; None: decide by the fields.
 
     Returns
     -------
     is_header : bool
     doubt : str
-        A sentence where the line may also be the other, else empty.
+        A sentence if the line may also be read the other way, else empty.
     """
     if header is not None:
         return header, ""
@@ -115,18 +115,18 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
 
 
 def _counts(values: Sequence[str]) -> bool:
-    """Return whether the fields of a column are 0, 1, ... or 1, 2, ..., of some lines or of one."""
+    """Return whether the fields of a column are 0, 1, ... or 1, 2, ...; one or two fields are enough."""
     return is_running(values) or (0 < len(values) < 3 and [*map(float, values)] in ([0], [1], [0, 1], [1, 2]))
 
 
 def with_row_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> list[str]:
-    """Fields of a header, with an empty one for the names of rows where R left that out."""
+    """Return the fields of a header; R leaves out the field above the names of rows, which becomes an empty one."""
     left_out = len(below) > 1 and all(len(row) == len(first) + 1 for row in below) and not any(map(is_number, first))
     return ["", *first] if left_out else list(first)
 
 
 def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, list[list[str]]]:
-    """Return whether the numbers of some lines have decimal commas, and their fields with points in place of these."""
+    """Return whether the numbers of some lines have decimal commas, and their fields with decimal points instead."""
     fields = [field for row in rows for field in row]
     commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, fields))
     if not commas or any("." in field and is_number(field) for field in fields):
@@ -136,7 +136,7 @@ def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, li
 
 
 def index_columns(names: Sequence[str]) -> int:
-    """Return how many of the first columns have names that programs give to an index; one column at least is none."""
+    """Return how many of the first columns have names that programs give to an index; at least one column is left."""
     count = 0
     while count < len(names) - 1 and _INDEX.fullmatch(str(names[count]).strip().strip('"')):
         count += 1
@@ -158,7 +158,7 @@ def is_running(values: Any) -> bool:
 
 
 def numbers_rows(name: str, values: Any) -> bool:
-    """Return whether a column numbers the rows: with running numbers, or under the name of an id with distinct ones."""
+    """Return whether a column numbers the rows: it has running numbers, or distinct ones and the name of an id."""
     if is_running(values):
         return True
     if len(values) < 3 or _ID.fullmatch(str(name).strip().strip('"')) is None:
@@ -173,7 +173,7 @@ def numbers_rows(name: str, values: Any) -> bool:
 
 
 def left_out(name: str, source: str) -> str:
-    """Say that a column was taken for an index."""
+    """Message that a column was taken as an index."""
     called = repr(shortened(name, 30)) if name else "without a name"
     return (
         f"the first column of {shortened(source, 60)} ({called}) numbers the rows and is left out as an index; "

@@ -1,4 +1,4 @@
-"""Streams of bytes that are not read as they lie: decompressed within bounds, and with one kind of line end."""
+"""Streams that change the bytes of a file: decompressed within bounds, and with one kind of line end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD = 2**16  # bytes in which a line should end
 def _zstd(file: IO[bytes]) -> Any:
     import pyarrow as pa
 
-    return pa.CompressedInputStream(pa.PythonFile(_Other(file), "r"), "zstd")  # which closes what it is given
+    return pa.CompressedInputStream(pa.PythonFile(_Other(file), "r"), "zstd")  # closes its file
 
 
 COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {
@@ -31,7 +31,7 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {
 
 
 def inflated(file: IO[bytes], suffix: str, name: str) -> IO[bytes]:
-    """Decompress a file; to read what lies before, it is decompressed again.
+    """Decompress a file; a seek backwards decompresses it again from the start.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def inflated(file: IO[bytes], suffix: str, name: str) -> IO[bytes]:
 
 
 def with_line_ends(file: IO[bytes]) -> IO[bytes]:
-    """The same file, of which lines that end with a carriage return alone end with a line feed.
+    """Return the file with line feeds if its lines end with only a carriage return.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class _Inflated(_Seekable):
     def __init__(self, file: IO[bytes], suffix: str, name: str) -> None:
         self._file, self._suffix, self._name = file, suffix, name
         self._stored: int | None = None
-        with contextlib.suppress(OSError):  # some servers do not tell
+        with contextlib.suppress(OSError):  # some servers do not report a size
             self._stored = file.seek(0, os.SEEK_END)
         self._rewind()
 

@@ -28,7 +28,7 @@ def result_of(source: Any) -> Any:
 
 
 def result_with(source: Any, needed: str, remedy: str) -> Result:
-    """The result of a source, which has to have this array, if one is named; else `remedy` says what to give."""
+    """Return the result of a source with the needed array, if one is named; else raise an error with `remedy`."""
     found = result_of(source)
     if not hasattr(found, "arrays"):
         raise InputError(f"{shortened(repr(source), 60)} is neither a result nor a fitted estimator; {remedy}.")
@@ -39,7 +39,7 @@ def result_with(source: Any, needed: str, remedy: str) -> Result:
 
 
 def labels_of(labels: Any) -> Any:
-    """Labels as an array, of whatever has some: a result, or a fitted estimator, also one of scikit-learn."""
+    """Return labels as an array, from an array, a result or a fitted estimator, also of scikit-learn."""
     if hasattr(labels, "get_params") and hasattr(labels, "labels_"):
         return np.asarray(labels.labels_)
     labels = result_of(labels)
@@ -47,7 +47,7 @@ def labels_of(labels: Any) -> Any:
 
 
 def feature_names_of(X: Any, labels: Any = None) -> list[str] | None:
-    """Names of the columns: of a table, or else of the data of a result or of a fitted estimator."""
+    """Return the column names of a table, else of the data of a result or a fitted estimator."""
     held = getattr(X, "column_names", getattr(X, "columns", None))
     if held is None:
         held = getattr(labels, "feature_names_in_", None)
@@ -65,7 +65,7 @@ def rows_of(X: Any) -> np.ndarray:
 
 
 def one_per_row(name: str, values: Any, n: int, what: str = "row of X") -> np.ndarray:
-    """An array that has to have an entry per row."""
+    """Return values as an array, after a check that it has one entry per row."""
     values = np.asarray(values)
     if values.shape != (n,):
         raise InputError(f"{name} has shape {values.shape}, it should be ({n},): one entry per {what}.")

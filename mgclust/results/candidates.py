@@ -22,8 +22,7 @@ def candidate_results(result: Result) -> dict[int, Result]:
     Returns
     -------
     dict of int to Result
-        By number of clusters: labels, exemplars, and the figures of the scan as scores. Empty if no candidates are
-        saved.
+        Results by number of clusters, with the values of the scan as scores. Empty if no candidates are saved.
     """
     if "candidates" not in result.arrays:
         return {}

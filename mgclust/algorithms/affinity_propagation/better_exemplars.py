@@ -1,12 +1,14 @@
-"""A cheap search for better exemplars than those that messages have come to: a few are added, and a few dropped.
+"""A cheap search for better exemplars than the messages have found: a few are added, and a few are dropped.
 
-A row more as an exemplar changes the net similarity by its preference, less the similarity that it had, and by
-``sum over i of max(0, S(i,k) - s(i))`` for the rows that come to it. If several more exemplars are an improvement, so
-is one of them alone, since each gains the less the more there are. So one pass over pairs that are more similar than
-rows are to their exemplars shows whether one is missing: in a list, the elements before the exemplar.
+A new exemplar k changes the net similarity by its preference minus its old similarity s(k), and by
+``sum over i of max(0, S(i,k) - s(i))`` for the rows that join it. The gain of each exemplar falls with the number of
+exemplars. So if several new exemplars improve the result together, one of them also improves it by itself. One pass
+over the pairs that are more similar than rows are to their exemplars shows whether an exemplar is missing. In a
+neighbour list, these pairs are the elements before the exemplar.
 
-An exemplar that is not needed has another one that is more similar to it than its own preference. Such exemplars are
-dropped together, unless each is the other's; those without which the net similarity would be lower come back.
+An exemplar is not needed if its similarity to another exemplar exceeds its own preference. Unneeded exemplars are
+dropped together, but one stays if its nearest exemplar is dropped. A dropped exemplar comes back if the net similarity
+would be lower without it.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ __all__ = ["better_exemplars"]
 
 NONE = np.zeros(0, np.int64)
 ROUNDS = 3
-FEW_ROWS = 1024  # among which exemplars may come to others, too
-POOR_SHARE = 0.01  # of the sum of all similarities to exemplars: what better ones gain at least
-POOR_GAIN = 0.5  # in preferences: or what one of them gains
+FEW_ROWS = 1024  # up to so many rows, present exemplars may also join a new one
+POOR_SHARE = 0.01  # least gain of better exemplars, as a fraction of the sum of all similarities to exemplars
+POOR_GAIN = 0.5  # or the least gain by one change, as a fraction of the preference
 
 
 def better_exemplars(
@@ -29,7 +31,7 @@ def better_exemplars(
 ) -> ExemplarAssignment | None:
     """Find exemplars with a clearly higher net similarity at the same preference; None if there seem to be none.
 
-    The same on any number of ranks, which meet.
+    Collective; the result is the same on any number of ranks.
     """
     best, largest, total = found, 0.0, 0.0
     for round_ in range(ROUNDS):
@@ -60,7 +62,7 @@ def better_exemplars(
 
 
 def _most_of_each_cluster(found: ExemplarAssignment, gains: np.ndarray) -> np.ndarray:
-    """The row of each cluster that gains most, if any gains."""
+    """Return the row with the largest gain of each cluster, if the gain is positive."""
     order = np.lexsort((-gains, found.labels))
     label, first = np.unique(found.labels[order], return_index=True)
     most = order[first[label >= 0]]
@@ -75,7 +77,7 @@ def _fewer(
     similarity: np.ndarray,
     added: np.ndarray = NONE,
 ) -> tuple[ExemplarAssignment, float]:
-    """Without the exemplars that are not needed, but for added ones; the most that dropping one of them gains."""
+    """Drop unneeded exemplars except added ones; also return the largest gain of one drop."""
     exemplars, chosen = found.exemplars, similarity.copy()
     dropped = np.zeros(len(exemplars), bool)
     needless = (similarity[exemplars] > preference[exemplars]) & ~np.isin(exemplars, added)

@@ -29,9 +29,9 @@ __all__ = ["SLOTS", "ExemplarAssignment", "MessagePassing"]
 Array = Any
 RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
 FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
-MAX_AHEAD = 24  # and at most: rows rarely have more than 8 recent columns, and then 32 places are enough
+MAX_AHEAD = 24  # the most that are queued: rows rarely have more than 8 recent columns, so 32 places are enough
 FEW_VALUES = 64  # that are added one by one
-TIED = 2.0**-19  # rows that are so little apart, relative to preferences, may seem to be at rest too early
+TIED = 2.0**-19  # with differences up to this, relative to preferences, messages may seem to converge too early
 BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
 
 
@@ -78,9 +78,9 @@ class MessagePassing:
     rows : MessageRows
         As they are kept now.
     preference : ndarray of shape (n,)
-        As it was set last, without noise.
+        The preference that was set last, without noise.
     tied : bool
-        Whether some rows are so similar that messages may seem to be at rest before they tell these apart.
+        Whether some rows are so similar that messages may seem to converge before they tell these rows apart.
     """
 
     def __init__(self, context: Context, rows: MessageRows, preference: np.ndarray) -> None:
@@ -234,14 +234,14 @@ class MessagePassing:
         return ExemplarAssignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
     def similar(self, exemplars: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Find the exemplar each row is most similar to, exemplars another one, and the similarity, float64."""
+        """Find the most similar exemplar of each row, other than the row itself, and the similarity in float64."""
         kernels, comm = self._context.kernels, self._context.comm
         nearest, similarity = self.rows.nearest(exemplars)
         to_host = kernels.memory.to_host
         return to_host(comm.all_gather(nearest)), to_host(comm.all_gather(similarity.astype("float64")))
 
     def gains(self, chosen: np.ndarray) -> np.ndarray:
-        """Find by how much the similarities of rows would grow with each row as one more exemplar, shape (n,).
+        """Find for each row by how much similarities would grow if it became an exemplar, shape (n,).
 
         Parameters
         ----------
@@ -286,7 +286,7 @@ class MessagePassing:
             cluster, first, size = np.unique(assignment.labels[order], return_index=True, return_counts=True)
             chosen = order[first]
             if self.tied and not self._similarities.given:
-                # Devices round differently, so the first of members that are equally good up to rounding.
+                # Devices round differently, so take the first member among those that are equal up to rounding.
                 rounding = NEARLY_EQUAL * float(np.finfo(self._context.dtype).eps)
                 least = total[chosen] - rounding * abs(total[chosen] - preference[chosen])
                 near = np.sort(order[total[order] >= np.repeat(least, size)])
@@ -294,14 +294,14 @@ class MessagePassing:
             chosen = chosen[cluster >= 0]
             if self.tied and not self._similarities.given and len(chosen):
                 chosen = self._first_near(chosen, assignment.labels, rounding * largest)
-            # Of duplicate rows the first one, whatever similarities of theirs a device rounds to, or noise makes them.
+            # Take the first of duplicate rows: rounding on the device and noise may favour another one.
             equal = self._similarities.first_equal[chosen]
             same = (assignment.labels[equal] == assignment.labels[chosen]) & (preference[equal] == preference[chosen])
             refined.append(self.assign(np.sort(np.where(same, equal, chosen)), preference))
         return refined
 
     def _first_near(self, chosen: np.ndarray, labels: np.ndarray, rounding: float) -> np.ndarray:
-        """The first member of each cluster that is as similar to the exemplar as itself, up to rounding."""
+        """Return the first member of each cluster that equals the exemplar up to rounding."""
         nearest, similarity = self.similar(np.sort(chosen))
         own = self._similarities.diagonal
         exemplar = np.sort(chosen)[nearest]

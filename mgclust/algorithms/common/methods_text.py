@@ -13,7 +13,7 @@ from mgclust.results.result import Result
 __all__ = ["methods_text"]
 
 SOFTWARE = {"mgclust": "mgclust", "NumPy": "numpy"}  # whose versions a paper names; `Result.versions` has all
-NO_CHOICES = ("device", "memory_limit")  # parameters that change no result
+NO_CHOICES = ("device", "memory_limit")  # parameters that do not change the result
 
 
 def methods_text(

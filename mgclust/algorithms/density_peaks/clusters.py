@@ -21,11 +21,11 @@ from mgclust.kernels.masks import occurrences
 __all__ = ["ChosenClusters", "choose_again", "choose_clusters", "other_clusters"]
 
 Array = Any
-MIXED = 0.1  # share of the rows, by which labels of a given number may differ from separated clusters
+MIXED = 0.1  # fraction of the rows by which labels of a given number may differ from separated clusters
 
 
 class ChosenClusters(NamedTuple):
-    """Clusters of all rows, and whether they are separated ones."""
+    """Clusters of all rows, with their peaks if they are separated by low density."""
 
     centers: np.ndarray
     labels: Array
@@ -36,7 +36,7 @@ class ChosenClusters(NamedTuple):
 def choose_clusters(
     context: Context, state: DensityState, rho: Array, delta: Array, wanted: dict[str, Any], *, compared: bool
 ) -> ChosenClusters:
-    """Clusters by denser rows, or those that sparser rows separate: as asked for, or as `Separated` says."""
+    """Find clusters by denser rows or separated by low density, as requested or as `Separated` decides."""
     xp, host, nearest, apart = context.kernels.xp, context.kernels.memory.to_host, state.nearest, state.separated
     if apart is None:
         chosen = choose_centers(xp, rho, delta, **wanted)
@@ -63,7 +63,7 @@ def choose_clusters(
 
 
 def _mixed(context: Context, separated: ChosenClusters, denser: ChosenClusters) -> int:
-    """Number of the separated clusters where the others neither split nor join them; else 0."""
+    """Return the number of separated clusters if the others cut across them; else 0."""
     count, others = len(separated.centers), len(denser.centers)
     pair = separated.labels.astype("int64") * others + denser.labels
     table = context.kernels.memory.to_host(occurrences(pair, count * others, context.kernels.xp)).reshape(count, others)
@@ -90,7 +90,7 @@ def choose_again(
 def other_clusters(
     rho: np.ndarray, delta: np.ndarray, nearest: np.ndarray, separation: FullPeaks | None, wanted: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Centres and labels of another choice: by denser rows, or by the peaks that sparser rows separate.
+    """Choose other centres and labels: by denser rows, or by peaks separated by low density.
 
     Parameters
     ----------

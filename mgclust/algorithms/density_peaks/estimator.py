@@ -70,11 +70,11 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         least 2 and a third more than that of the number that 0.02 finds. It is 0.02 with `n_clusters`, `rho_min` or
         `delta_min` given, and with another `density` than "gaussian".
     assignment : {"auto", "denser", "separated"}, default="auto"
-        Which cluster a row joins. "denser": that of its nearest denser row (Rodriguez and Laio). "separated": clusters
-        are the peaks of the density that exceed their saddles most, and a minor peak joins the one that it meets at its
-        saddle (ToMATo, Chazal et al. 2013), in the graph of the nearest rows of a sample. "auto" takes "separated"
-        where no number of clusters stands out by ``rho * delta`` and sparser rows separate some, or where they separate
-        more and twice as clearly, and "denser" where the number of clusters is left to other parameters.
+        Which cluster a row joins. "denser": the cluster of its nearest denser row (Rodriguez and Laio). "separated":
+        clusters are the peaks of the density that exceed their saddles most, and a minor peak joins the peak on the
+        other side of its saddle (ToMATo, Chazal et al. 2013), in the graph of the nearest rows of a sample. "auto"
+        takes "separated" if no number of clusters stands out by ``rho * delta`` and low density separates some, or if
+        it separates more and twice as clearly. It takes "denser" if other parameters choose the number of clusters.
         "separated" goes with `n_clusters`, weights and precomputed distances, and needs ``density="gaussian"``.
     dc_method : {"exact", "sample"}, default="exact"
         "sample" takes dc from the distances among at most 32768 rows (fewer of many features), or from those of
@@ -90,8 +90,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         With ``fit(X, sample_weight=w)`` these are sums over all rows j of ``w[j]`` times that, less a unit of weight
         for the row itself: the weights of the rows at distance 0, its own among them, count as their sum less 1, and
         not below 0. dc counts a pair of rows as often as the product of their weights, and a row of weight w makes
-        ``w (w - 1) / 2`` pairs with itself. So whole weights give what rows give that are repeated as often. Rows of
-        weight 0 have a rho, too, and the label that `predict` gives new rows. Not with "knn".
+        ``w (w - 1) / 2`` pairs with itself. So whole weights give the same result as repeated rows. Rows of weight 0
+        also have a rho, and the label that `predict` would give them. Not with "knn".
     k : int or "adaptive", default=16
         For ``density="knn"``; less than n_samples. With "adaptive" each row has as many nearest rows as share its
         density, by a likelihood ratio test, 3 to 100 (k* of Rodriguez et al.), and its density is that which the
@@ -130,7 +130,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
     random_state : int, Generator or RandomState, optional
         Seed of the draws of `stability`, and of the samples of rows or pairs that choose `dc_fraction` and bracket dc;
-        the last decide dc only with ``dc_method="sample"``. None is 0: a fit again is the same.
+        the last decide dc only with ``dc_method="sample"``. None means 0, so that a repeated fit is the same.
     verbose : bool, default=False
 
     Attributes

@@ -22,15 +22,15 @@ def lost_groups(
 ) -> tuple[int, int]:
     """Count the groups that lie apart from all other rows and have no centre, and their rows.
 
-    A group are the rows that lead to one that is no centre. It lies apart if the nearest row outside is several times
-    as far as any link in it is long, and if it has rows enough not to be a few outliers.
+    A group is all rows whose links lead to a row that is not a centre. It lies apart if the nearest row outside is
+    several times farther than its longest link, and if it has more rows than a few outliers.
     """
     gamma = rho * delta
     gamma[xp.asarray(centers)] = 0
     some = np.setdiff1d(largest_gamma(xp, gamma, min(len(gamma), LOST_CANDIDATES))[:LOST_CANDIDATES], centers)
     ends = np.union1d(np.union1d(centers, some), [int(rho.argmax())])
     where = xp.asarray(ends)
-    part = assign_labels(xp, nearest, ends)  # of each row: the end that it leads to
+    part = assign_labels(xp, nearest, ends)  # for each row, the end that it leads to
     above = part[nearest[where]].tolist()
     dense, inside = rho[where].tolist(), xp.ones(len(rho), dtype=bool)
     inside[where] = False
@@ -39,7 +39,9 @@ def lost_groups(
     np.maximum.at(longest, part[inside], length[inside])
     parts = [[at] for at in range(len(ends))]
     fixed, found = set(centers.tolist()), (0, 0)
-    for at in sorted(range(len(ends)), key=lambda at: (dense[at], -ends[at])):  # what leads to an end comes before it
+    for at in sorted(
+        range(len(ends)), key=lambda at: (dense[at], -ends[at])
+    ):  # groups that lead to an end come before it
         link = length[ends[at]]
         if ends[at] in fixed or nearest[int(ends[at])] < 0:
             continue

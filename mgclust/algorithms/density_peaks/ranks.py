@@ -95,8 +95,8 @@ class DensityPeaksOutput:
     dc_fraction: float | None
     exactness: dict[str, Any]
     choice: dict[str, Any] | None
-    separation: FullPeaks | None  # where the clusters are separated ones
-    mixed: int  # separated clusters, if those of a given number neither split nor join them; else 0
+    separation: FullPeaks | None  # None: clusters by denser rows
+    mixed: int  # number of separated clusters, if clusters of a given number cut across them; else 0
     lost: tuple[int, int]  # groups that lie apart within clusters, and their rows
     intrinsic_dim: tuple[float, int] | None  # and the rows that said it
     peaks: Peaks | None

@@ -69,7 +69,7 @@ def warnings_of(
     drop : float
         See `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
     chosen_by : dict of str to object
-        Those of `CHOSEN_BY` that the centres were chosen by; of others, and of what is None, nothing is said.
+        Parameters that chose the centres; others than `CHOSEN_BY`, and values of None, are ignored.
     counts : RowCounts
     peaks : Peaks or None
         Of a test by `significance`.
@@ -117,7 +117,7 @@ def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
 
 
 def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
-    """A given number whose clusters cut across separated ones, and groups that lie apart within a cluster."""
+    """Doubts about given numbers whose clusters cut across separated ones, and about groups far from their cluster."""
     doubts, (groups, rows) = [], counts.lost
     if counts.mixed:
         text = f"n_clusters={model.n_clusters_} by denser rows cuts across {counts.mixed} clusters that are separated "
@@ -142,7 +142,7 @@ def _of_densities(model: DensityPeaks) -> list[Doubt]:
 
 
 def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
-    """Significant ones that noise has as well, and clusters that are merged though they stand apart."""
+    """Doubts about significant peaks that noise also has, and about merged clusters that stand apart."""
     if peaks is None:
         return []
     doubts, weak = [], int((peaks.heights < CLEAR_HEIGHT).sum())
@@ -163,7 +163,7 @@ def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
 
 
 def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], counts: RowCounts) -> list[Doubt]:
-    """Limits that make centres of rows within clusters."""
+    """Doubts about limits that turn rows within clusters into centres."""
     if "n_clusters" in given or "indices" in given:
         return []
     n, k, most = len(model.rho_), model.n_clusters_, most_centers(counts.different)
@@ -184,7 +184,7 @@ def least_prominence(model: DensityPeaks) -> float:
 
 
 def noise_drop(model: DensityPeaks, counts: RowCounts) -> float:
-    """The factor by which ``rho * delta`` falls after so many centres in noise, at most."""
+    """Return the largest factor by which ``rho * delta`` falls in noise after as many centres."""
     features = 1 if model.exactness_.get("on_a_line") else model.n_features_in_
     return clear_drop(model.n_clusters_, counts.different, n_features=features, squares=_of_squares(model))
 
@@ -194,7 +194,7 @@ def _of_squares(model: DensityPeaks) -> bool:
 
 
 def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt]:
-    """A number of clusters that neither the decision graph nor separation by low density shows clearly."""
+    """Doubts about a number that neither the decision graph nor separation by low density shows clearly."""
     n, (stable, other) = counts.different, _other_number(model)
     found, least = (model.dc_choice_ or {}).get("separated"), noise_drop(model, counts)
     if found and found["ratio"] >= CLEAR_RATIO and least_prominence(model) >= CLEAR_PROMINENCE:
@@ -221,7 +221,7 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
 
 
 def _other_number(model: DensityPeaks) -> tuple[float, str]:
-    """Drop after the clusters at neighbouring fractions, if the fraction was chosen, and which other to try."""
+    """Return the drop at neighbouring fractions, if the fraction was chosen, and another choice to try."""
     numbers = [] if model.dc_choice_ is None else model.dc_choice_["numbers"]
     drops = {each["n_clusters"]: each["drop"] for each in numbers}
     others = [each for each in numbers if each["n_clusters"] != model.n_clusters_]

@@ -13,7 +13,7 @@ from mgclust.data.graphs.node_names import names_of
 
 __all__ = ["adjacency_frame", "is_adjacency", "open_dense", "open_matrix"]
 
-# By the bytes of a number: up to which relative difference a matrix is symmetric without a word, and with one.
+# By the bytes of a number: relative differences up to which a matrix is symmetric, without and with a warning.
 _ROUNDING = {4: (1e-6, 1e-5), 8: (1e-12, 1e-6)}
 _EDGE_NAMES = {"source", "target", "weight"}
 
@@ -48,19 +48,19 @@ def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Grap
 
 
 def _rounding(dtype: Any) -> tuple[float, float]:
-    """Relative differences that are no direction, without a word and with one."""
+    """Relative differences that are rounding and not a direction, without and with a warning."""
     return (0.0, 0.0) if dtype.kind != "f" else _ROUNDING.get(dtype.itemsize, _ROUNDING[8])
 
 
 def _undirected(matrix: Any) -> tuple[Any, float]:
-    """Entries, equal ones added up, only the upper half where the matrix is symmetric; and how far it is from that.
+    """Return the entries, duplicates added, and the asymmetry; only the upper half if the matrix is symmetric.
 
-    A difference counts beside the largest weights of both nodes, the lesser of the two: a small number that is the
-    difference of large ones is as exact as those.
+    A difference is relative to the smaller of the largest weights of both nodes, because a small number that is the
+    difference of large ones has their absolute error.
     """
     # In uint8, 257 ones would add up to 1. A link that is True twice is there once.
     wide = matrix if matrix.dtype.kind == "b" else matrix.astype(np.float64)
-    rows = wide.tocsr(copy=True)  # where it is one already, nothing is sorted
+    rows = wide.tocsr(copy=True)  # a matrix in CSR is not sorted
     rows.sum_duplicates()
     rows = rows.astype(np.float64, copy=False)
     rows.eliminate_zeros()
@@ -120,7 +120,7 @@ def open_dense(matrix: Any, names: Any = None, name: str = "adjacency matrix") -
 
 
 def adjacency_frame(frame: Any) -> Graph | None:
-    """Open a table as an adjacency matrix if its rows are called what its columns are; None if it has edges."""
+    """Open a table as an adjacency matrix if its row names equal its column names; None if it holds edges."""
     labels = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
     n, numbered = len(labels), list(range(len(labels)))
     if len(frame) != n or n < 2:

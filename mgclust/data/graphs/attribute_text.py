@@ -20,14 +20,14 @@ def has_attributes(lines: Sequence[str]) -> bool:
 
 
 def plain_lines(text: bytes, weighted: bool) -> bytes:
-    """Lines without attributes, but for the weights.
+    """Return lines without their attributes except the weights.
 
     Parameters
     ----------
     text : bytes
         Whole lines.
     weighted : bool
-        Whether lines have weights: 1 where there is none. Else a line that has one stays as it is.
+        Whether lines have weights; a line without a weight then gets 1. Otherwise, a line with a weight stays as it is.
     """
 
     def plain(found: re.Match[bytes]) -> bytes:
@@ -43,7 +43,7 @@ def plain_lines(text: bytes, weighted: bool) -> bytes:
 
 
 def numbers_among(lines: Sequence[str]) -> tuple[list[str], int]:
-    """Names of the attributes that are numbers, sorted, and how many of the lines have a weight."""
+    """Return the sorted names of numeric attributes, and how many of the lines have a weight."""
     contents = [found[2] for line in lines if (found := _ATTRIBUTES.search(line.encode()))]
     names = {name.decode() for content in contents for name, _ in _NUMBER.findall(content)}
     return sorted(names), sum(bool(_WEIGHT.search(content)) for content in contents)

@@ -149,7 +149,7 @@ class Graph(Dataset):
             )
 
     def note(self, sentence: str) -> None:
-        """Let `warnings` have one more sentence.
+        """Add a sentence to `warnings`.
 
         Parameters
         ----------

@@ -48,14 +48,14 @@ class Head:
 def read_head(
     chunks: TextChunks, most: int = SAMPLE_LINES, is_comment: Callable[[str, bool], bool] = lambda line, begun: True
 ) -> Head:
-    """Read the first lines of a file, at most so many that are no comments.
+    """Read the first lines of a file, at most `most` that are not comments.
 
     Parameters
     ----------
     chunks : TextChunks
     most : int
     is_comment : callable
-        Whether a line that begins with ``#`` or ``%`` is a comment, and not an edge; and whether edges came before it.
+        Takes a line that begins with ``#`` or ``%``, and whether edges came before it; returns whether it is a comment.
     """
     name = chunks.location.name
     comments: list[str] = []
@@ -96,7 +96,7 @@ def _raw_lines(chunks: TextChunks) -> Iterator[tuple[int, int, bytes]]:
 
 
 def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
-    """Open a text file of one edge a line.
+    """Open a text file of one edge per line.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
         )
     dialect, index, count, names = _scan(chunks, dialect, head, header, n_nodes)
     if header and notes and notes[0].startswith("the first line") and asked.header is None:
-        # Only all lines tell whether the words of the first one are nodes.
+        # Only a pass over all lines shows whether the words of the first line are nodes.
         first = split_line(head.lines[0], dialect.delimiter)
         known = np.arange(count) if names is None else names
         edges = sum(each for _, each in index)
@@ -156,7 +156,7 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
 
 
 def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_nodes: int | None) -> tuple[Any, ...]:
-    """Go through all edges; returns the dialect, too, of which ids may turn out to be text."""
+    """Scan all edges; also return the dialect, because a scan may show that ids are text."""
     try:
         found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
     except SpelledIds:
@@ -166,7 +166,7 @@ def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_node
 
 
 def _has_tags(head: Head, suffix: str) -> bool:
-    """Return whether nodes begin with ``#``: lines like the last edge, nodes within lines, or nothing else."""
+    """Return whether names of nodes begin with ``#``, so that such lines are edges and not comments."""
     if any(map(partial(_like_last, head, suffix), head.marked if head.lines else ())):
         return True
     lines = head.lines or head.comments.splitlines()
@@ -190,7 +190,7 @@ def _like_last(head: Head, suffix: str, line: str) -> bool:
 
 
 def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> tuple[Dialect, bool, list[str]]:
-    """Find the dialect of the lines, whether the first of them names the columns, and what to say of that."""
+    """Find the dialect of the lines, whether the first line names the columns, and sentences for `warnings`."""
     if not head.lines:
         return Dialect(location.name, " ", 2, (0, 1)), False, []
     delimiter = _delimiter(head.lines[0], suffix)
@@ -239,7 +239,7 @@ def _delimiter(line: str, suffix: str) -> str:
 
 
 def _is_header(first: list[str], below: list[list[str]], asked: Requested) -> tuple[bool, str]:
-    """Decide whether the first line names the columns, and what to say where it may be an edge."""
+    """Decide whether the first line names the columns; return a sentence if it may be an edge."""
     if asked.header is not None:
         return asked.header, ""
     said = [asked.columns] if isinstance(asked.columns, str) else asked.columns or []
@@ -266,16 +266,16 @@ def _is_header(first: list[str], below: list[list[str]], asked: Requested) -> tu
 
 
 def _reject_matrix(first: list[str], below: list[list[str]], location: Location) -> None:
-    """Refuse an adjacency matrix with names, as pandas writes it."""
+    """Reject an adjacency matrix with names, as pandas writes it."""
     named = first[0] == "" and (len(first) > 4 or not all(map(is_number, first[1:])))
     numbers = all(is_number(field, missing=True) for row in below for field in row[1:])
     if named and numbers and len(below) > 1 and sorted(first[1:]) == sorted(row[0] for row in below):
         raise InputError(
             f"{shortened(location.name, 60)} is an adjacency matrix with names; in Python give "
-            "pandas.read_csv(path, index_col=0), or write a line an edge."
+            "pandas.read_csv(path, index_col=0), or write one edge per line."
         )
 
 
 def _named(fields: list[str], nodes: tuple[int, ...]) -> bool:
-    """Return whether one of the nodes of a line is no number."""
+    """Return whether one of the nodes of a line is not a number."""
     return any(j < len(fields) and fields[j] != "" and not is_number(fields[j]) for j in nodes)

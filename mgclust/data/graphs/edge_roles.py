@@ -38,22 +38,22 @@ def edge_columns(
     is_index: bool = False,
     is_time: Sequence[bool | None] = (),
 ) -> tuple[list[int], list[str]]:
-    """Positions of the two nodes, and of the weight where there is one, and what to say of other columns.
+    """Find the columns of the two nodes and of the weight, if there is one, and sentences on other columns.
 
     Parameters
     ----------
     names : sequence of str
         All columns of the table.
     columns : sequence of str or int, optional
-        What the user says, in this order.
+        The user's columns of nodes and weight, in this order.
     name : str
         The table, for messages.
     roles : mapping
-        What the user says by ``source``, ``target``, ``weight`` and ``index``.
+        The user's ``source``, ``target``, ``weight`` and ``index``.
     is_index : bool
         Whether the first column numbers the rows.
     is_time : sequence of bool or None
-        Which columns hold dates or durations, None where numbers look like these; by default no column does.
+        Which columns hold dates or durations; None: the numbers look like times. By default no column does.
     """
     index = roles.get("index")
     if columns is None:
@@ -86,15 +86,15 @@ def _edge_roles(
     names : sequence of str
         All columns.
     asked : mapping
-        ``source``, ``target`` and ``weight`` as names or positions, None where nothing is said.
+        ``source``, ``target`` and ``weight`` as names or positions; None: not given.
     name : str
         The table, for messages.
     is_index : bool
-        Whether the first column numbers the rows, so that it is left out unless its name is that of a node.
+        Whether the first column numbers the rows. It is then left out, unless it has the name of a node.
     may_guess : bool
         Whether the name of the first column may also make it an index.
     is_time : sequence of bool or None
-        Which columns hold dates or durations; None where numbers look like these.
+        Which columns hold dates or durations; None: the numbers look like times.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def _edge_roles(
         u, v = found
     if u is None or v is None or u == v:
         raise InputError(
-            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=...."
+            f"{name} has {len(names)} columns ({listed}); name the two columns of nodes with source=... and target=...."
         )
     rest = [j for j in others if j not in (u, v)]
     if left and 0 in rest:
@@ -147,8 +147,8 @@ def _edge_roles(
         raise InputError(f"weight={asked['weight']!r} holds dates or durations; weights are numbers, so name another.")
     if len(rest) > 1 and found is None and (given["source"] is None or given["target"] is None):
         raise InputError(
-            f"{name} has {len(names)} columns ({listed}); name those of the two nodes with source=... and target=..., "
-            "and weight=... if there is one."
+            f"{name} has {len(names)} columns ({listed}); name the two columns of nodes with source=... and "
+            "target=..., and weight=... if there is one."
         )
     return [u, v, *([] if weight is None else [weight])], notes
 
@@ -164,11 +164,11 @@ def _position(names: Sequence[str], asked: Any, role: str, name: str) -> int | N
     elif isinstance(asked, str) and asked.isdigit() and int(asked) < len(names):
         return int(asked)
     listed = shortened(", ".join(map(repr, names[:20])), 80)
-    raise InputError(f"{role}={asked!r} is no column of {name}; it has {listed}, or positions from 0.")
+    raise InputError(f"{role}={asked!r} is no column of {name}; give one of {listed}, or a position from 0.")
 
 
 def names_nodes(names: Sequence[str]) -> bool:
-    """Return whether names of columns say which of them are nodes."""
+    """Return whether the names of columns show which columns are nodes."""
     plain = {_plain(each) for each in names}
     return any(a in plain and b in plain for a, b in _PAIRS)
 
@@ -178,7 +178,7 @@ def _plain(name: str) -> str:
 
 
 def holds_times(values: Any) -> bool | None:
-    """Return whether fields or numbers of a column are times; None where they are numbers that look like times."""
+    """Return whether fields or numbers of a column are times; None if they are numbers that look like times."""
     values = np.asarray(values)
     if values.dtype.kind in "OUST":
         fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]

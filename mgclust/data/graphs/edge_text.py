@@ -32,11 +32,11 @@ _SPELLED = re.compile(rb"(?:^|[\n,;|\t \"])(?:[+-]?0\d|\+\d)")
 
 
 class SpelledIds(InputError):
-    """Ids of nodes are digits, and not the spelling of an integer: 007, +1."""
+    """Ids of nodes consist of digits that are not the usual form of an integer: 007, +1."""
 
 
 def is_spelled(field: str) -> bool:
-    """Return whether an id would lose its spelling as an integer."""
+    """Return whether an id would lose leading zeros or its sign as an integer."""
     return re.fullmatch(r"[+-]?0\d+|\+\d+", field) is not None
 
 
@@ -62,7 +62,7 @@ class Dialect:
 
     @property
     def skipped(self) -> tuple[bytes, ...]:
-        """Beginnings of lines that are no edges."""
+        """Beginnings of lines that are not edges."""
         return (b"", b"#", b"%") if self.comments else (b"",)
 
     def plain(self, text: bytes) -> bytes:
@@ -71,7 +71,7 @@ class Dialect:
 
 
 def is_quoted(line: str) -> bool:
-    """Return whether a line with blanks between its fields has these in quotes, as R writes them."""
+    """Return whether a line has quoted fields between blanks, as R writes them."""
     return line.startswith('"') and line.count('"') % 2 == 0
 
 

@@ -97,7 +97,7 @@ def _dask_rows(frame: Any) -> Any:
 
 
 def _is_time(frame: Any, position: int) -> bool | None:
-    """Return whether a column of a table holds dates, times or durations; None where numbers look like these."""
+    """Return whether a column of a table holds dates, times or durations; None if its numbers look like times."""
     values = _first(frame, position, SAMPLE_LINES)
     if values.dtype.kind == "O" and isinstance(next(iter(values), None), _TIMES):
         return True

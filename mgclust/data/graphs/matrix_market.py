@@ -70,7 +70,7 @@ def open_matrix_market(chunks: TextChunks) -> Graph:
 
 
 def _whole(graph: LinesGraph) -> Graph:
-    """A graph in memory if its weights are symmetric but for rounding; else the same."""
+    """Return the graph in memory if its weights are symmetric up to rounding; else return it unchanged."""
     from scipy.sparse import coo_array
 
     m, n = graph.shape[0], graph.n_nodes
@@ -81,14 +81,14 @@ def _whole(graph: LinesGraph) -> Graph:
 
 
 class _Halves:
-    """Says whether the entries above the diagonal of a matrix are those below it, by sums of hashes.
+    """Compares the entries above and below the diagonal of a matrix by sums of hashes.
 
     Attributes
     ----------
     pairs, weights : int
-        Hashes of the places of entries, and of places and weights: those above less those below. 0 if they are equal.
+        Sums of hashes of places, and of places with weights: above the diagonal minus below. 0 if the halves are equal.
     upper : list of int
-        For each chunk, the number of entries that are not below.
+        Number of entries of each chunk that are not below the diagonal.
     """
 
     def __init__(self) -> None:

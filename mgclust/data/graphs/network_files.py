@@ -14,11 +14,11 @@ from mgclust.outside.inflation import check_memory
 
 __all__ = ["open_gml", "open_graphml"]
 
-_PARSED_BYTES = 40  # that a byte of text takes in the parser and in the graph
+_PARSED_BYTES = 40  # memory of the parser and the graph per byte of text
 
 
 def open_graphml(location: Location, weight: str | None) -> Graph:
-    """Open a GraphML file; a document type, with which a few bytes stand for many, is refused before it is parsed."""
+    """Open a GraphML file; a document type is rejected, because its entities can expand a few bytes to many."""
     networkx, text = _read(location)
     parser = expat.ParserCreate()
 
@@ -32,7 +32,7 @@ def open_graphml(location: Location, weight: str | None) -> Graph:
 
 
 def open_gml(location: Location, weight: str | None) -> Graph:
-    """Open a GML file, whose nodes are called by their labels if all have one, each its own."""
+    """Open a GML file; names of nodes are their labels if all nodes have distinct labels."""
     networkx, text = _read(location)
     try:
         graph = networkx.read_gml(io.BytesIO(text))

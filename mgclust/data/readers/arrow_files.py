@@ -22,7 +22,7 @@ _MAX_FILES = 100_000
 
 
 class ArrowTable:
-    """Columns of a file or folder; pickles as the place where it is.
+    """Columns of a file or folder; a pickle holds only its location.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class ArrowTable:
     Attributes
     ----------
     names : list of str
-        Names of the columns, less what pandas stored as the index.
+        Names of the columns without the index that pandas stored.
     edges : ndarray of int
         Group g, a row group or a record batch, has rows ``edges[g]`` to ``edges[g + 1] - 1``.
     """
@@ -64,7 +64,7 @@ class ArrowTable:
         return {**self.__dict__, "_schemas": []}
 
     def types(self, name: str) -> list[Any]:
-        """Types of a column, in each file."""
+        """Return the types of a column, one per file."""
         if self._schemas[0].names.count(name) > 1:
             raise InputError(
                 f"{self.location.name} has several columns called {shortened(name)!r}; give each its own name, or "
@@ -73,7 +73,7 @@ class ArrowTable:
         return [schema.field(name).type for schema in self._schemas]
 
     def batches(self, group: int, names: Sequence[str], at_once: int) -> Iterator[Any]:
-        """Columns of a group, as record batches that together have its rows."""
+        """Yield the columns of a group as record batches."""
         file = int(np.searchsorted(self._first, group, side="right")) - 1
         number, rows = group - int(self._first[file]), int(self.edges[group + 1] - self.edges[group])
         location, stamp = self._files[file]
@@ -90,7 +90,7 @@ class ArrowTable:
 
 
 def column_numbers(column: Any) -> np.ndarray:
-    """A column of integers, floats, decimals or truth values in NumPy; NaN where there is nothing."""
+    """Return a column of integers, floats, decimals or truth values in NumPy; missing values are NaN."""
     import pyarrow as pa
 
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):

@@ -45,7 +45,7 @@ _CHUNK_BYTES = 2**25
 # Of a header with its extensions; the largest that are in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
 _VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
-_ONE_VALUE = 1e-6  # relative differences of what a mask has beside 0: those of its scaling
+_ONE_VALUE = 1e-6  # relative differences of the values of a mask other than 0, by its scaling
 
 
 @dataclass(frozen=True)
@@ -265,11 +265,11 @@ def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
     Parameters
     ----------
     location : Location
-        A 3-D NIfTI file of 0 and 1: any one number instead of 1, and NaN instead of 0.
+        A 3-D NIfTI file of 0 and 1; one other number may replace 1, and NaN may replace 0.
     grid : Grid
-        That it has to be on.
+        Grid that the mask needs.
     of : str
-        Whose grid that is, for the sentence.
+        Name of the file that has this grid, for messages.
 
     Returns
     -------
@@ -299,15 +299,15 @@ def read_label_volume(location: Location, grid: Grid | None = None, of: str = ""
     location : Location
         A 3-D NIfTI file of whole numbers.
     grid : Grid, optional
-        That it has to be on.
+        Grid that the volume needs.
     of : str
-        Whose grid that is, for the sentence.
+        Name of the file that has this grid, for messages.
 
     Returns
     -------
     grid : Grid
     labels : ndarray of shape (grid size,), int64
-        In C order of the grid; -1 where the volume is 0, which is no label.
+        In C order of the grid; -1 (no label) where the volume is 0.
     """
     values = _read_volume(location, "labels", grid, of)
     wrong = ~(values == np.floor(values)) | (abs(values) >= 2**53)
@@ -332,7 +332,7 @@ def _grid_of(location: Location, what: str) -> Grid:
 
 
 def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> np.ndarray:
-    """Values of a 3-D file, in C order of its grid."""
+    """Return the values of a 3-D file, in C order of its grid."""
     with location.reading():
         if not is_volume(location):
             raise InputError(f"{what}={location.name!r} should be a NIfTI file (.nii, .nii.gz).")

@@ -161,7 +161,7 @@ def open_npz(location: Location) -> Dataset:
             others = [name for name in names if name != "y"]
             if set(names) >= SPARSE:
                 raise InputError(
-                    f"{location.name} holds a sparse matrix of SciPy, which is read in Python alone: give "
+                    f"{location.name} holds a sparse matrix of SciPy, which only Python reads: give "
                     "scipy.sparse.load_npz(path), or write numpy.savez(path, X=matrix.toarray())."
                 )
             if len(others) != 1:
@@ -285,7 +285,7 @@ def _read_array(stream: IO[bytes], location: Location) -> np.ndarray:
 def _labels_member(
     archive: zipfile.ZipFile, names: list[str], location: Location, shape: tuple[int, ...]
 ) -> str | None:
-    """Find the member ``y``: one label a row, or nothing where it holds no plain array."""
+    """Find the member ``y`` with one label per row; None if it is not a plain array."""
     if "y" not in names:
         return None
     info = archive.infolist()[names.index("y")]

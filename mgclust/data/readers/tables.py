@@ -179,13 +179,13 @@ class TextDataset(LoadedDataset):
 
 
 class ParquetDataset(FileDataset):
-    """A Parquet file, a folder of these, or a Feather file of numeric columns; the group of rows read last is kept.
+    """Numeric columns of a Parquet file, a folder of Parquet files, or a Feather file; keeps the last group of rows.
 
     Parameters
     ----------
     location : Location
     columns : sequence of str or int, optional
-        By default all, less what pandas stored as the index.
+        By default all except the index that pandas stored.
     index : bool, optional
         Whether the first column numbers or names the rows.
     """
@@ -303,16 +303,16 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
     for blank, raw in enumerate(iter(partial(file.readline, _LONGEST_FIRST + 1), b"")):
         if len(raw) > _LONGEST_FIRST:
             raise InputError(
-                f"{location.name}: its first line has more than {_LONGEST_FIRST:,} bytes; write one row a line."
+                f"{location.name}: its first line has more than {_LONGEST_FIRST:,} bytes; write one row per line."
             )
         line = utf8_line(raw, location.name, blank + 1).removeprefix("\ufeff").rstrip("\r\n")
         if line.strip() or "\t" in line:
             return line, blank
-    raise InputError(f"{location.name} is empty; it should hold one row of numbers a line.")
+    raise InputError(f"{location.name} is empty; it should hold one row of numbers per line.")
 
 
 def _sample(file: IO[bytes], delimiter: str, most: int) -> list[list[str]]:
-    """Fields of some lines that follow; a line that is no text or too long ends them."""
+    """Return the fields of the next lines, up to the first line that is too long."""
     rows: list[list[str]] = []
     for raw in iter(partial(file.readline, _LONGEST_FIRST + 1), b""):
         if len(rows) == most or len(raw) > _LONGEST_FIRST:

@@ -26,7 +26,7 @@ from mgclust.outside.quoting import shortened
 __all__ = ["VolumeDataset", "open_volumes"]
 
 _FEWER = "give a mask of fewer voxels, or fewer runs"
-_VOXEL_BYTES = 40  # of a grid's voxel while it is decided which are rows
+_VOXEL_BYTES = 40  # memory per voxel of the grid while rows are chosen
 _CONSTANT = ("drop", "refuse")
 # float64 copies of this many numbers at once, beside what is stored.
 _NUMBERS_AT_ONCE = 2**21
@@ -36,9 +36,9 @@ class VolumeDataset(Dataset):
     """The voxels of one BOLD series or of several runs.
 
     Opening it reads the files once: which voxels are constant, and whether one is not a number, decides what the rows
-    are. The stored numbers stay in memory from then on, in float32 where it holds them; what was asked for is done to
-    rows in float64, each time that they are read. What travels to another process are the paths and the choice of
-    voxels; it reads the files once, too, and keeps the rows that it said it would `expect`.
+    are. From then on the stored numbers stay in memory, in float32 if it holds them exactly. Scaling, detrending and
+    standardising are done in float64 at each read. Another process gets only the paths and the choice of voxels. It
+    also reads the files once, and keeps the rows that it passed to `expect`.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class VolumeDataset(Dataset):
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences that the user of a result should know of these rows."""
+        """Doubts about the rows that a result should report."""
         subjects = _subjects(self.runs)
         sentences = [] if len(subjects) < 2 else [
             f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel has the series "
@@ -282,7 +282,7 @@ def open_volumes(
     transform : RowTransform
         Done to each run by itself.
     constant : {None, "drop", "refuse"}
-        What to do with voxels that do not change over time in at least one run; None is "drop".
+        Treatment of voxels that do not change over time in at least one run; None is "drop".
     """
     constant = constant or "drop"
     if constant not in _CONSTANT:
@@ -307,7 +307,7 @@ def open_volumes(
 
 
 def _subjects(runs: Sequence[SeriesFile]) -> list[str]:
-    """Subjects that BIDS names of files say."""
+    """Return the subjects in BIDS names of files."""
     found = (re.search(r"(?:^|[/_])(sub-[A-Za-z0-9]+)", run.location.path) for run in runs)
     return sorted({match[1] for match in found if match})
 

@@ -12,10 +12,11 @@ precomputed    as given, row i of the data      -S, shifted to be positive
 Ties between similarities would make messages oscillate; noise breaks them: ``S + (eps S + 100 tiny) U``, with U in
 [0, 1) from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
 
-Between duplicate rows only their preferences S(k,k) can decide. So where rows are duplicates or nearly so, these have
-noise, too (`Similarities.distinct`): ``S(k,k) - PREFERENCE_NOISE |S(k,k)| (16 - E)``. It is large enough to outlast the
-rounding of messages. E has an exponential distribution, so that the largest of m values is ahead of the next by as much
-for any m. 16 is more than E nearly always: rows that are as similar as the preference are together.
+Only their preferences S(k,k) distinguish duplicate rows. So if rows are duplicates or nearly so, preferences also get
+noise (`Similarities.distinct`): ``S(k,k) - PREFERENCE_NOISE |S(k,k)| (16 - E)``. The noise is larger than the rounding
+of messages. E has an exponential distribution, so the expected gap between the two largest of m values is the same for
+any m. E is nearly always below 16, so the noise lowers preferences, and rows as similar as the preference share a
+cluster.
 
 Cost. Kept ones: n^2 reduced distances over all ranks, each written once; the data pass every rank once. Computed ones:
 as many for each pass over all pairs, and all rows on every rank.
@@ -79,7 +80,7 @@ class Similarities(ABC):
     lowest, highest : float
         Of all ranks, the diagonal left out.
     first_equal : ndarray of shape (n,), int64
-        The first row with the same values; each row itself where similarities are given.
+        The first row with the same values; the row itself if similarities are precomputed.
     equal_rows : bool
         Whether any rows have the same values.
     diagonal : ndarray of shape (n,)
@@ -89,7 +90,7 @@ class Similarities(ABC):
     lowest: float
     highest: float
     complete = True  # each pair has a similarity above -inf
-    given = False  # by the user, so with the same bits on every device
+    given = False  # precomputed by the user, so bitwise identical on every device
 
     def __init__(self, context: Context, seed: int) -> None:
         self.context, self.seed, self.draws = context, seed, 0
@@ -97,23 +98,23 @@ class Similarities(ABC):
         self.first_equal, self.equal_rows = np.arange(len(self.diagonal)), False
 
     def apart(self, preference: np.ndarray) -> float:
-        """Smallest difference of similarities to itself and to other rows, relative to preferences."""
+        """Return the least difference of a row's similarities to itself and to others, relative to preferences."""
         if self.equal_rows:
             return 0.0
         apart = max(0.0, float(self.diagonal.max())) - self.highest
-        # A diagonal below that is no similarity of rows to themselves.
+        # A diagonal below `highest` does not hold the similarity of rows to themselves.
         return apart / max(float(abs(preference).max()), 1e-290) if apart >= -self._noise() else np.inf
 
     def distinct(self, preference: np.ndarray) -> np.ndarray:
         """Add noise to preferences, shape (n,), float64, if rows are equal, or messages cannot tell them apart.
 
-        The same bits on any number of ranks and on any device; ranks have met in `synchronize`.
+        The result is bitwise identical on any number of ranks and on any device. Call `synchronize` before.
         """
         limits = np.finfo(self.context.dtype)
         if self.apart(preference) > NEARLY_EQUAL * limits.eps:
             return preference
         random = np.random.Philox(key=np.array([self.seed, self.draws], np.uint64)).random_raw(len(preference))
-        # Minus the logarithm of a random number, but straight between powers of 2: so each operation is exact.
+        # Minus the logarithm of a random number, but linear between powers of 2, so that each operation is exact.
         fraction, exponent = np.frexp(((random >> 11) + 0.5) * 2.0**-53)
         tiny = (LATER_NOISE if self.draws else FIRST_NOISE) * float(limits.tiny)
         size = PREFERENCE_NOISE[self.context.dtype.name] * abs(preference) + tiny
@@ -125,12 +126,12 @@ class Similarities(ABC):
         return bool(self.highest - self.lowest <= self._noise())
 
     def _noise(self) -> float:
-        """More than similarities that were equal differ by because of noise."""
+        """Return a bound of the differences that noise makes between equal similarities."""
         limits = np.finfo(self.context.dtype)
         return float(4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny))
 
     def _share_highest(self, values: Iterable[Array]) -> None:
-        """Take rows of given similarities for equal where more than a pair of them has the highest; all ranks meet."""
+        """Take some rows as equal if more than one pair has the highest precomputed similarity. Collective."""
         found = sum(count_true(each >= self.highest - self._noise()) for each in values)
         self.equal_rows |= bool(self.context.comm.all_reduce(np.array([found]), "sum")[0] > 2)
 
@@ -200,7 +201,7 @@ class Similarities(ABC):
         """Find `lowest` and `highest`; all ranks meet."""
 
     def find_equal(self, hashes: Iterable[Array]) -> None:
-        """Find equal rows by hashes of own ones, some at a time; all ranks meet."""
+        """Find equal rows from hashes of local rows, some at a time. Collective."""
         xp = self.context.kernels.xp
         own = xp.concatenate([xp.zeros(0, "uint64"), *hashes])
         every = self.context.kernels.memory.to_host(self.context.comm.all_gather(own))
@@ -217,7 +218,7 @@ class StoredSimilarities(Similarities):
         As in `Similarities`.
     s : array of shape (m, padded(n))
     given : bool
-        No similarities of rows that the run has.
+        Whether the user precomputed the similarities, so that the run has no rows.
     """
 
     def __init__(self, context: Context, seed: int, s: Array, given: bool = False) -> None:
@@ -236,7 +237,7 @@ class StoredSimilarities(Similarities):
             )
 
     def _is_symmetric(self) -> bool:
-        """Return whether similarities among the rows of each rank are, as distances would be; all ranks meet."""
+        """Return whether similarities are symmetric among the rows of each rank, as distances are. Collective."""
         own = self.context.rows
         xp, square = self.context.kernels.xp, self.s[:, own.start : own.stop]
         square = xp.where(xp.isfinite(square), square, 0)  # the diagonal is -inf
@@ -319,7 +320,7 @@ def prepare_affinity(context: Context, affinity: str) -> str:
 
 
 def _read(context: Context, seed: int) -> StoredSimilarities:
-    """Similarities from the data, whose row i they are."""
+    """Read precomputed similarities: row i of the data holds the similarities of row i."""
     xp, rows, n = context.kernels.xp, context.rows, context.dataset_shape[0]
     s = xp.empty((len(rows), padded(n)), context.dtype)
     s[:, n:] = -xp.inf
@@ -335,7 +336,7 @@ def _read(context: Context, seed: int) -> StoredSimilarities:
     context.kernels.affinity_propagation.jitter(s, numbers, n=n, seed=seed, draw=0, tiny=100.0)
     similarities = StoredSimilarities(context, seed, s, given=True)
     similarities.find_equal(hashes)
-    # Equal rows of similarities need not have equal columns.
+    # If two rows of similarities are equal, their columns may still differ.
     similarities.first_equal, similarities.diagonal = np.arange(n), diagonal
     return similarities
 

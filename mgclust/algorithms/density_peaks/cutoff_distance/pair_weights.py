@@ -1,9 +1,9 @@
-"""The exact quantile of the distances of weighted pairs: two rows count as often as the product of their weights.
+"""Counts of weighted pairs for the exact quantile of their distances: a pair counts by the product of its weights.
 
-Weights become integers W of one unit, 1 if all are whole, else a power of two so small that they sum up to nearly
-2^31. A row of weight w makes ``w (w - 1) / 2`` pairs with itself, at distance 0, and none if w is less than 1: so whole
-weights count pairs as rows do that are repeated as often. All n x n ordered pairs are counted, tile by tile; those of a
-row and itself once are left out by the rank.
+Weights become integer multiples of a unit: 1 if all are whole, else a power of two so small that the integers sum to
+nearly 2^31. A row of weight w makes ``w (w - 1) / 2`` pairs with itself, at distance 0, and none if w is less than 1.
+So whole weights count the same pairs as rows that are repeated as often. All n x n ordered pairs are counted, tile by
+tile. The rank of the quantile then excludes the pairs of a row with itself once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PairWeights:
     units : int64 array of shape (n,)
         On the host.
     unit : float
-        Weight of one.
+        Weight of one unit.
     """
 
     units: np.ndarray
@@ -41,7 +41,7 @@ class PairWeights:
 
     @classmethod
     def of(cls, weights: np.ndarray) -> PairWeights:
-        """Find the unit: 1 where the weights are whole and not too many."""
+        """Find the unit: 1 if the weights are whole and their sum is not too large."""
         total = float(weights.sum())
         if total <= MOST_WEIGHT and (weights == np.rint(weights)).all():
             return cls(weights.astype(np.int64), 1.0)
@@ -50,27 +50,27 @@ class PairWeights:
 
     @property
     def diagonal(self) -> int:
-        """Ordered pairs of rows and themselves that do not count, in squared units."""
+        """Number of ordered pairs of rows with themselves that do not count, in squared units."""
         one = 1.0 / self.unit
         alone = np.minimum(self.units * one, np.square(self.units.astype(np.float64)))
         return int(self.units.sum()) if self.unit == 1.0 else int(np.rint(alone).astype(np.int64).sum())
 
     @property
     def pairs(self) -> int:
-        """All pairs, in squared units."""
+        """Number of all pairs, in squared units."""
         return (int(self.units.sum()) ** 2 - self.diagonal) // 2
 
     def place(self, rank: int) -> int:
-        """Place of a pair, from 1, among all ordered pairs, those of rows and themselves among them."""
+        """Place of a pair, from 1, among all ordered pairs, including pairs of rows with themselves."""
         return self.diagonal + 2 * rank
 
     def in_rows(self, pairs: int) -> int:
-        """Pairs in units of weight, rounded."""
+        """Convert pairs from squared units to units of weight, rounded."""
         return round(pairs * self.unit**2)
 
 
 def weighted_count(context: Context, weights: PairWeights, tiles: Tiles) -> Count:
-    """Counts of ordered pairs by the tiles of own rows, `Pairs.pair_histogram` for weighted ones."""
+    """Return a function that counts weighted ordered pairs over the tiles of local rows, as `Pairs.pair_histogram`."""
     xp, rows = context.kernels.xp, context.rows
     units = xp.asarray(weights.units)
     own_units = units[rows.start : rows.stop]

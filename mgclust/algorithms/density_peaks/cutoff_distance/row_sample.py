@@ -1,11 +1,11 @@
 """A sample of rows that the order of the rows does not change, for the choice of dc and for separated clusters.
 
-Each kind of row (all rows equal to one another) has a random number that its values and the seed decide, and the weight
-of all its rows. The sample is all kinds of a few, else those of the largest ``weight / number`` (priority sampling:
-Duffield, Lund, Thorup, J. ACM 54:32, 2007): a kind that is drawn stands for its own weight, or for that of the first
-one that is not drawn where this is larger. So a row given twice, and a row of weight 2, are the same sample.
+Each distinct row has the weight of all rows equal to it, and a random number that depends on its values and the seed.
+The sample is all distinct rows if there are few, else those of the largest ``weight / number`` (priority sampling:
+Duffield, Lund, Thorup, J. ACM 54:32, 2007). A row in the sample counts with its own weight, or with the largest
+``weight / number`` outside the sample if that is larger. So a row given twice and a row of weight 2 give one sample.
 
-Precomputed distances: the values of a row are its distances, whose order does not count; rows at distance 0 are equal.
+Precomputed distances: the values of a row are its distances in any order; rows at distance 0 are equal.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["COMPARED_ROWS", "MAX_ROWS", "MIN_ROWS", "RowSample", "choice_rows", 
 Array = Any
 
 MIN_ROWS, MAX_ROWS, MAX_GIVEN_ROWS = 3072, 16384, 8192
-COMPARED_ROWS = 1024  # of a sample whose separated clusters those of a given number are compared with
-UNITS = 2.0**30  # of the largest distance, in which the distances of a row are summed up
+COMPARED_ROWS = 1024  # of the sample whose separated clusters are compared with the clusters of a given number
+UNITS = 2.0**30  # per largest distance: the distances of a row are summed in these units
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class RowSample:
     Attributes
     ----------
     numbers : int64 array of shape (m,)
-        The first row with a weight of all that are equal to each, on the host, in random order.
+        Row number of each: the first with a weight among all equal rows. On the host, in random order.
     x : array of shape (m, n_features)
-        The rows; or their distances, shape (m, m).
+        The rows; if precomputed, their distances, shape (m, m).
     weights : float64 array of shape (m,) or None
-        How many rows each stands for, on the host; None: one.
+        Number of rows that each represents, on the host; None: one each.
     complete : bool
-        All rows that differ and have a weight are in it.
+        Whether the sample holds all distinct rows with a weight.
     """
 
     numbers: np.ndarray
@@ -54,21 +54,21 @@ class RowSample:
         return len(self.numbers)
 
     def per_row(self, rho: np.ndarray) -> np.ndarray:
-        """Densities if weights had a mean of 1: copies of all rows are no evidence."""
+        """Scale densities to a mean weight of 1, because copies of all rows are not evidence."""
         if self.weights is None:
             return rho
         return np.maximum((rho + np.minimum(self.weights, 1.0)) / self.weights.mean() - 1.0, 0.0)
 
 
 def choice_rows(n: int, *, given: bool = False) -> int:
-    """Rows of the sample among n that differ."""
+    """Return the size of the sample of n distinct rows."""
     return min(n, max(MIN_ROWS, min(n // 3, MAX_GIVEN_ROWS if given else MAX_ROWS)))
 
 
 def draw_sample(
     context: Context, seed: int, weights: Array | None, *, given: bool, most: int | None = None
 ) -> RowSample:
-    """Draw it, the same on every rank.
+    """Draw the sample, the same on every rank.
 
     Parameters
     ----------
@@ -78,9 +78,9 @@ def draw_sample(
     weights : float64 array of shape (n,), optional
         The weights of all rows, on the device; 1 if left out.
     given : bool
-        The rows are distances.
+        Whether the rows are precomputed distances.
     most : int, optional
-        Rows of the sample.
+        Largest size of the sample.
     """
     xp, host = context.kernels.xp, context.kernels.memory.to_host
     hashes, first = _distance_kinds(context, weights) if given else kinds_of_rows(context)
@@ -111,7 +111,7 @@ def draw_sample(
     if weight is not None:
         some = np.flatnonzero(weight > 0)[::-1]
         representative = np.zeros(len(kind), np.int64)
-        representative[kind[some]] = some  # the first of them comes last
+        representative[kind[some]] = some  # in descending order, so the first row is written last
         numbers = representative[numbers]
     ascending = np.sort(numbers)
     place = xp.asarray(np.searchsorted(ascending, numbers))
@@ -120,7 +120,7 @@ def draw_sample(
 
 
 def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Array]:
-    """Hash of each row's distances, whatever their order, and the first row at distance 0."""
+    """Return the hash of each row's distances in any order, and the first row at distance 0."""
     xp, rows = context.kernels.xp, context.rows
     largest = xp.zeros(1)
     for chunk in rows.chunks():
@@ -139,7 +139,7 @@ def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Arr
 
 
 def _distances_among(context: Context, numbers: np.ndarray) -> Array:
-    """Distances among some rows."""
+    """Gather the distances among some rows."""
     xp, parts = context.kernels.xp, []
     columns = xp.asarray(numbers)
     for chunk in context.rows.chunks():

@@ -1,10 +1,10 @@
-r"""Clusters that sparser rows separate: a second look at the densities that choose ``dc_fraction``.
+r"""Clusters separated by low density: a second analysis of the densities that choose ``dc_fraction``.
 
-``rho * delta`` favours dense clusters, and takes two dense places of one long cluster for two. Here the clusters are
-those of the graph that joins each row to its nearest ones: rows are added by decreasing density, a cluster begins with
-each row that no denser one is joined to, and where two meet, the less dense peak becomes part of the other (the
-zero-dimensional persistence of ToMATo: Chazal, Guibas, Oudot, Skraba, Persistence-based clustering in Riemannian
-manifolds, J. ACM 60:41, 2013). How far a peak p stands out of the saddle s at which it does::
+``rho * delta`` favours dense clusters, and takes two dense places of one long cluster for two clusters. Here, a graph
+joins each row to its nearest rows, and rows are added by decreasing density. A row without a denser neighbour begins a
+cluster. Where two clusters touch, the less dense peak becomes part of the other one (the zero-dimensional persistence
+of ToMATo: Chazal, Guibas, Oudot, Skraba, Persistence-based clustering in Riemannian manifolds, J. ACM 60:41, 2013).
+The prominence of a peak p over the saddle s at which it merges is::
 
     Z = 2 (sqrt(rho_p) - sqrt(rho_s)) 2^(d / 4) / sqrt(2),    rho_s = 0 where its cluster meets no denser one
 
@@ -12,21 +12,21 @@ Twice the root of a count has variance 1 whatever its mean is, and a sum of ``ex
 2^(-d / 2) times the variance of a count; d is the intrinsic dimension (TwoNN), at most 4, and the unit that of d = 2.
 Uniform and normal noise of 1,000 to 4,000 rows has peaks up to Z = 2.3 beside the highest.
 
-A cluster of c rows that meets no other has a count of its own, c where others have none: its Z is ``2 sqrt(c)`` at
-least. So is that of one behind a neck, with at least 2 k rows and at most half the edges to others that a curve has
-anywhere: ``k (k + 2) / 4`` of them cross a point of it, if each row is joined to its k nearest ones; where k is less
-than 16, chance makes such necks of curves. Dense clusters make dc too small for sparse ones, and a bridge of a few rows
-is as dense as what it joins.
+A cluster of c rows that touches no other has a Z of at least ``2 sqrt(c)``: the square root of its count against 0. The
+same bound holds for a cluster behind a neck: at least 2 k rows with few edges to other rows. Few means at most half the
+``k (k + 2) / 4`` edges that cross a point of a curve if each row is joined to its k nearest rows. If k is less than 16,
+such necks occur in curves by chance. The bound is needed because dense clusters make dc too small for sparse ones, and
+a bridge of a few rows is as dense as the clusters that it joins.
 
 With Z_k the k-th largest at a fraction, k clusters count by ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, the power because
 the few largest of many values lie farthest apart, and by the geometric mean over two neighbouring fractions, at one of
 which Z_k is `MIN_Z` at least; the mean ratio, without the power, has to be `MIN_RATIO`.
 
-Clusters of all rows. Each peak of the sample, merged ones too, is followed to the peak of all rows: up the links to
+Clusters of all rows. Each peak of the sample, also a merged one, is followed to a peak of all rows: up the links to
 nearest denser rows, while these are nearer than the nearest rows of the sample that it exceeded. The link of each such
-row is cut, and it begins its cluster, or is part of the one that the saddles lead to; all others follow their links.
+peak is cut. It begins its cluster, or joins the cluster that the saddles lead to; all other rows follow their links.
 
-Equal rows of the sample are one in the graph, with the density of all. All of it is the same on any number of ranks.
+Equal rows of the sample are one row of the graph, with the density of all. Any number of ranks gives the same result.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ Array = Any
 
 MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 6.0, 1.5
 MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
-SURE_RATIO = 2.0  # of separated clusters where a number stands out by rho * delta, or where they are fewer
-SURE_Z = 3.0  # of each, where a number stands out
-STABLE_DROP = 3.0  # of rho * delta at two fractions, behind many centres that are kept where fewer are separated
+SURE_RATIO = 2.0  # least ratio of separated clusters if a number stands out by rho * delta, or if they are fewer
+SURE_Z = 3.0  # least Z of each separated cluster if a number stands out
+STABLE_DROP = 3.0  # drop of rho * delta at two fractions, after many centres, that makes these stable
 MAX_DIMENSION = 4.0
 MAX_CLUSTERS = 256
 
@@ -88,13 +88,13 @@ class Separated(NamedTuple):
     prominence: list[float]
     reach: list[float]  # reduced distance within which no row of the sample exceeds it
     n_clusters: int
-    unless: int = 0  # number of centres that all rows have to show for these to be set aside; 0: none
-    doubted: bool = False  # taken only if all rows show so many centres, whose clusters cut across these
+    unless: int = 0  # if all rows show so many centres, the centres may stay; 0: never
+    doubted: bool = False  # taken only if all rows show as many centres, and their clusters cut across these
     saddle: Sequence[float] = ()  # density where each becomes part of it, as a fraction of its own; 0: nowhere
 
 
 class FullPeaks(NamedTuple):
-    """The same peaks among all rows, on the host: what other numbers of separated clusters are chosen by."""
+    """The same peaks among all rows, on the host; `select_centers` needs them for other numbers of clusters."""
 
     rows: np.ndarray  # (p,), int64: the densest row that each leads to
     into: np.ndarray  # (p,), int64
@@ -110,14 +110,14 @@ class Shown(NamedTuple):
     drop: float  # of rho * delta behind them
     both: float  # the same at two neighbouring fractions
     chosen: bool  # the fraction was chosen for their number
-    least: Callable[[int], float]  # drop behind so many centres that noise does not have
+    least: Callable[[int], float]  # drop after so many centres that noise does not reach
 
     def clear(self, number: int) -> bool:
-        """They stand out as no noise does, if so many of them are one cluster's."""
+        """Return whether the drop exceeds the drop that noise has after this number of centres."""
         return self.drop >= self.least(number)
 
     def stable(self, number: int) -> bool:
-        """So does their number at two neighbouring fractions."""
+        """Return whether the drop at two neighbouring fractions is clearly larger than in noise."""
         return self.both >= STABLE_DROP * self.least(number) / self.least(MAX_CLUSTERS)
 
 
@@ -167,24 +167,24 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
 
 
 def cluster_of_peaks(into: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """Number the heads, and give the other peaks the cluster that they become part of; -1: none."""
+    """Number the heads, and return the cluster of each peak; -1: none."""
     cluster = np.full(len(into), -1)
     cluster[heads] = np.arange(len(heads))
-    for peak, other in enumerate(into.tolist()):  # densest first: the cluster of that one is known
+    for peak, other in enumerate(into.tolist()):  # densest first, so the cluster of the denser peak is known
         if cluster[peak] < 0 <= other:
             cluster[peak] = cluster[other]
     return cluster
 
 
 def most_prominent(prominence: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """Peaks of the largest prominence, no two of which lead to one row."""
+    """Return the peaks of the largest prominence, at most one per row that peaks lead to."""
     order = np.argsort(-prominence, kind="stable")
     _, first = np.unique(rows[order], return_index=True)
     return order[np.sort(first)[:count]]
 
 
 class BetterNumber(NamedTuple):
-    """Separated clusters that count, in place of those of rho * delta."""
+    """Separated clusters that replace the clusters of rho * delta."""
 
     at: int  # position of their fraction
     n_clusters: int
@@ -202,7 +202,7 @@ class SeparationGraph:
     measure : Metric
     sample : RowSample
     near : Neighbors
-        The nearest rows of own ones of the sample, `neighbors_of` of them at least.
+        The nearest rows of the local rows of the sample, at least `neighbors_of` of them.
     """
 
     def __init__(self, context: Context, measure: Metric, sample: RowSample, near: Neighbors) -> None:
@@ -212,7 +212,7 @@ class SeparationGraph:
         self.dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
 
     def tree(self, rho: np.ndarray) -> tuple[SpanningTree, np.ndarray]:
-        """The peaks of densities of the sample, and their Z."""
+        """Return the peaks of densities of the sample, and their Z."""
         tree = tree_of(self._sample.per_row(rho), self.index)
         return tree, prominences(tree, self.dimension)
 
@@ -226,10 +226,10 @@ class SeparationGraph:
         rho : float64 array of shape (m,)
             Densities of the sample at the dc of all rows.
         n_clusters : int or None
-            None: that of `better`, or the one that stands out, or as many as noise has not.
+            None: the number of `better`, else the number that stands out, else the number of peaks above noise.
         better : BetterNumber or None
         compared : bool
-            Other clusters are compared with these: None if no number stands out clearly.
+            Whether other clusters are only compared with these; then None if no number stands out clearly.
         """
         tree, prominence = self.tree(rho)
         if better is None:
@@ -246,7 +246,7 @@ class SeparationGraph:
 
 
 def graph_of(context: Context, measure: Metric, sample: RowSample) -> SeparationGraph:
-    """The graph of a sample whose nearest rows are not known."""
+    """Find the nearest rows of a sample, and return its graph."""
     if len(sample) <= MIN_NEIGHBORS:
         raise InputError(
             f"assignment='separated' needs more than {MIN_NEIGHBORS} rows that differ; there are {len(sample)}. "
@@ -258,11 +258,16 @@ def graph_of(context: Context, measure: Metric, sample: RowSample) -> Separation
 def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown: Shown | None) -> BetterNumber | None:
     """Find whether sparser rows separate other clusters: at which density, how many, how clearly.
 
-    Where the centres that rho * delta has `shown` are clear, or their fraction was chosen for their number, the
-    separated clusters have to be more, and clear. Where these are fewer, they have to be twice as clear as another
-    number, and the centres neither clear nor stable, of which those that share one cluster are as far apart as noise
-    has so many. Where both are as many, the centres stay that are clear, or stable and each in one cluster; unless all
-    rows show another number. Nothing of this counts if there are no centres to compare with.
+    The centres `shown` by rho * delta decide whether separated clusters replace them:
+
+    - More separated clusters: if the centres are clear, or their fraction was chosen for their number, the separated
+      clusters have to be clear, too.
+    - Fewer separated clusters: they have to be twice as clear as another number. If the centres that share a cluster
+      are clear or stable, or the fraction was chosen for their number, the separated clusters are `doubted`.
+    - As many: the centres stay if they are clear, or if they are stable and each is in its own cluster, unless all
+      rows show another number.
+
+    If there are no centres to compare with, the separated clusters are taken.
     """
     trees = [graph.tree(rho) for rho in densities]
     prominence = [each for _, each in trees]
@@ -293,7 +298,7 @@ def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown:
 
 
 def full_peaks(xp: Any, found: Separated, best: Array, nearest: Array) -> FullPeaks:
-    """Follow the peaks of the sample to those of all rows; arguments as for `clusters_of`."""
+    """Follow the peaks of the sample to the peaks of all rows; arguments as for `clusters_of`."""
     at, reach = xp.asarray(found.rows), xp.asarray(found.reach)
     while True:
         going = (best[at] < reach) & (nearest[at] >= 0)
@@ -317,7 +322,7 @@ def clusters_of(
     nearest : int64 array of shape (n,)
         Nearest denser row of each; -1: none.
     heads : int array
-        The peaks that begin a cluster each, from `most_prominent` or `heads_of`.
+        The peak that begins each cluster, from `most_prominent` or `heads_of`.
 
     Returns
     -------
@@ -326,7 +331,7 @@ def clusters_of(
     labels : int32 array of shape (n,)
     """
     cluster = cluster_of_peaks(peaks.into, heads)
-    # Where two lead to one peak of all rows, the first decides.
+    # If two peaks lead to one peak of all rows, the first one decides.
     order = np.argsort(-peaks.prominence, kind="stable")
     order = np.concatenate([heads, order])
     order = order[cluster[order] >= 0]
@@ -348,7 +353,7 @@ def clusters_of(
 
 
 def heads_of(peaks: FullPeaks, count: int | None, chosen: np.ndarray | None, nearest: np.ndarray) -> np.ndarray:
-    """The peaks that begin a cluster each: so many; or those that some rows lead to, each once, in their order."""
+    """Return the peak that begins each cluster: `count` peaks, or the distinct peaks that the chosen rows lead to."""
     if chosen is None:
         heads = most_prominent(peaks.prominence, peaks.rows, count or 1)
         if count is not None and len(heads) < count:
