@@ -320,7 +320,7 @@ def as_weights(
     ends : iterable of (node, node)
         Of the edges, in the same order.
     name : str
-        Of the graph.
+        The graph, for messages.
     without : str
         What leaves the weights out, for the sentence where one is no number.
     first : int

@@ -57,7 +57,7 @@ class _Weights:
     Parameters
     ----------
     values : list
-        Of the attribute; None where an edge has none.
+        Values of the attribute; None if an edge has none.
     weight : str or None
         Its name; None for no weights.
     samples : list of (str, object)
@@ -65,7 +65,7 @@ class _Weights:
     edges : iterable
         Their nodes first.
     name : str
-        Of the graph.
+        The graph, for messages.
     """
 
     def __init__(
