@@ -61,7 +61,7 @@ def measure(out: bench.Record, client: Any, size: int, metric: str, path: Path, 
     device = "cpu" if options.cpu else "cuda"
     n, d = np.load(path, mmap_mode="r").shape
     closed = metric != "euclidean"
-    kind = {"dtype": "float64" if closed else "float32", "shift": not closed}
+    kind = {"dtype": "float64" if closed else "float32", "metric": "" if closed else "euclidean"}
     arguments = {"metric": metric, "codes": y, "repeat": 1 + options.repeat}
     outcome = on_ranks.on(client, size, device, score, str(path), options=kind, **arguments)
     first_use, *times = outcome.value["seconds"]

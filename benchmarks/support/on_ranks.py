@@ -28,7 +28,7 @@ def on(client: Any, size: int, device: str, function: Callable, X: Any, **parame
     from mgclust.engine import spmd
     from mgclust.engine.dask.cluster import connect
 
-    options = {"shift": True} | parameters.pop("options", {})
+    options = {"metric": "euclidean"} | parameters.pop("options", {})
     with connect(client=client, device=device, n_workers=None if client is None else size) as cluster:
         return spmd.run(spmd.RunSpec(function, parameters, **options), open_dataset(X), cluster)
 
