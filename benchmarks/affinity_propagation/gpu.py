@@ -90,7 +90,7 @@ def messages(out: bench.Record, n: int, X: np.ndarray, options: Any) -> float:
         met=None if target is None else slower <= target,
         pass_columns_ms=found["pass_columns_ms"],
         clusters=found["clusters"],
-        recent_places=[found["recent_places_first"], found["recent_places_read"]],
+        recent_places=[found["recent_places_first"], found["recent_places_later"]],
         device_gib=found["device_bytes"] / 2**30,
         stages_seconds={k: found[k] for k in ("similarities_first_seconds", "preference_seconds")},
         batches_ms={k: found[k] for k in ("first_batches_ms", "settled_batches_ms")},

@@ -75,6 +75,7 @@ MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 6.0, 1.5
 MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
 SURE_RATIO = 2.0  # least ratio of separated clusters if a number stands out by rho * delta, or if they are fewer
 SURE_Z = 3.0  # least Z of each separated cluster if a number stands out
+STEPS = 32  # towards denser rows, between two looks at whether any remain
 STABLE_DROP = 3.0  # drop of rho * delta at two fractions, after many centres, that makes these stable
 MAX_DIMENSION = 4.0
 MAX_CLUSTERS = 256
@@ -300,11 +301,11 @@ def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown:
 def full_peaks(xp: Any, found: Separated, best: Array, nearest: Array) -> FullPeaks:
     """Follow the peaks of the sample to the peaks of all rows; arguments as for `clusters_of`."""
     at, reach = xp.asarray(found.rows), xp.asarray(found.reach)
-    while True:
-        going = (best[at] < reach) & (nearest[at] >= 0)
-        if not any_true(going):
-            break
-        at = xp.where(going, nearest[at], at)
+    going = xp.ones(len(at), bool)
+    while any_true(going):
+        for _ in range(STEPS):  # the host waits for the device only once for all of them
+            going = (best[at] < reach) & (nearest[at] >= 0)
+            at = xp.where(going, nearest[at], at)
     into, prominence, saddle = np.array(found.into, np.int64), np.array(found.prominence), np.array(found.saddle)
     return FullPeaks(np.array(at.tolist(), np.int64), into, prominence, saddle)
 
