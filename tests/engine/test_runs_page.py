@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ import psutil
 import pytest
 
 from mgclust.data import open_dataset
-from mgclust.engine.dask import leases, runs_page
+from mgclust.engine.dask import runs_page
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import RunSpec, run
 from support import rank_jobs

@@ -209,6 +209,7 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
     """A session is known by a random name, which its client alone has."""
     from mgclust.engine.partition import Partition
     from mgclust.engine.rank import RankAssignment
+
     first = connections(own)
     (session,) = vars(own)["mgclust_sessions"]
     assert "mgclust_sessions" not in vars(client) or session not in vars(client)["mgclust_sessions"]
