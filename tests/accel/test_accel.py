@@ -7,12 +7,13 @@ import os
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mgclust import accel
+from mgclust import accel, algorithms
 from mgclust.accel import calls
 from mgclust.accel.installation import CALLS
 from mgclust.base.errors import ClusterUnavailableError, InputError
@@ -118,6 +119,33 @@ def test_calls_are_replaced_wherever_they_were_imported_and_put_back(installed):
     assert "affinity_matrix_" not in vars(AffinityPropagation) and "__getstate__" not in vars(AffinityPropagation)
 
 
+def test_a_fit_that_did_not_converge_is_scikit_learns(installed, monkeypatch):
+    """Whatever mgclust has to say of it: labels, and the number of iterations, are those without the switch."""
+    from sklearn.cluster import AffinityPropagation
+    from sklearn.exceptions import ConvergenceWarning
+
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    fits, ours = [], []
+    fit_dataset = algorithms.AffinityPropagation.fit_dataset
+
+    def without_words(self, *given, **options):
+        ours.append(self)
+        return replace(fit_dataset(self, *given, **options), warnings=[])
+
+    monkeypatch.setattr(algorithms.AffinityPropagation, "fit_dataset", without_words)
+    monkeypatch.setattr(calls, "_counts", {})
+    for install in (False, True):
+        if install:
+            installed(only=["sklearn"])
+        with pytest.warns(ConvergenceWarning):
+            fits.append(AffinityPropagation(max_iter=20, random_state=0).fit(X))
+    assert len(ours) == 1 and not ours[0].converged_
+    np.testing.assert_array_equal(fits[1].labels_, fits[0].labels_)
+    assert fits[0].n_iter_ == fits[1].n_iter_ == 20
+    ((reason, times),) = calls.totals()[0]["fell_back"].items()
+    assert reason.startswith("it did not converge within max_iter=20") and times == 1
+
+
 def test_a_notebook_begins_and_ends():
     accel.load_ipython_extension(object())
     assert accel.installed()
@@ -129,7 +157,7 @@ NOTEBOOK = """
 import sklearn.metrics
 from sklearn.metrics import silhouette_samples
 %load_ext mgclust.accel
-from mgclust import accel
+from mgclust import accel, algorithms
 print(silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1]).round(3))
 print(accel.summary().splitlines()[0])
 %reload_ext mgclust.accel

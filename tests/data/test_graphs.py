@@ -353,7 +353,16 @@ def test_what_a_matrix_says_twice_adds_up(form, tmp_path):
     total = np.zeros((3, 3))
     np.add.at(total, tuple(rows(graph)[:, :2].astype(int).T), rows(graph)[:, 2])
     assert total.tolist() == [[0, 257, 0], [0, 0, 0], [0, 0, 1]]
+    assert form == "mtx" or len(rows(graph)) == 2  # a file is read as it is
     assert not graph.directed and not graph.warnings
+
+
+def test_what_a_matrix_takes_back_is_no_edge():
+    """Stored as 1 and -1 in a matrix that is not sorted, and True twice, which is True."""
+    counts = (np.array([1.0, -1.0, 2.0]), np.array([1, 1, 2]), [0, 3, 3, 3])
+    assert rows(open_graph(scipy.sparse.csr_array(counts, shape=(3, 3)))).tolist() == [[0, 2, 2]]
+    links = (np.array([True, True]), np.array([1, 1]), [0, 2, 2])
+    assert rows(open_graph(scipy.sparse.csr_array(links, shape=(2, 2)))).tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize(

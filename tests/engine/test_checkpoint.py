@@ -15,7 +15,7 @@ import pytest
 from mgclust import DensityPeaks
 from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
-from mgclust.engine import spmd
+from mgclust.engine import checkpoint_files, spmd
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.dask.cluster import connect
 
@@ -330,6 +330,13 @@ def until_named(context, folder):
 @pytest.mark.parametrize("room", [0, 1 << 30])
 def test_in_the_background_what_was_there_at_the_time_is_written(run, tmp_path, room, monkeypatch):
     monkeypatch.setattr("mgclust.engine.rank._room", lambda assignment: room)
+    write = checkpoint_files._write
+
+    def late(*given):
+        time.sleep(0.02)
+        return write(*given)
+
+    monkeypatch.setattr(checkpoint_files, "_write", late)
 
     def function(context):
         in_background(context, 1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import select
 import socket
 import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -23,6 +25,7 @@ from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.transport import handshake, host_comm
+from mgclust.engine.transport import wire as wire_module
 from mgclust.engine.transport.handshake import accept, dial, listen, meet
 from mgclust.engine.transport.session import Session
 from mgclust.engine.transport.wire import Link, PeerLost, Wire, relay, together, waited_for
@@ -193,6 +196,33 @@ def test_a_rank_that_hangs_runs_into_the_deadline():
     assert isinstance(errors[0], CollectiveTimeout)
     assert "rank 1" in str(errors[0])
     assert isinstance(errors[2], RunFailed)
+
+
+def test_a_deadline_counts_from_the_last_byte(monkeypatch):
+    """A slow peer that goes on sending is waited for; one that says no more is given up."""
+    clock, array = [0.0], np.arange(3, dtype=np.int64)
+    monkeypatch.setattr(wire_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(wire_module, "POLL_SECONDS", 1e-3)
+    header = json.dumps(["gather", array.dtype.str, [3]]).encode()
+    message = struct.pack("!I", len(header)) + header + array.tobytes()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near, far = socket.create_connection(server.getsockname()), server.accept()[0]
+    wire = Wire(b"key", Abort(), 1.0)
+    with contextlib.closing(Link(near, wire, 1)) as link, far:
+
+        def watch(_):
+            clock[0] += 0.6
+            if pieces:
+                far.sendall(pieces.pop(0))
+                select.select([near], [], [], SOON)
+
+        wire.watch, pieces = watch, [message[i : i + 8] for i in range(0, len(message), 8)]
+        np.testing.assert_array_equal(link.receive("gather"), array)
+        assert clock[0] > 3.0 and not pieces
+        pieces, began = [message[:8], message[8:16]], clock[0]
+        with pytest.raises(CollectiveTimeout, match=r"rank 1 did not answer within timeout=1 s in gather"):
+            link.receive("gather")
+        assert 2.2 < clock[0] - began < 3.5  # two pieces, and the timeout after them
 
 
 def test_abort_ends_a_wait():

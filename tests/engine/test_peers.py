@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -216,6 +217,17 @@ def on_gpus(sessions, pool, monkeypatch):
     assignments = [RankAssignment(spec, "run", number, Partition.plan(3000, 2), "cuda") for number in range(2)]
     running = [pool.submit(run_rank, each, dataset, Abort(), sessions[each.rank]) for each in assignments]
     return [each.result(timeout=SOON).report for each in running]
+
+
+def test_ranks_are_encrypted_as_dask_is():
+    """With the certificates of their workers, both of which are checked."""
+    worker = SimpleNamespace(security=Security.temporary())
+    assert tasks._tls(worker, "tcp://10.0.0.5:9000") == (None, None)
+    with two_ranks(tasks._tls(worker, "tls://10.0.0.5:9000")) as (sessions, _):
+        links = [session._links[1 - number]._sock for number, session in enumerate(sessions)]
+        assert all(isinstance(link, ssl.SSLSocket) and link.version() for link in links)
+        assert all(link.context.verify_mode == ssl.CERT_REQUIRED for link in links)
+        assert links[0].getpeercert(True) == links[1].getpeercert(True) != b""
 
 
 @pytest.mark.parametrize("who_knows", [(0,), (0, 1)])

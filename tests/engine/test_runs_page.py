@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -17,41 +16,21 @@ import psutil
 import pytest
 
 from mgclust.data import open_dataset
-from mgclust.engine.dask import leases, runs_page
+from mgclust.engine.dask import runs_page
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import RunSpec, run
 from support import rank_jobs
+from support.lease_cases import ask, leases_of, worker
 from support.waiting import wait_for
 
 HOSTILE = "<script>alert('\"&')</script>"
-
-
-def worker(address, **metrics):
-    return SimpleNamespace(
-        address=address, server_id=f"of {address}", name=HOSTILE, metrics=metrics, memory_limit=8 << 30
-    )
 
 
 @pytest.fixture
 def plugin():
     """Leases of a scheduler with two workers, of which one has told of its GPU."""
     told = {"memory": 3 << 30, "gpu_memory_used": 5 << 30, "gpu-memory-total": 80 << 30, "gpu_utilization": 97}
-    states = [worker("tcp://a:1", **told), worker("tcp://a:2")]
-    scheduler = SimpleNamespace(
-        running=states,
-        workers={state.address: state for state in states},
-        clients={name: SimpleNamespace(last_seen=time.time()) for name in ("a", HOSTILE)},
-        client_comms={"a": SimpleNamespace(comm=SimpleNamespace(peer_address="tcp://10.0.0.7:4711"))},
-        handlers={},
-        adaptive_target=lambda target_duration=None: 1,
-    )
-    made = leases.Leases(turn=-1.0)
-    made.start(scheduler)  # without an HTTP server
-    return made
-
-
-def ask(plugin, run, client, least, method="density-peaks"):
-    return asyncio.run(plugin.ask(run, client, least, least, method))["workers"]
+    return leases_of([worker("tcp://a:1", HOSTILE, **told), worker("tcp://a:2", HOSTILE)], ("a", HOSTILE))
 
 
 def test_who_computes_and_who_waits_for_whom(plugin):

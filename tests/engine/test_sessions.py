@@ -19,6 +19,7 @@ from mgclust.engine import spmd
 from mgclust.engine.dask import driver, sessions, tasks
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import ask
+from mgclust.engine.transport.wire import SessionLost
 from support import rank_jobs
 from support.waiting import wait_for
 
@@ -208,7 +209,6 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
     """A session is known by a random name, which its client alone has."""
     from mgclust.engine.partition import Partition
     from mgclust.engine.rank import RankAssignment
-    from mgclust.engine.transport.wire import SessionLost
 
     first = connections(own)
     (session,) = vars(own)["mgclust_sessions"]
@@ -241,6 +241,25 @@ def test_a_worker_that_is_lost_before_the_run_is_replaced_once(client, monkeypat
         with pytest.raises(WorkerLost):
             DensityPeaks(3, client=client, device="cpu").fit(rows)
         assert len(lost) == most
+
+
+def test_connections_that_were_lost_between_runs_are_made_again_once(own, monkeypatch):
+    """They are found closed before any rank has begun, so the run begins again with others."""
+    first, compute, computed = connections(own), driver.Driver._compute, []
+
+    def lose(self, *given):
+        computed.append(self._session)
+        if len(computed) in lost:
+            raise SessionLost("a rank restarted.")
+        return compute(self, *given)
+
+    monkeypatch.setattr(driver.Driver, "_compute", lose)
+    lost = [1]
+    assert connections(own) != first and len(set(map(id, computed))) == len(computed) == 2
+    lost = [3, 4]
+    with pytest.raises(SessionLost):
+        connections(own)
+    assert len(computed) == 4 and len(connections(own)) == 2
 
 
 def test_a_client_that_dask_has_closed_is_a_lost_scheduler(client):

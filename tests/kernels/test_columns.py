@@ -195,7 +195,29 @@ def test_rows_on_a_gpu(gpu, m, n, k, dtype):
 
 @pytest.mark.quick("float32")
 @pytest.mark.parametrize("dtype", REALS)
+def test_a_tie_with_a_column_that_is_not_kept_leaves_a_row_undecided(gpu, dtype):
+    """Its column may be lower, and then it is the one that E is added to."""
+    rows, numbers = np.arange(30), Iteration(0.75, 0.875, 0.5, 0.75, 2.0**30, float(np.finfo(dtype).eps) / 8)
+    first = state(np.random.default_rng(3), 30, 100, 20, dtype, 7)
+
+    def passed(module, nearest, outside):
+        messages = copy.deepcopy(first)
+        messages.nearest[...] = nearest
+        module.pass_column_rows(messages, rows, numbers, again=False, outside=outside)
+        return messages
+
+    for module in (cpu_columns, gpu):
+        alone = passed(module, 0, -99.0)
+        assert not alone.undecided.any()
+        second = alone.slack  # the second largest A + S
+        assert passed(module, second, 0.0).undecided.all()
+        assert not passed(module, np.nextafter(second, dtype(-np.inf)), 0.0).undecided.any()
+
+
+@pytest.mark.quick("float32")
+@pytest.mark.parametrize("dtype", REALS)
 def test_course_on_a_gpu(gpu, dtype):
     test_replay(gpu, load("cpu").memory, dtype)
     test_listed_availabilities_find_their_places(gpu, load("cpu").memory, dtype)
-    test_sums_of_positive_responsibilities(gpu, load("cpu").memory, 200, 70, dtype)
+    for n in (70, 96):  # 96: rows without padding, which end within a block of threads
+        test_sums_of_positive_responsibilities(gpu, load("cpu").memory, 200, n, dtype)

@@ -91,7 +91,7 @@ def test_the_nearest_column_is_that_of_all_pairs(d, k, make, norm, dtype, gpu):
     assert (index == np.where(nearer, s.argmin(axis=1) + 7, -1)).all()
 
 
-@pytest.mark.quick("2-33-l2-float64-normal-*")
+@pytest.mark.quick("2-33-l2-float64-normal-*", "3-33000-l2-float32-*")
 @pytest.mark.parametrize("neighbors", [1, 40])
 @pytest.mark.parametrize("make", [normal, lattice, equal])
 @pytest.mark.parametrize(("d", "k", "norm", "dtype"), CASES)

@@ -66,6 +66,17 @@ def test_equals_scikit_learn(name, metric, device):
         assert abs(silhouette_score(X, labels, **options) - want.mean()) <= tolerance
 
 
+@pytest.mark.filterwarnings("ignore::mgclust.PrecisionWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [3, 17, 64])
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine", "correlation"])
+def test_clusters_of_equal_rows_have_silhouettes_of_0(metric, d, dtype, device, rng):
+    """What rounding leaves of a distance 0 is none, also where sums of distances follow from means."""
+    X = np.repeat(rng.normal(size=(1, d)) * 7.3 + 100.1, 50, axis=0)
+    found = silhouette_samples(X, np.arange(50) % 3, metric=metric, dtype=dtype, client=None, device=device)
+    assert (found == 0).all()
+
+
 def scored(context, metric, labelings):
     """What score_labelings gives on one rank, and whether all ranks have the same."""
     measure = METRICS[metric]

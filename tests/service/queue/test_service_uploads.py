@@ -121,6 +121,7 @@ asyncio.run(receive(open_database(settings.database), settings, Caller("ann", "u
 
 
 def test_jobs_are_kept_for_some_days(engine, settings):
+    """From their end on, however long ago they were submitted."""
     jobs = Attempts(engine, settings)
     orders = [NewJob(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0) for _ in range(4)]
     old, new, running, waiting = (job.id for job in jobs.submit(orders))
@@ -129,10 +130,10 @@ def test_jobs_are_kept_for_some_days(engine, settings):
         settings.job_folder(id_).mkdir(parents=True)
     jobs.claim()
     with writing(engine) as session:
-        for id_ in (old, running, waiting):
+        for id_ in (old, new, running, waiting):
             job = session.get(Job, id_)
             job.created = job.queued = time.time() - 9 * removal.DAY_SECONDS
-            job.finished = job.finished and time.time() - 8 * removal.DAY_SECONDS
+        session.get(Job, old).finished = time.time() - 8 * removal.DAY_SECONDS
     sweep(engine, settings)
     assert {row.id for row in jobs.latest(ROOT, None, 10)} == {old, new, running, waiting}
     sweep(engine, replace(settings, keep_days=7.5))

@@ -67,6 +67,37 @@ def test_whatever_is_wrong_is_a_sentence(served, method, path, body, code, sente
     assert set(answer.json()) == {"error", "fault"}
 
 
+PAGE = "default-src 'none'; script-src 'self'; style-src 'self'"
+
+
+@pytest.mark.parametrize(
+    ("path", "policy", "cache"),
+    [
+        ("/", PAGE + "; ", "no-cache"),
+        ("/pages/style.css", PAGE + "; ", "no-cache"),
+        ("/jobs/x", PAGE + " 'unsafe-inline'; ", "no-cache"),
+        ("/healthz", "default-src 'none'; frame-ancestors 'none'; sandbox", "no-cache"),
+        ("/nothing", "default-src 'none'; frame-ancestors 'none'; sandbox", "no-cache"),
+        ("/api/v1/jobs", "default-src 'none'; frame-ancestors 'none'; sandbox", "no-store"),
+        ("/api/v1/nothing", "default-src 'none'; frame-ancestors 'none'; sandbox", "no-store"),
+    ],
+)
+def test_every_answer_has_the_headers_that_keep_other_sites_out(served, path, policy, cache):
+    headers = served.get(path).headers
+    exact = {
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY",
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+        "cache-control": cache,
+    }
+    assert {name: headers.get(name) for name in exact} == exact
+    found = headers["content-security-policy"]
+    assert found.startswith(policy) and "frame-ancestors 'none'" in found
+
+
 def test_what_the_database_does_not_take(served, monkeypatch):
     def fail(*given):
         raise DataError("SELECT", {}, ValueError("PostgreSQL text fields cannot contain NUL (0x00) bytes"))
