@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mgclust.plots.sources import result_of, result_with
 from mgclust.plots.style import UNASSIGNED, cluster_colors, own_axes, rgb
-from mgclust.results.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from mgclust.results.result import Result
+
 __all__ = ["prominence"]
 
+GIVE = "give one of 'density-peaks' with separated clusters or with `significance`"
 MAX_BARS = 60
 MORE = 10  # peaks after those of the clusters
 
 
-def prominence(result: Result, ax: Axes | None = None) -> Axes:
+def prominence(result: Result | Any, ax: Axes | None = None) -> Axes:
     """Prominence of each peak of density, in standard errors, largest first: a step shows the number of clusters.
 
     Parameters
     ----------
-    result : Result
-        A result of ``density-peaks`` with separated clusters, or with a test by `significance`.
+    result : Result or DensityPeaks
+        A result of ``density-peaks`` or its fitted estimator, with separated clusters or a test by `significance`.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
 
@@ -32,9 +35,11 @@ def prominence(result: Result, ax: Axes | None = None) -> Axes:
     -------
     matplotlib Axes
     """
+    apart = "separated_prominence" in getattr(result_of(result), "arrays", {})
+    result = result_with(result, "" if apart else "significance", GIVE)
     ax, labels = own_axes(ax, (7, 4)), np.asarray(result.labels)
     k = int(result.scores["n_clusters"])
-    if "separated_prominence" in result.arrays:
+    if apart:
         heights = np.asarray(result.arrays["separated_prominence"])
         cluster = labels[np.asarray(result.arrays["separated_rows"])]
         order = np.argsort(-heights, kind="stable")[: min(k + MORE, MAX_BARS)]

@@ -54,6 +54,14 @@ def test_each_method_has_its_paragraph(name, tmp_path):
     assert len(repr(result)) < 1000
 
 
+def test_densities_of_adaptive_neighborhoods_are_cited():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    model = mgclust.DensityPeaks(density="knn", k="adaptive", significance=2.0, client=None).fit(X)
+    text = model.result_.methods_text()
+    for cited in ("Rodriguez et al. 2018", "d'Errico et al. 2021", "Facco et al. 2017"):
+        assert cited in text
+
+
 def test_a_result_that_no_run_has_made():
     assert (
         mgclust.Result("unknown")

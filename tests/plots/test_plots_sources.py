@@ -14,6 +14,7 @@ LABELS = np.repeat([0, 1, 2], 20)
 X = np.random.default_rng(0).normal(size=(60, 2)) + 9 * np.eye(3)[LABELS][:, :2]
 GRAPH = np.array([[0, 1], [1, 2], [0, 2], [3, 4], [4, 5], [3, 5], [2, 3]])
 PEAKS = DensityPeaks(3, client=None).fit(X)
+APART = DensityPeaks(3, client=None, assignment="separated").fit(X)
 FUZZY = FuzzyCMeans(n_clusters_range=(2, 4), client=None, random_state=0).fit(X)
 CANOPIES = Canopy(6.0, 3.0, client=None).fit(X)
 SCANNED = AdaptiveAffinityPropagation(client=None).fit(X)
@@ -33,6 +34,7 @@ PAIRS = {
     "sparse rows": (plots.scatter, (csr_array(X), LABELS), (X, LABELS)),
     "objective": (plots.objective, (FUZZY,), (FUZZY.result_,)),
     "validity": (plots.validity, (FUZZY,), (FUZZY.result_,)),
+    "prominence": (plots.prominence, (APART,), (APART.result_,)),
     "scan": (plots.scan, (SCANNED,), (SCANNED.result_,)),
     "canopies": (plots.canopies, (X, CANOPIES), (X, CANOPIES.labels_, CANOPIES.cluster_centers_, 6.0, 3.0)),
     "tree": (plots.dendrogram, (TREE,), (TREE.result_,)),
@@ -50,6 +52,11 @@ def test_a_fitted_estimator_is_drawn_as_its_arrays(draw, given, arrays):
     assert arrays is None or plots.png(ax, dpi=40) == plots.png(draw(*arrays), dpi=40)
     mine = Figure().subplots()
     assert draw(*given, ax=mine) is mine
+
+
+def test_prominence_says_what_it_needs():
+    with pytest.raises(InputError, match="has no significance; give one of 'density-peaks' with separated clusters"):
+        plots.prominence(PEAKS)
 
 
 def test_a_notebook_shows_the_picture():

@@ -21,7 +21,7 @@ from mgclust.kernels.masks import occurrences
 __all__ = ["ChosenClusters", "choose_again", "choose_clusters", "other_clusters"]
 
 Array = Any
-MIXED = 0.1  # fraction of the rows by which labels of a given number may differ from separated clusters
+MIXED = 0.05  # fraction of the rows by which labels of a given number may differ from separated clusters
 
 
 class ChosenClusters(NamedTuple):

@@ -23,7 +23,7 @@ def lost_groups(
     """Count the groups that lie apart from all other rows and have no centre, and their rows.
 
     A group is all rows whose links lead to a row that is not a centre. It lies apart if the nearest row outside is
-    several times farther than its longest link, and if it has more rows than a few outliers.
+    several times farther than its longest link, and if it has more distinct rows than a few outliers.
     """
     gamma = rho * delta
     gamma[xp.asarray(centers)] = 0
@@ -36,6 +36,7 @@ def lost_groups(
     inside[where] = False
     length, part, inside = (each.get() if hasattr(each, "get") else each for each in (delta, part, inside))
     size, longest = np.bincount(part), np.zeros(len(ends))
+    distinct = np.bincount(part, (length > 0) | ~inside)  # a copy has a denser row at distance 0
     np.maximum.at(longest, part[inside], length[inside])
     parts = [[at] for at in range(len(ends))]
     fixed, found = set(centers.tolist()), (0, 0)
@@ -45,12 +46,13 @@ def lost_groups(
         link = length[ends[at]]
         if ends[at] in fixed or nearest[int(ends[at])] < 0:
             continue
-        if link > LOST_GAP * longest[at] > 0 and LOST_ROWS <= size[at] <= MAX_LOST_ROWS:
+        if link > LOST_GAP * longest[at] > 0 and distinct[at] >= LOST_ROWS and size[at] <= MAX_LOST_ROWS:
             group = np.flatnonzero(np.isin(part, parts[at]))
             if measure.distance(passes.gap(group)) > LOST_GAP * longest[at]:
                 found = found[0] + 1, found[1] + len(group)
                 continue
         parts[above[at]] += parts[at]
         size[above[at]] += size[at]
+        distinct[above[at]] += distinct[at]
         longest[above[at]] = max(longest[above[at]], longest[at], link)
     return found

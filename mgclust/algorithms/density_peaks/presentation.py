@@ -85,6 +85,8 @@ class DensityPeaksPresentation(Presentation):
         "Riemannian manifolds, Journal of the ACM 60:41, 2013.",
         "d'Errico et al. 2021": "M. d'Errico, E. Facco, A. Laio, A. Rodriguez, Automatic topography of "
         "high-dimensional data sets by non-parametric density peak clustering, Information Sciences 560:476-492, 2021.",
+        "Rodriguez et al. 2018": "A. Rodriguez, M. d'Errico, E. Facco, A. Laio, Computing the free energy without "
+        "collective variables, Journal of Chemical Theory and Computation 14:1206-1215, 2018.",
         "Facco et al. 2017": "E. Facco, M. d'Errico, A. Rodriguez, A. Laio, Estimating the intrinsic dimension of "
         "datasets by a minimal neighborhood information, Scientific Reports 7:12140, 2017.",
         "Ben-Hur et al. 2002": "A. Ben-Hur, A. Elisseeff, I. Guyon, A stability based method for discovering structure "
@@ -99,6 +101,8 @@ class DensityPeaksPresentation(Presentation):
             found = "given" if parameters.get("dc") is not None else "found from the data"
             share = f", {100 * scores['dc_fraction']:g}% of the pairs lie within" if "dc_fraction" in scores else ""
             sentences.append(f"The cut-off distance was dc={scores['dc']:.5g} ({found}{share}).")
+        if parameters.get("k") == "adaptive":
+            sentences.append("Each row has a neighbourhood and a density of its own (Rodriguez et al. 2018).")
         if parameters.get("significance") is not None:
             sentences.append(
                 f"Peaks count that exceed their saddles by {parameters['significance']:g} standard errors (d'Errico et "

@@ -146,6 +146,12 @@ def test_small_groups_are_not_lost_in_silence(seed):
     assert not any("lie far" in text for text in fit(X[:2000]).result_.warnings)
 
 
+def test_copies_do_not_make_a_lost_group():
+    X = make_blobs(200, centers=4, cluster_std=0.6, random_state=1)[0]
+    for copies in (1, 4):
+        assert not any("lie far" in text for text in fit(np.repeat(X, copies, 0)).result_.warnings)
+
+
 def test_a_number_that_cuts_across_separated_clusters_is_warned_of():
     for make in (make_moons, make_circles):
         options = {"factor": 0.5} if make is make_circles else {}
@@ -155,6 +161,12 @@ def test_a_number_that_cuts_across_separated_clusters_is_warned_of():
         assert "n_clusters=2 by denser rows cuts across 2 clusters" in model.result_.warnings[0]
         model = fit(X, n_clusters=2, assignment="separated")
         assert adjusted_rand_score(y, model.labels_) > 0.99 and not model.result_.warnings
+        weights = np.random.default_rng(1).integers(1, 4, 1000).astype(float)
+        assert "cuts across 2 clusters" in fit(X, weights, n_clusters=2).result_.warnings[0]
+    rng = np.random.default_rng(3)
+    radius, angle = rng.integers(1, 4, 1500), rng.uniform(0, 2 * np.pi, 1500)
+    rings = 2 * radius[:, None] * np.c_[np.cos(angle), np.sin(angle)] + rng.normal(0, 0.08, (1500, 2))
+    assert "cuts across 3 clusters" in fit(rings, n_clusters=3).result_.warnings[0]
     for std in (1.0, 3.0):
         X = make_blobs(1000, centers=3, cluster_std=std, random_state=4)[0]
         assert not any("cuts across" in text for k in (2, 3, 8) for text in fit(X, n_clusters=k).result_.warnings)

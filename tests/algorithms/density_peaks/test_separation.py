@@ -97,8 +97,8 @@ def test_peaks_and_saddles_equal_plain_loops(seed):
 
 
 def test_the_number_with_the_largest_ratio_at_two_fractions():
-    falls = np.array([9.0, 8.0, 7.5, 1.0, 0.9])
-    assert best_number([falls, falls]) == (0, 3, pytest.approx(6.0))  # a Z above 6 is as sure as one of 6
+    falls = np.array([30.0, 25.0, 22.0, 1.0, 0.9])
+    assert best_number([falls, falls]) == (0, 3, pytest.approx(20.0))  # a Z above 20 is as sure as one of 20
     weaker = np.array([9.0, 8.0, 3.0, 2.4])
     assert best_number([weaker, falls])[:2] == (1, 3)
     assert best_number([np.array([30.0, 2.3, 2.2, 0.4]), np.array([20.0, 2.2, 0.5])]) is None  # as noise has

@@ -71,7 +71,7 @@ __all__ = [
 
 Array = Any
 
-MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 6.0, 1.5
+MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 20.0, 1.5
 MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
 SURE_RATIO = 2.0  # least ratio of separated clusters if a number stands out by rho * delta, or if they are fewer
 SURE_Z = 3.0  # least Z of each separated cluster if a number stands out
@@ -264,7 +264,7 @@ def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown:
     - More separated clusters: if the centres are clear, or their fraction was chosen for their number, the separated
       clusters have to be clear, too.
     - Fewer separated clusters: they have to be twice as clear as another number. If the centres that share a cluster
-      are clear or stable, or the fraction was chosen for their number, the separated clusters are `doubted`.
+      are stable, or the fraction was chosen for their number, the separated clusters are `doubted`.
     - As many: the centres stay if they are clear, or if they are stable and each is in its own cluster, unless all
       rows show another number.
 
@@ -289,7 +289,7 @@ def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown:
         shared = int(np.bincount(of_centers + 1, minlength=2)[1:].max())
         if ratio < SURE_RATIO:
             return None
-        if shown.chosen or shown.clear(shared) or shown.stable(shared):
+        if shown.chosen or shown.stable(shared):
             return BetterNumber(shown.at, count, ratio, 0, doubted=True)
     elif count == number and (
         shown.clear(number) or (shown.stable(MAX_CLUSTERS) and len(set(of_centers.tolist()) - {-1}) == count)
