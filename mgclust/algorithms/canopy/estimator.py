@@ -16,6 +16,7 @@ from mgclust.algorithms.canopy.options import CanopyOptions
 from mgclust.algorithms.canopy.presentation import CanopyPresentation
 from mgclust.algorithms.canopy.ranks import CanopyOutput, LinkageOutput, Thresholds, canopy, estimate, linkage, suggest
 from mgclust.algorithms.common.nearest_centers import labels_by_centers
+from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.base.errors import (
     AmbiguousCountWarning,
     DegenerateClustersWarning,
@@ -265,7 +266,10 @@ class Canopy(CanopyOptions, Clusterer):
                 "t2": self.t2_,
                 "n_steps": self.n_steps_,
             },
-            warnings=_warnings(n, k, self.t1_, self.t2_, alone if suggested else None, value.total),
+            warnings=[
+                *_warnings(n, k, self.t1_, self.t2_, alone if suggested else None, value.total),
+                *warnings_of_distances(value.distance_error, self.metric, self.dtype),
+            ],
             diagnostics={"computed_in": self.dtype, "thresholds": "suggested" if suggested else "given"},
             **frame,
         )

@@ -35,7 +35,7 @@ from mgclust.algorithms.canopy.members import (
     piece_bytes,
     room_for_boxes,
 )
-from mgclust.algorithms.common.preparation import prepare_rows, reject_out_of_range
+from mgclust.algorithms.common.preparation import Prepared, prepare_rows, reject_out_of_range
 from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.rows import few_digits
@@ -66,6 +66,7 @@ class CanopyOutput:
     t2: float
     total: int  # memberships of all rows
     alone: int  # rows that are in one canopy
+    distance_error: float  # of t2, relative: by rounding of the rows
 
 
 @dataclass(frozen=True)
@@ -84,24 +85,25 @@ class Cover(NamedTuple):
     picked: Picked
     members: Members  # of its rows
     thresholds: Thresholds
+    distance_error: float
 
 
 def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> CanopyOutput | None:
     """Run the method on every rank; rank 0 returns what `Canopy.fit` reports, beside "labels" and "memberships"."""
-    picked, members, thresholds = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
+    picked, members, thresholds, error = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
     context.deliver(labels=members.labels, memberships=members.memberships)
     if context.rank != 0:
         return None
-    return CanopyOutput(picked.rows, picked.steps, *thresholds, members.total, members.alone)
+    return CanopyOutput(picked.rows, picked.steps, *thresholds, members.total, members.alone, error)
 
 
 def linkage(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> LinkageOutput | None:
     """Find canopies and the spanning forest of pairs that share one; on every rank."""
-    picked, members, thresholds = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
+    picked, members, thresholds, _ = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
     with context.stage("trees"):
         tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
     return LinkageOutput(tree, len(picked.rows), n_pairs, thresholds) if context.rank == 0 else None
@@ -111,7 +113,7 @@ def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, 
     """Find the canopies, on every rank."""
     measure, saved = METRICS[metric], context.checkpoint.load()
     with context.stage("prepare"):
-        _prepare(context, measure)
+        prepared = _prepare(context, measure)
     if t1 is None or t2 is None:
         with context.stage("thresholds"):
             t1, t2 = _thresholds(context, measure, seed)
@@ -124,7 +126,7 @@ def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, 
     with context.stage("memberships"):
         loose, tight = (threshold_of(measure, t, context.dtype) for t in (t1, t2))
         members = find_members(context, picked.x, measure.norm, loose, tight)
-    return Cover(picked, members, Thresholds(t1, t2))
+    return Cover(picked, members, Thresholds(t1, t2), prepared.error_of(measure, np.array([measure.reduced(t2)])))
 
 
 def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
@@ -136,11 +138,10 @@ def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
         return _thresholds(context, measure, seed)
 
 
-def _prepare(context: Context, measure: Metric) -> None:
+def _prepare(context: Context, measure: Metric) -> Prepared:
     """Make the rows ready. float64 rows stay where they are, so that ties of given distances stay ties."""
     if measure.unit_rows:
-        prepare_rows(context, measure)
-        return
+        return prepare_rows(context, measure)
     xp, comm = context.kernels.xp, context.comm
     low = xp.full(context.dataset_shape[1], xp.inf, dtype=context.dtype)
     high = -low
@@ -157,6 +158,11 @@ def _prepare(context: Context, measure: Metric) -> None:
     if context.dtype == np.float32:
         middle = few_digits(low / 2 + high / 2, (high - low) / 4)
         context.rows.apply(measure.prepare(xp.asarray(middle)))
+    # Each number changes by half a unit in its last place at most, as it is rounded to the rows' type.
+    rounded = float(comm.all_reduce(np.array([int(context.rows.rounded)]), "max")[0])
+    largest = np.maximum(np.abs(low), np.abs(high))
+    length = float(largest.sum() if measure.norm == "l1" else np.linalg.norm(largest))
+    return Prepared(reach**2, np.zeros(len(low)), rounded * float(np.finfo(context.dtype).eps) / 2 * length)
 
 
 def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:

@@ -329,3 +329,14 @@ def test_a_number_of_suggested_canopies_that_is_unusual_is_said(case, device, rn
     assert not 10 <= model.n_canopies_ <= 200
     given = Canopy(model.t1_, model.t2_, client=None, device=device).fit(X)
     assert not given.result_.warnings and given.n_canopies_ == model.n_canopies_
+
+
+def test_rounding_that_matters_is_said():
+    """Rows of two groups that lie far apart: float32 has no digits left for distances within a group."""
+    X = np.random.default_rng(0).uniform(0, 9, (200, 2))
+    for far, told in ((0.0, False), (1e3, False), (1e8, True)):
+        for rows in (np.r_[X, X + far], np.round(np.r_[X, X + far]) % 2**20):
+            model = Canopy(6.0, 3.0, dtype="float32", client=None).fit(rows)
+            lossy = told and (rows.astype("float32") != rows).any()
+            assert any("rounding may change" in text for text in model.result_.warnings) == lossy
+        assert not Canopy(6.0, 3.0, dtype="float64", client=None).fit(np.r_[X, X + far]).result_.warnings
