@@ -204,7 +204,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
     def _kept_data(self) -> Dataset:
         """The data of the fit, unless their owner has changed them since."""
         if self._dataset.checksum() != self._checksum:
-            raise InputError("X has been changed since fit, and is needed as it was; fit again, or give fit X.copy().")
+            raise InputError("X was changed after fit, but its old values are needed; fit again, or use fit(X.copy()).")
         return self._dataset
 
     def _keep_features(self, dataset: Dataset) -> None:

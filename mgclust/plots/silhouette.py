@@ -47,7 +47,7 @@ def silhouettes(samples: Any, labels: Any = None, ax: Axes | None = None) -> Axe
         found = result_with(samples, "samples", "give one of 'silhouette', or silhouette_samples(X, labels)")
         samples, labels = found.arrays["samples"], found.labels if labels is None else labels
     if labels is None:
-        raise InputError("labels=None says nothing of clusters; give the labels that the silhouettes are of.")
+        raise InputError("labels=None defines no clusters; give the labels for which the silhouettes were computed.")
     samples = np.asarray(samples, dtype=float)
     labels = one_per_row("labels", labels_of(labels), samples.size, "silhouette")
     if labels.dtype.kind in "if":

@@ -109,7 +109,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
         advice = "look at stability_, and try other parameters or another method."
         if merged:
             advice = f"the test merged clusters in {merged}; compare without significance."
-        text = f"the clusters are unstable, since half the rows give others (ARI {mean:.2g}, {draws} draws): {advice}"
+        text = f"the clusters are unstable: half the rows give other clusters (ARI {mean:.2g}, {draws} draws): {advice}"
         doubts.append(Doubt(text, WeakStructureWarning))
     model.result_ = replace(
         model.result_,

@@ -112,7 +112,7 @@ class Readers:
                 return check(answer["answer"])
             error = ERRORS[answer["kind"]](printable(answer["error"][:MAX_ERROR_CHARACTERS]))
         except (ValueError, KeyError, TypeError):
-            raise InputError("the process that read the data answered as if they had taken it over.") from None
+            raise InputError("the process that read the data answered as if the data had taken control.") from None
         raise error
 
     @contextlib.contextmanager

@@ -54,7 +54,7 @@ class Identity:
             found = None
         self._file = self._file or found
         if found != self._file:
-            raise DatabaseLost(f"the file of the service's database is gone, or another one now; {REMEDY}")
+            raise DatabaseLost(f"the service's database file is missing or is now a different file; {REMEDY}")
 
     def check(self) -> None:
         """Raise DatabaseLost, at most once a second, if the files are other ones, or not those of the data folder."""

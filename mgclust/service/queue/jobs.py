@@ -72,7 +72,7 @@ class _Quota:
         if refusal := quota_error(self.owner, self.limits.disk_per_user, self.kept, size):
             return refusal
         if new and self.jobs >= MAX_JOBS_KEPT:
-            return QuotaExceeded(f"{self.owner} has {MAX_JOBS_KEPT} jobs, the most of a user; delete some.")
+            return QuotaExceeded(f"{self.owner} has {MAX_JOBS_KEPT} jobs, the maximum per user; delete some.")
         if waits and self.active >= (most := self.limits.jobs_per_user):
             return TooManyJobs(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
         return None

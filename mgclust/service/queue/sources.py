@@ -124,7 +124,7 @@ def _kept(session: Session, settings: Settings, owner: str) -> int:
     """
     wanted = select(Upload.id).where(Upload.owner == owner).limit(MAX_UPLOADS_KEPT).subquery()
     if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= MAX_UPLOADS_KEPT:
-        raise QuotaExceeded(f"{owner} keeps {MAX_UPLOADS_KEPT} uploads, the most of a user; delete some.")
+        raise QuotaExceeded(f"{owner} keeps {MAX_UPLOADS_KEPT} uploads, the maximum per user; delete some.")
     return bytes_kept(session, owner) if settings.disk_per_user else 0
 
 

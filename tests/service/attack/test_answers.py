@@ -286,7 +286,7 @@ def deep(depth):
 )  # fmt: skip
 def test_what_no_reader_answers(answer, path, read):
     told = read(answer, path)
-    assert told.json()["error"] == "the process that read the data answered as if they had taken it over."
+    assert told.json()["error"] == "the process that read the data answered as if the data had taken control."
     assert told.status_code == 400
 
 

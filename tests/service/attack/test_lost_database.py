@@ -77,7 +77,7 @@ def overwrite_with_another(path):
     ("harm", "says"),
     [
         (cut, "the service's database was replaced while the service ran"),
-        (unlink, "the file of the service's database is gone, or another one now"),
+        (unlink, "the service's database file is missing or is now a different file"),
         (unlink_log, "the log of the service's database, service.db-wal, is gone"),
         (overwrite_head, "the service's database is damaged (file is not a database)"),
         (overwrite_with_another, "the service's database was replaced while the service ran"),

@@ -81,7 +81,7 @@ def test_a_request_that_is_too_long_for_the_queue(served):
 def test_many_empty_uploads(served):
     answers = [served.put("/api/v1/uploads/x.npy", content=b"") for _ in range(22)]
     assert [answer.status_code for answer in answers] == [201] * 20 + [507] * 2
-    assert "ann keeps 20 uploads, the most of a user; delete some" in answers[-1].json()["error"]
+    assert "ann keeps 20 uploads, the maximum per user; delete some" in answers[-1].json()["error"]
     served.delete(f"/api/v1/uploads/{answers[0].json()['id']}")
     assert served.put("/api/v1/uploads/x.npy", content=b"").status_code == 201
 

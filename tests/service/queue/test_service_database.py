@@ -246,7 +246,7 @@ def test_a_database_that_goes_while_the_service_runs(served, tmp_path, instead):
     if instead is not None:
         path.write_bytes(content if instead == "copy" else instead)
     wait_for(lambda: served.get("/healthz").status_code == 503)
-    says = "the file of the service's database is gone, or another one now;"
+    says = "the service's database file is missing or is now a different file;"
     for answer in (submitted(served, "l"), served.get("/api/v1/jobs"), served.get("/healthz")):
         assert (answer.status_code, answer.json()["fault"]) == (503, "cluster")
         assert int(answer.headers["Retry-After"]) > 0  # clients wait for it, as for one that does not answer

@@ -818,7 +818,7 @@ def test_limits_of_the_queue(engine, settings, monkeypatch):
     first = submit(jobs)
     jobs.cancel(ANN, first.id)
     submit(jobs, key="k")
-    with pytest.raises(QuotaExceeded, match="ann has 2 jobs, the most of a user; delete some"):
+    with pytest.raises(QuotaExceeded, match="ann has 2 jobs, the maximum per user; delete some"):
         submit(jobs)
     submit(jobs, key="k")
     submit(jobs, BOB), submit(jobs, BOB)

@@ -146,7 +146,7 @@ class AuthenticationMiddleware:
         key = (caller.name, kind)
         if self._open[key] >= MAX_OPEN[kind]:
             refusal = RateLimited(
-                f"{caller.name} has {MAX_OPEN[kind]} {kind} open, the most of a user; end one, or ask again later.",
+                f"{caller.name} has {MAX_OPEN[kind]} {kind} open, the maximum per user; end one, or ask again later.",
                 RETRY_AFTER_SECONDS,
             )
             await answer(refusal, _closing(scope))(scope, receive, send_checked)
