@@ -209,6 +209,8 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
         # The test takes no weights, and errors of densities mean little where most rows have an equal one.
         testable = not counts.weighted and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
         test = f", or {SECOND_OPINION}" if testable else ""
+        if (model.dc_choice_ or {"rows": n})["rows"] < n:
+            other, test = f"another random_state, since a sample decided, or {other}", ""
         if found:
             why = f"low density shows K={model.n_clusters_} only {found['ratio']:.3g} times as clearly as others"
         text = f"the centres do not stand out: {why}; see the decision graph or try {other}{test}."

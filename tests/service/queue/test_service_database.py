@@ -268,7 +268,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     path = tmp_path / "service.db"
     runner.step()
     path.rename(tmp_path / "away")
-    with pytest.raises(DatabaseLost, match="database is gone"):
+    with pytest.raises(DatabaseLost, match="database file is missing"):
         runner.step()
     turn = runner.step
 
@@ -283,7 +283,7 @@ def test_a_database_that_goes_while_the_runner_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.print", lambda sentence, file: sentences.append(sentence))
     runner.run()
     assert len(turns) == 5
-    assert len(sentences) == 1 and "database is gone" in sentences[0]  # once, not at every turn
+    assert len(sentences) == 1 and "database file is missing" in sentences[0]  # once, not at every turn
 
 
 def test_a_database_that_is_locked_for_long(served, tmp_path, monkeypatch):
