@@ -116,6 +116,17 @@ def test_a_scan_keeps_equal_rows_together(profile, dtype, device):
     assert not scan.result_.warnings  # each distinct row is a cluster of its own: no doubt
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-5, 1e-4])
+def test_a_fast_scan_in_float64_breaks_ties(apart, device):
+    """As in float32, before the preference has fallen far."""
+    rng = np.random.default_rng(51)
+    y = np.repeat(np.arange(40), 4)
+    X = rng.normal(size=(40, 8))[y] + apart * rng.normal(size=(160, 8))
+    scan = AdaptiveAffinityPropagation(profile="fast", dtype="float64", device=device, client=None).fit(X)
+    check_groups(scan, y)
+    assert scan.silhouette_ > 0.99
+
+
 def test_a_scan_without_a_candidate_has_not_converged():
     """It passes from 40 clusters of equal rows to fewer than are wanted."""
     X, _ = groups("one-hot 4")
@@ -182,6 +193,8 @@ def test_noise_on_preferences():
         assert (height > bits).mean() == pytest.approx(2.0**-bits, abs=0.02)
     # The same bits on any platform, with any version of NumPy.
     assert [float(each).hex() for each in noisy[:2]] == KNOWN_BITS
+    Context.dtype = np.dtype("float64")
+    np.testing.assert_array_equal(similarities.distinct(p), noisy)  # the noise of fast scans in float64
     similarities.draws = 1
     assert (similarities.distinct(p) != noisy).all()
     similarities.draws, similarities.seed = 0, 8
