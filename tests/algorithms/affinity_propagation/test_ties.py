@@ -170,6 +170,23 @@ def test_a_poor_optimum_of_five_rows_is_said(damping):
     assert poor <= 2 or damping == 0.9
 
 
+def test_a_poor_optimum_that_an_exchange_improves_is_said():
+    """Points of a lattice: no exemplar more or fewer is better, but another one in place of one is."""
+    points = np.stack(np.meshgrid(range(3), range(3)), -1).reshape(-1, 2).astype(float)
+    best = max(nets(oracle.similarity(points), -2.0).values())
+    poor = 0
+    for seed in range(12):
+        S = oracle.similarity(points[np.random.default_rng(seed).permutation(9)])
+        given = {"affinity": "precomputed", "preference": -2.0, "damping": 0.9, "random_state": seed}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = AffinityPropagation(**given, device="cpu", client=None).fit(S)
+        falls_short = model.net_similarity_ < best - 1e-9
+        assert falls_short == any(each.category is PoorOptimumWarning for each in caught)
+        poor += falls_short
+    assert poor
+
+
 def test_noise_on_preferences():
     """Only where rows are alike; the same for any rank, since it is made of row numbers; of the size that is stated."""
 
