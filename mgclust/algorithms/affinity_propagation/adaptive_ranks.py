@@ -120,7 +120,7 @@ def adaptive_affinity_propagation(
     if saved is not None:
         state.resume(saved.control["state"])
     if state.profile.stride:
-        similarities.ties = "float32"  # the preference falls before messages have multiplied the noise of float64
+        similarities.ties = "float32"  # the preference falls before messages multiply smaller differences enough
     with context.stage("scan"):
         messages = MessagePassing(context, rows, offsets + state.preference)
         exemplars, last, log = scan(context, messages, saved, state, offsets)

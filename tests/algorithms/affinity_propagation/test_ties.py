@@ -170,6 +170,15 @@ def test_a_poor_optimum_of_five_rows_is_said(damping):
     assert poor <= 2 or damping == 0.9
 
 
+@pytest.mark.parametrize("k", [6, 9])
+def test_as_many_clusters_as_values_are_met(k, device):
+    """Between these and each row alone, no number of clusters has a larger net similarity."""
+    y = np.random.default_rng(k).integers(0, k, 30)
+    y[:k] = range(k)
+    given = {"n_clusters": k, "damping": 0.9, "dtype": "float64", "device": device, "client": None}
+    check_groups(AffinityPropagation(**given).fit(np.eye(k)[y]), y)
+
+
 def test_a_poor_optimum_that_an_exchange_improves_is_said():
     """Points of a lattice: no exemplar more or fewer is better, but another one in place of one is."""
     points = np.stack(np.meshgrid(range(3), range(3)), -1).reshape(-1, 2).astype(float)
@@ -211,7 +220,12 @@ def test_noise_on_preferences():
     # The same bits on any platform, with any version of NumPy.
     assert [float(each).hex() for each in noisy[:2]] == KNOWN_BITS
     Context.dtype = np.dtype("float64")
-    np.testing.assert_array_equal(similarities.distinct(p), noisy)  # the noise of fast scans in float64
+    np.testing.assert_array_equal(similarities.distinct(p), noisy)  # fast scans in float64
+    similarities.equal_rows, similarities.highest = False, -50.0 * 15 * 2.0**-23
+    np.testing.assert_array_equal(similarities.distinct(p), noisy)
+    similarities.ties = "float64"
+    assert similarities.distinct(p) is p
+    similarities.equal_rows = True
     similarities.draws = 1
     assert (similarities.distinct(p) != noisy).all()
     similarities.draws, similarities.seed = 0, 8

@@ -61,7 +61,7 @@ TYPICAL_ROWS = 256  # whose distances tell the scale
 BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 1 << 30}  # of similarities that are computed at a time
 TILE = {"cpu": 1, "cuda": 128}  # rows that a block has a multiple of: those of a tile have one order of operations
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
-PREFERENCE_NOISE = {"float32": 2.0**-18, "float64": 2.0**-40}
+PREFERENCE_NOISE = 2.0**-18
 USUALLY_BELOW = 16.0
 NEARLY_EQUAL = 16.0  # eps, relative to preferences: messages round smaller differences away, or nearly so
 
@@ -86,7 +86,7 @@ class Similarities(ABC):
     diagonal : ndarray of shape (n,)
         As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
     ties : str
-        The type whose eps and `PREFERENCE_NOISE` decide on the noise on preferences; by default that of messages.
+        The type by whose eps rows are alike, so that preferences get noise; by default that of messages.
     """
 
     lowest: float
@@ -119,7 +119,7 @@ class Similarities(ABC):
         # Minus the logarithm of a random number, but linear between powers of 2, so that each operation is exact.
         fraction, exponent = np.frexp(((random >> 11) + 0.5) * 2.0**-53)
         tiny = (LATER_NOISE if self.draws else FIRST_NOISE) * float(np.finfo(self.context.dtype).tiny)
-        size = PREFERENCE_NOISE[self.ties] * abs(preference) + tiny
+        size = PREFERENCE_NOISE * abs(preference) + tiny
         return preference - size * (USUALLY_BELOW + exponent - 2 * (1 - fraction))
 
     @property
