@@ -64,8 +64,8 @@ def better_exemplars(
             break
         best = better
     gain = best.net_similarity - found.net_similarity
-    poor = gain > POOR_SHARE * total or (gain > 0 and largest > POOR_GAIN * abs(np.median(preference)))
-    return best if poor else None
+    poor = gain > POOR_SHARE * total or largest > POOR_GAIN * abs(np.median(preference))
+    return best if poor and gain > len(preference) * messages.noise_of_zero else None
 
 
 def _most_of_each_cluster(found: ExemplarAssignment, gains: np.ndarray) -> np.ndarray:

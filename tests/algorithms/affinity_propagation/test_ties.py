@@ -196,6 +196,16 @@ def test_a_poor_optimum_that_an_exchange_improves_is_said():
     assert poor
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_noise_is_no_poor_optimum(dtype, device):
+    """Most pairs coincide, so the preference is 0, and the net similarity is 0 but for noise."""
+    X = np.r_[np.ones((49, 3)), [[5, 5, 5]]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PoorOptimumWarning)
+        model = AffinityPropagation(dtype=dtype, device=device, client=None).fit(X)
+    assert model.n_clusters_ == 2 and abs(model.net_similarity_) < 1e-30
+
+
 def test_noise_on_preferences():
     """Only where rows are alike; the same for any rank, since it is made of row numbers; of the size that is stated."""
 
