@@ -638,6 +638,10 @@ def test_other_cifti_files_are_refused(tmp_path, grayordinates, mask):
     axes = (nibabel.cifti2.SeriesAxis(0, 1, TIMES), models[1:])
     nibabel.save(nibabel.cifti2.Cifti2Image(data[:, 1:], axes), fewer)
     assert "other grayordinates" in refusal([path, fewer])
+    assert "1 of 24 grayordinates" in (message := refusal(path, constant="refuse")) and "mask" not in message
+    axes = (nibabel.cifti2.SeriesAxis(0, 1, TIMES), models)
+    nibabel.save(nibabel.cifti2.Cifti2Image(np.ones_like(data), axes), fewer)
+    assert "none of its 24 grayordinates changes over time; check the file" in refusal(fewer)
     fewer.write_bytes(path.read_bytes()[:-50])
     assert "truncated" in refusal(fewer)
 

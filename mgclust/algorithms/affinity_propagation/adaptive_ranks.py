@@ -119,6 +119,8 @@ def adaptive_affinity_propagation(
     )
     if saved is not None:
         state.resume(saved.control["state"])
+    if state.profile.stride:
+        similarities.ties = "float32"  # the preference falls before messages multiply smaller differences enough
     with context.stage("scan"):
         messages = MessagePassing(context, rows, offsets + state.preference)
         exemplars, last, log = scan(context, messages, saved, state, offsets)
@@ -170,12 +172,13 @@ def unassigned(n: int) -> ExemplarAssignment:
 
 def reject_scan(similarities: Similarities, median: float, affinity: str) -> None:
     """The preference starts at half the median and has to fall."""
+    noise = 1e3 * np.finfo(similarities.context.dtype).tiny
     if similarities.all_alike:
+        every = similarities.highest if abs(similarities.highest) > noise else 0
         raise InputError(
-            f"all similarities are equal ({similarities.highest:.3g}): there are no clusters to be found; drop "
+            f"all similarities are equal ({every:.3g}): there are no clusters to be found; drop "
             "duplicate rows, or give preference."
         )
-    noise = 1e3 * np.finfo(similarities.context.dtype).tiny
     if median >= -noise:
         remedy = "subtract the largest similarity from all of them"
         if affinity in AFFINITIES:

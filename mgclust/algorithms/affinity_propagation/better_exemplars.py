@@ -9,6 +9,9 @@ neighbour list, these pairs are the elements before the exemplar.
 An exemplar is not needed if its similarity to another exemplar exceeds its own preference. Unneeded exemplars are
 dropped together, but one stays if its nearest exemplar is dropped. A dropped exemplar comes back if the net similarity
 would be lower without it.
+
+An exchange of one exemplar for another may improve the result even if no addition or drop does. So if rows are few,
+some are added that present exemplars may join, and then the exemplars that these replace are dropped.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ __all__ = ["better_exemplars"]
 NONE = np.zeros(0, np.int64)
 ROUNDS = 3
 FEW_ROWS = 1024  # up to so many rows, present exemplars may also join a new one
+SWAPS = 8  # of the rows that gain most by that are tried with up to 128 rows, fewer with more
 POOR_SHARE = 0.01  # least gain of better exemplars, as a fraction of the sum of all similarities to exemplars
 POOR_GAIN = 0.5  # or the least gain by one change, as a fraction of the preference
 
@@ -43,8 +47,11 @@ def better_exemplars(
         gains = messages.gains(stays) + preference - chosen
         gains[best.exemplars] = -np.inf
         adding = [gains.argmax()[None], _most_of_each_cluster(best, gains)] if gains.max() > 0 else []
-        if len(gains) <= FEW_ROWS:
-            adding.append((messages.gains(chosen) + preference - chosen).argmax()[None])
+        swaps = min(SWAPS, FEW_ROWS // len(gains))
+        if swaps:
+            joined = messages.gains(chosen) + preference - chosen
+            joined[best.exemplars] = -np.inf
+            adding += [row[None] for row in np.argsort(-joined, kind="stable")[:swaps]]
         trials = [_fewer(messages, best, preference, nearest, similarity)]
         for more in adding:
             trial = messages.assign(np.union1d(best.exemplars, more), preference)
@@ -57,8 +64,8 @@ def better_exemplars(
             break
         best = better
     gain = best.net_similarity - found.net_similarity
-    poor = gain > POOR_SHARE * total or (gain > 0 and largest > POOR_GAIN * abs(np.median(preference)))
-    return best if poor else None
+    poor = gain > POOR_SHARE * total or largest > POOR_GAIN * abs(np.median(preference))
+    return best if poor and gain > len(preference) * messages.noise_of_zero else None
 
 
 def _most_of_each_cluster(found: ExemplarAssignment, gains: np.ndarray) -> np.ndarray:

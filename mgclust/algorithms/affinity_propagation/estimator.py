@@ -86,7 +86,7 @@ default="euclidean"
         lists, the rows into that of each.
     random_state : int, Generator or RandomState, optional
         Seed of the noise that breaks ties: of relative size eps on similarities and, where rows are equal or nearly so,
-        4e-6 (float64: 1e-12) on preferences. None is 0: a fit again is the same.
+        4e-6 on preferences. None is 0: a fit again is the same.
 
     Attributes
     ----------

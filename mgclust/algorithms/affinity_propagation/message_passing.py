@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.rows.message_rows import SLOTS, MessageRows
-from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import NEARLY_EQUAL
+from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import LATER_NOISE, NEARLY_EQUAL
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.spmd import Context
@@ -81,6 +81,8 @@ class MessagePassing:
         The preference that was set last, without noise.
     tied : bool
         Whether some rows are so similar that messages may seem to converge before they tell these rows apart.
+    noise_of_zero : float
+        Bound of the noise on a similarity of 0.
     """
 
     def __init__(self, context: Context, rows: MessageRows, preference: np.ndarray) -> None:
@@ -88,6 +90,7 @@ class MessagePassing:
         self.rows = rows
         self._similarities = rows.similarities
         self._negligible = float(np.finfo(context.dtype).eps) / 8  # below the rounding of R = sigma S - u - E
+        self.noise_of_zero = LATER_NOISE * float(np.finfo(context.dtype).tiny)
         self._numbers = Iteration.before_the_first(self._negligible)
         self._ahead = MAX_AHEAD
         # Slots are used in turn, so that they hold the last iterations; here the exemplars of the last one with any.

@@ -93,13 +93,16 @@ class VolumeDataset(Dataset):
         ]  # fmt: skip
         if not self.dropped:
             return sentences
-        parts = "voxels" if self.kind == "nifti" else "grayordinates"
         return [
             *sentences,
-            f"{self.dropped:,} of {self.masked:,} {parts} do not change over time"
+            f"{self.dropped:,} of {self.masked:,} {self._parts} do not change over time"
             f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out "
             "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows.",
         ]
+
+    @property
+    def _parts(self) -> str:
+        return "voxels" if self.kind == "nifti" else "grayordinates"
 
     def to_grid(self, values: Any, fill: float = 0) -> np.ndarray:
         """Put one value per row where it belongs.
@@ -195,13 +198,15 @@ class VolumeDataset(Dataset):
     def _drop(self, chosen: np.ndarray, flat: np.ndarray, constant: str) -> None:
         assert self._opened is not None
         if constant == "refuse":
-            where = f"the first is voxel {_place(self, int(flat.argmax()))}"
+            where = f"the first is {self._parts[:-1]} {_place(self, int(flat.argmax()))}"
+            other = ", or choose a mask without them" if self.kind == "nifti" else ""
             raise InputError(
-                f"{self.name}: {self.dropped:,} of {self.masked:,} voxels do not change over time, {where}; "
-                "leave them out by constant='drop', or choose a mask without them."
+                f"{self.name}: {self.dropped:,} of {self.masked:,} {self._parts} do not change over time, {where}; "
+                f"leave them out by constant='drop'{other}."
             )
         if flat.all():
-            raise InputError(f"{self.name}: none of its {self.masked:,} voxels changes over time; check the mask.")
+            part = "the mask" if self.mask is not None else "the file"
+            raise InputError(f"{self.name}: none of its {self.masked:,} {self._parts} changes over time; check {part}.")
         chosen[np.flatnonzero(chosen)[flat]] = False
         self._pack(chosen)
         self.shape = (self.masked - self.dropped, self.shape[1])

@@ -55,7 +55,7 @@ def test_equal_points_are_one_cluster(value, dtype):
     X = np.full((50, 2), value)
     assert len(fit(X, dtype=dtype).cluster_centers_indices_) == 1
     assert len(fit(X, dtype=dtype, preference=-10.0).cluster_centers_indices_) == 1
-    with pytest.raises(InputError, match="all similarities are equal"):
+    with pytest.raises(InputError, match=r"all similarities are equal \(0\)"):
         adaptive(X, dtype=dtype)
 
 

@@ -116,6 +116,17 @@ def test_a_scan_keeps_equal_rows_together(profile, dtype, device):
     assert not scan.result_.warnings  # each distinct row is a cluster of its own: no doubt
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-5, 1e-4])
+def test_a_fast_scan_in_float64_breaks_ties(apart, device):
+    """As in float32, before the preference has fallen far."""
+    rng = np.random.default_rng(51)
+    y = np.repeat(np.arange(40), 4)
+    X = rng.normal(size=(40, 8))[y] + apart * rng.normal(size=(160, 8))
+    scan = AdaptiveAffinityPropagation(profile="fast", dtype="float64", device=device, client=None).fit(X)
+    check_groups(scan, y)
+    assert scan.silhouette_ > 0.99
+
+
 def test_a_scan_without_a_candidate_has_not_converged():
     """It passes from 40 clusters of equal rows to fewer than are wanted."""
     X, _ = groups("one-hot 4")
@@ -159,6 +170,42 @@ def test_a_poor_optimum_of_five_rows_is_said(damping):
     assert poor <= 2 or damping == 0.9
 
 
+@pytest.mark.parametrize("k", [6, 9])
+def test_as_many_clusters_as_values_are_met(k, device):
+    """Between these and each row alone, no number of clusters has a larger net similarity."""
+    y = np.random.default_rng(k).integers(0, k, 30)
+    y[:k] = range(k)
+    given = {"n_clusters": k, "damping": 0.9, "dtype": "float64", "device": device, "client": None}
+    check_groups(AffinityPropagation(**given).fit(np.eye(k)[y]), y)
+
+
+def test_a_poor_optimum_that_an_exchange_improves_is_said():
+    """Points of a lattice: no exemplar more or fewer is better, but another one in place of one is."""
+    points = np.stack(np.meshgrid(range(3), range(3)), -1).reshape(-1, 2).astype(float)
+    best = max(nets(oracle.similarity(points), -2.0).values())
+    poor = 0
+    for seed in range(12):
+        S = oracle.similarity(points[np.random.default_rng(seed).permutation(9)])
+        given = {"affinity": "precomputed", "preference": -2.0, "damping": 0.9, "random_state": seed}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = AffinityPropagation(**given, device="cpu", client=None).fit(S)
+        falls_short = model.net_similarity_ < best - 1e-9
+        assert falls_short == any(each.category is PoorOptimumWarning for each in caught)
+        poor += falls_short
+    assert poor
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_noise_is_no_poor_optimum(dtype, device):
+    """Most pairs coincide, so the preference is 0, and the net similarity is 0 but for noise."""
+    X = np.r_[np.ones((49, 3)), [[5, 5, 5]]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PoorOptimumWarning)
+        model = AffinityPropagation(dtype=dtype, device=device, client=None).fit(X)
+    assert model.n_clusters_ == 2 and abs(model.net_similarity_) < 1e-30
+
+
 def test_noise_on_preferences():
     """Only where rows are alike; the same for any rank, since it is made of row numbers; of the size that is stated."""
 
@@ -182,6 +229,13 @@ def test_noise_on_preferences():
         assert (height > bits).mean() == pytest.approx(2.0**-bits, abs=0.02)
     # The same bits on any platform, with any version of NumPy.
     assert [float(each).hex() for each in noisy[:2]] == KNOWN_BITS
+    Context.dtype = np.dtype("float64")
+    np.testing.assert_array_equal(similarities.distinct(p), noisy)  # fast scans in float64
+    similarities.equal_rows, similarities.highest = False, -50.0 * 15 * 2.0**-23
+    np.testing.assert_array_equal(similarities.distinct(p), noisy)
+    similarities.ties = "float64"
+    assert similarities.distinct(p) is p
+    similarities.equal_rows = True
     similarities.draws = 1
     assert (similarities.distinct(p) != noisy).all()
     similarities.draws, similarities.seed = 0, 8

@@ -61,7 +61,7 @@ TYPICAL_ROWS = 256  # whose distances tell the scale
 BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 1 << 30}  # of similarities that are computed at a time
 TILE = {"cpu": 1, "cuda": 128}  # rows that a block has a multiple of: those of a tile have one order of operations
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
-PREFERENCE_NOISE = {"float32": 2.0**-18, "float64": 2.0**-40}
+PREFERENCE_NOISE = 2.0**-18
 USUALLY_BELOW = 16.0
 NEARLY_EQUAL = 16.0  # eps, relative to preferences: messages round smaller differences away, or nearly so
 
@@ -85,6 +85,8 @@ class Similarities(ABC):
         Whether any rows have the same values.
     diagonal : ndarray of shape (n,)
         As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
+    ties : str
+        The type by whose eps rows are alike, so that preferences get noise; by default that of messages.
     """
 
     lowest: float
@@ -94,6 +96,7 @@ class Similarities(ABC):
 
     def __init__(self, context: Context, seed: int) -> None:
         self.context, self.seed, self.draws = context, seed, 0
+        self.ties = context.dtype.name
         self.diagonal = np.zeros(context.dataset_shape[0])
         self.first_equal, self.equal_rows = np.arange(len(self.diagonal)), False
 
@@ -110,14 +113,13 @@ class Similarities(ABC):
 
         The result is bitwise identical on any number of ranks and on any device. Call `synchronize` before.
         """
-        limits = np.finfo(self.context.dtype)
-        if self.apart(preference) > NEARLY_EQUAL * limits.eps:
+        if self.apart(preference) > NEARLY_EQUAL * np.finfo(self.ties).eps:
             return preference
         random = np.random.Philox(key=np.array([self.seed, self.draws], np.uint64)).random_raw(len(preference))
         # Minus the logarithm of a random number, but linear between powers of 2, so that each operation is exact.
         fraction, exponent = np.frexp(((random >> 11) + 0.5) * 2.0**-53)
-        tiny = (LATER_NOISE if self.draws else FIRST_NOISE) * float(limits.tiny)
-        size = PREFERENCE_NOISE[self.context.dtype.name] * abs(preference) + tiny
+        tiny = (LATER_NOISE if self.draws else FIRST_NOISE) * float(np.finfo(self.context.dtype).tiny)
+        size = PREFERENCE_NOISE * abs(preference) + tiny
         return preference - size * (USUALLY_BELOW + exponent - 2 * (1 - fraction))
 
     @property
