@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -281,7 +282,9 @@ def test_candidates_can_be_saved(wine, tmp_path):
     model = fit(load_points("wine")[0], save_candidates=True)
     assert "candidates" not in wine.result_.arrays
     model.result_.save(tmp_path / "out")
-    found = candidate_results(load_result(tmp_path / "out"))
+    saved = load_result(tmp_path / "out")
+    found = candidate_results(replace(saved, warnings=["of the best"], timings={"scan": 1.0}))
+    assert not any(each.warnings or each.timings or each.diagnostics for each in found.values())
     assert list(found) == model.scan_["n_clusters"].tolist()
     for k, each in found.items():
         np.testing.assert_array_equal(each.labels, wine.labels_for(k))

@@ -112,6 +112,20 @@ def test_a_word_where_rounding_shows(metric, dtype, apart, said):
         np.testing.assert_allclose(found, np.concatenate(halves).mean(), atol=1e-3)
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan"])
+@pytest.mark.parametrize(("exponent", "said"), [(-58, True), (-40, False)])
+def test_a_word_where_the_rounding_of_sums_shows(metric, exponent, said):
+    """Powers of two about 0, so no row is rounded; the sums are, beside those of the distances to far rows."""
+    inside, labels = np.array([[1.0], [3], [5], [7], [-1], [-3], [-5], [-7]]), np.repeat([0, 1, 2], 4)
+    X = np.concatenate([inside * 2.0**exponent, [[1.0], [-1], [0.5], [-0.5]]])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = silhouette_samples(X, labels, metric=metric, dtype="float64", **HERE)
+    right = silhouette_samples(inside, labels[:8], metric=metric, dtype="float64", **HERE)
+    assert [each.category for each in caught] == [PrecisionWarning] * said
+    assert np.allclose(found[:8], right, atol=1e-3) != said
+
+
 @pytest.mark.parametrize(
     "labels",
     [
