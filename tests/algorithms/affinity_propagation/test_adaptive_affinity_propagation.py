@@ -232,8 +232,13 @@ def test_best_candidate(wine):
     np.testing.assert_array_equal(wine.cluster_centers_, load_points("wine")[0][wine.cluster_centers_indices_])
 
 
-@pytest.mark.parametrize("profile", ["code", "fast"])
-@pytest.mark.parametrize(("n", "d", "seed", "min_cluster_size"), [(60, 2, 0, 3), (50, 4, 1, 3), (80, 9, 1, 1)])
+@pytest.mark.parametrize(
+    ("n", "d", "seed", "min_cluster_size", "profile"),
+    [
+        *((*case, profile) for case in [(60, 2, 0, 3), (50, 4, 1, 3), (80, 9, 1, 1)] for profile in ("code", "fast")),
+        (50, 4, 1, 3, "paper"),
+    ],
+)
 def test_the_second_rule_of_the_package(n, d, seed, min_cluster_size, profile):
     """Rows without clusters: the package shows the candidate of the larger half with the largest minimum silhouette."""
     X = np.random.default_rng(seed).normal(size=(n, d))
