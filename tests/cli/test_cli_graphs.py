@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from mgclust import cli, load_result
+from mgclust.algorithms import METHODS
+from mgclust.output.file_run import open_sources
 from support import graphs
 
 
@@ -47,6 +49,15 @@ def test_writes_a_whole_result_and_says_so(run):
     assert result.scores["n_clusters"] == 3 and result.scores["modularity"] == pytest.approx(0.3807, abs=5e-5)
     page = Path("out/report.html").read_text("utf-8")
     assert page.count("data:image/png;base64,") == 3 and "34 nodes and 78 unweighted edges" in page
+
+
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("index", [True, False])
+def test_header_and_index_are_two_options(header, index):
+    Path("edges.csv").write_text("1,5,7\n2,7,9\n3,9,5\n")
+    graph = open_sources(METHODS["communities"], ["edges.csv"], header=header, index=index)
+    assert graph.shape == (3 - header, 3 - index)
+    assert set(graph.names.tolist()) == ({5, 7, 9} if index else {7, 9, 2, 3} if header else {1, 2, 3, 5, 7, 9})
 
 
 def test_options_are_the_estimators(run):

@@ -137,6 +137,13 @@ def test_names_of_columns_before_positions(tmp_path, table, names):
         assert edges(tmp_path / "edges.parquet") == wanted == edges(frame.reset_index())
 
 
+def test_a_third_column_of_any_name_is_the_weight(tmp_path):
+    frame = LINKS.rename(columns={"weight": "trips"})
+    wanted = sorted((str(u), str(v), w) for u, v, w in LINKS.itertuples(index=False))
+    for table in (frame, frame.reset_index()):
+        assert edges(table) == wanted == edges(written(tmp_path, table, index=False))
+
+
 def test_a_header_of_other_words(tmp_path):
     path = tmp_path / "friends.csv"
     path.write_text("Person,Friend\nAnn,Bob\nBob,Eve\n")
@@ -146,6 +153,21 @@ def test_a_header_of_other_words(tmp_path):
     assert len(edges(path, header=False)) == 3
     path.write_text("Ann,Bob\nBob,Eve\n")
     assert len(edges(path)) == 2
+
+
+@pytest.mark.parametrize("form", ["csv", "frame"])
+@pytest.mark.parametrize(
+    ("name", "values", "is_weight"),
+    [
+        ("seen", [1500000000, 1500000900, 1500003600, 1500007200, 1500009999], False),
+        ("weight", [1500000000, 1500000900, 1500003600, 1500007200, 1500009999], True),
+        ("amount", [1500000000] * 5, True),
+    ],
+)
+def test_numbers_like_times_are_weights_by_name_or_if_all_are_equal(tmp_path, form, name, values, is_weight):
+    frame = LINKS.assign(weight=values).rename(columns={"weight": name})
+    graph = open_graph(written(tmp_path, frame, index=False) if form == "csv" else frame)
+    assert graph.shape[1] == 2 + is_weight and bool(graph.warnings) != is_weight
 
 
 @pytest.mark.parametrize("form", ["csv", "frame", "parquet"])
@@ -205,6 +227,9 @@ def test_roles_by_name_and_number(tmp_path):
             open_graph(table, source="a", target="z")
         with pytest.raises(InputError, match="leave out source, target and index"):
             open_graph(table, columns=["a", "b"], source="a")
+        for same in (["a", "a"], [1, "b"], ["a", "b", "a"]):
+            with pytest.raises(InputError, match="should be different ones"):
+                open_graph(table, columns=same)
     with pytest.raises(InputError, match="source='a' applies to tables"):
         open_graph(np.array([[0, 1]]), source="a")
 
@@ -246,6 +271,40 @@ def test_decimal_commas(tmp_path, header):
     frame = pd.DataFrame(X.round(3), columns=list("abc"))
     path = written(tmp_path, frame, sep=";", decimal=",", index=False, header=header)
     np.testing.assert_allclose(rows(path), frame)
+
+
+def test_numbers_with_points_beside_commas_have_points(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a;b\n1,234;2.5\n1,500;3.5\n")
+    assert rows(path, columns=["b"]).tolist() == [[2.5], [3.5]]
+    with pytest.raises(InputError, match="'1,234' is not a number"):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize("form", ["csv", "frame", "parquet"])
+@pytest.mark.parametrize(
+    ("name", "values"), [("id", [5, 5, 7, 7, 9, 9]), ("record_id", list("557799")), ("rank", [2, 0, 1, 1, 2, 0])]
+)
+def test_numbers_that_repeat_are_no_index(tmp_path, form, name, values):
+    frame = pd.DataFrame({name: np.array(values, np.int64), "x": X[:6, 0]})
+    source = written(tmp_path, frame, index=False) if form == "csv" else frame
+    if form == "parquet":
+        source = tmp_path / "table.parquet"
+        frame.to_parquet(source, row_group_size=3)  # of which each may hold running numbers
+    dataset = open_dataset(source)
+    assert dataset.feature_names == [name, "x"] and not dataset.warnings
+
+
+@pytest.mark.parametrize("form", ["csv", "frame", "parquet"])
+def test_columns_that_are_chosen_are_all_read(tmp_path, form):
+    frame = pd.DataFrame(X, columns=list("abc")).rename_axis("index").reset_index()
+    source = written(tmp_path, frame, index=False) if form == "csv" else frame
+    if form == "parquet":
+        source = tmp_path / "table.parquet"
+        frame.to_parquet(source)
+    np.testing.assert_allclose(rows(source, columns=["c", "b"]), X[:, [2, 1]])
+    np.testing.assert_allclose(rows(source, columns=["index", "a"]), np.c_[np.arange(len(X)), X[:, 0]])
+    assert rows(source, columns=["a"]).shape == (len(X), 1)
 
 
 def test_single_rows(tmp_path):

@@ -123,6 +123,7 @@ def test_axes_have_the_names_of_columns(tmp_path):
         (X, model),
         (X, model.result_),
         (X, load_result(tmp_path / "result")),
+        (X, KMeans(2).fit(frame)),
     ):
         ax = plots.scatter(table, labels)
         assert (ax.get_xlabel(), ax.get_ylabel()) == (r"price in \$", "length")

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import warnings
 from itertools import chain, combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 from mgclust import AdaptiveAffinityPropagation, AffinityPropagation, PoorOptimumWarning
-from mgclust.algorithms.affinity_propagation import better_exemplars, estimator, message_passing
+from mgclust.algorithms.affinity_propagation import better_exemplars, estimator, message_passing, ranks
+from mgclust.algorithms.affinity_propagation.rows.computed_similarities import similarities_of
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import StoredSimilarities
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask.cluster import connect
 from oracles import affinity_propagation as oracle
 from support import hard_rows
 
@@ -299,3 +304,35 @@ def test_hard_data(kind, d, dtype):
     X, y = hard_rows.rows(kind, d)
     model = AffinityPropagation(damping=0.9, max_iter=1000, dtype=dtype, device="cpu", client=None).fit(X)
     hard_rows.check(model, oracle.similarity(X), y)
+
+
+def test_a_resumed_run_remembers_when_it_was_poor():
+    """Messages rest from iteration 1, exemplars were poor in 45: so they have to stay to 45 + 15 - 1."""
+    messages = SimpleNamespace(
+        restore=lambda saved: None, reach_all=lambda: True, tied=False, save=lambda *_: None,
+        iterate=lambda dampings: [(3, True)] * len(dampings),
+    )  # fmt: skip
+    context = SimpleNamespace(progress=lambda *_, **__: None, checkpoint=SimpleNamespace(due=lambda: False))
+    for poor, end in ((45, 59), (0, 51)):
+        saved = SimpleNamespace(control={"done": 50, "last_change": 1, "last_poor": poor})
+        assert ranks.iterate(context, messages, saved, ranks.Limits(0.5, 200, 15)) == (end, True)
+
+
+@pytest.mark.parametrize("draws", [0, 1, 2])
+def test_similarities_have_the_noise_of_all_draws_however_they_are_asked_for(draws):
+    def function(context):
+        similarities = similarities_of(context, "euclidean", 7, stored=False)
+        before = similarities.matrix()
+        for _ in range(draws):
+            similarities.add_noise()
+        chosen = np.array([3, 4, 17, 30])
+        columns = np.array([0, 3, 8, 39])
+        some = similarities.of_rows(chosen)
+        assert (some == similarities.matrix()[chosen]).all()
+        assert (some[:, columns] == similarities.of_columns(chosen, columns)).all()
+        return bool((some != before[chosen]).any())
+
+    X = np.random.default_rng(0).integers(0, 3, (40, 2)).astype(float)
+    with connect(None, "cpu") as cluster:
+        found = spmd.run(spmd.RunSpec(function, dtype="float32"), open_dataset(X), cluster).value
+    assert found == (draws > 0)

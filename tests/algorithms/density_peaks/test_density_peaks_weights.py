@@ -11,7 +11,11 @@ from hypothesis.extra.numpy import arrays
 from mgclust import DensityPeaks
 from mgclust.algorithms import base
 from mgclust.algorithms.common.weights import RowWeights
+from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import draw_sample
 from mgclust.base.errors import InputError
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Residency
 from oracles.density_peaks import check_nearest_higher, distances
 from support.points import load_points
@@ -175,3 +179,33 @@ def test_bad_weights_in_chunks_of_which_some_are_empty(bad):
     weights[17] = 5.0
     heaviest = RowWeights.of(da.from_array(weights, chunks=10).rechunk(chunks)).heaviest(2)
     np.testing.assert_array_equal(heaviest, [0, 17])
+
+
+def test_a_sample_of_weighted_rows_stands_for_all():
+    """Priority sampling: rows lighter than the threshold have its weight, heavier ones their own."""
+    rng = np.random.default_rng(2)
+    weights = rng.uniform(0.5, 1.5, 900)
+    weights[:5] = [200.0, 300.0, 100.0, 400.0, 250.0]
+    weights[5:50] = 0.0
+
+    def function(context):
+        return draw_sample(context, 1, weights, given=False, most=300)
+
+    with connect(None, "cpu") as cluster:
+        sample = spmd.run(
+            spmd.RunSpec(function, dtype="float64"), open_dataset(rng.normal(size=(900, 2))), cluster
+        ).value
+    assert len(sample) == 300 and not sample.complete and set(range(5)) <= set(sample.numbers.tolist())
+    heavy = sample.numbers < 5
+    threshold = weights[sample.numbers[heavy]] / sample.weights[heavy]
+    np.testing.assert_allclose(threshold, threshold[0])
+    assert 1.5 < threshold[0] < 5 and (sample.weights[~heavy] == 1).all() and (weights[sample.numbers] > 0).all()
+    assert threshold[0] * sample.weights.sum() == pytest.approx(weights.sum(), rel=0.1)
+
+
+def test_weighted_rows_are_not_sent_to_a_test_that_takes_no_weights():
+    X, weights = np.random.default_rng(0).random((400, 2)), np.random.default_rng(1).uniform(0.5, 2, 400)
+    for some, advised in ((None, True), (weights, False)):
+        model = DensityPeaks(dc=0.1, device="cpu", client=None).fit(X, sample_weight=some)
+        (said,) = (text for text in model.result_.warnings if "do not stand out" in text)
+        assert ("significance" in said) == advised

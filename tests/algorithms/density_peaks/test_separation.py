@@ -101,6 +101,8 @@ def test_the_number_with_the_largest_ratio_at_two_fractions():
     assert best_number([falls, falls]) == (0, 3, pytest.approx(20.0))  # a Z above 20 is as sure as one of 20
     weaker = np.array([9.0, 8.0, 3.0, 2.4])
     assert best_number([weaker, falls])[:2] == (1, 3)
+    one, other = np.array([30.0, 2.8, 1.0]), np.array([30.0, 2.4, 1.0])  # a Z above noise at one fraction is enough
+    assert best_number([one, other])[1] == best_number([other, one])[1] == 2 and best_number([other, other]) is None
     assert best_number([np.array([30.0, 2.3, 2.2, 0.4]), np.array([20.0, 2.2, 0.5])]) is None  # as noise has
     assert best_number([np.array([30.0]), np.array([20.0])]) is None
     assert best_number([np.array([5.0, 4.0, 3.2, 2.8, 2.4]), np.array([4.0, 3.5, 3.0, 2.7, 2.3])]) is None

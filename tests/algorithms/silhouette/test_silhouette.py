@@ -103,6 +103,9 @@ def test_a_word_where_rounding_shows(metric, dtype, apart, said):
         found = silhouette_score(X, labels, metric=metric, dtype=dtype, **HERE)
     assert [each.category for each in caught] == [PrecisionWarning] * said
     assert all("rounding may change their distances" in str(each.message) for each in caught)
+    wide = metric == "sqeuclidean" or dtype == "float64"
+    assert all(f"in {'float64' if wide else 'float32'}:" in str(each.message) for each in caught)
+    assert all((remedy in str(each.message)) == wide for each in caught for remedy in ["leave out far rows"])
     pairs = labels < 2
     halves = [
         silhouette_samples(each - each[0], part, metric=metric, dtype="float64", **HERE)
@@ -110,6 +113,17 @@ def test_a_word_where_rounding_shows(metric, dtype, apart, said):
     ]
     if not said:
         np.testing.assert_allclose(found, np.concatenate(halves).mean(), atol=1e-3)
+
+
+@pytest.mark.parametrize(("exponent", "said"), [(-45, True), (-38, False)])
+def test_a_word_where_the_rounding_of_sums_shows(exponent, said):
+    """Powers of two about 0 are not rounded; sums of so many distances are, by more than a row seems to move."""
+    inside, labels = np.random.default_rng(0).integers(1, 8, 60), np.repeat([0, 1, 2], [60, 60, 6000])
+    X = np.concatenate([2.0**exponent * inside, -(2.0**exponent) * inside, np.resize([1.0, -1, 0.5, -0.5], 6000)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        silhouette_samples(X[:, None], labels, dtype="float64", **HERE)
+    assert [each.category for each in caught] == [PrecisionWarning] * said
 
 
 @pytest.mark.parametrize(
