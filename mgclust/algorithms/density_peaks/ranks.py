@@ -174,8 +174,7 @@ def density_peaks(
                 graph = graph_of(context, measure, sample)
             if graph is not None:
                 at_dc = host(densities_at(context, measure, sample, [state.cut.distance])[0])
-                number = None if compared else centers["n_clusters"]
-                state.separated = graph.separated(at_dc, number, better, compared=compared)
+                state.separated = graph.separated(at_dc, centers["n_clusters"], better, compared=compared)
         del sample, graph
         state.keep(context)
     s_dc, dc, dc_error, fraction = state.cut or CutoffDistance(0.0, None, 0.0, None)

@@ -37,8 +37,8 @@ SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
 # digits that pictures and tables show.
 DOUBTFUL_DENSITIES = 1e-3
 # Separated clusters are clear if they show so many times as clearly as another number, and the least prominent one has
-# this prominence: of 69 right answers 11 are warned of (35 by rho * delta alone), of 57 wrong ones 53 (see the record).
-CLEAR_RATIO, CLEAR_PROMINENCE = 2.5, 4.5
+# this prominence. A larger prominence than 6 does not make a number surer, because gaps in noise have any prominence.
+CLEAR_RATIO, CLEAR_PROMINENCE, SURE_PROMINENCE = 2.3, 4.5, 6.0
 CHOSEN_BY = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
 
 
@@ -177,10 +177,11 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], coun
     return []
 
 
-def least_prominence(model: DensityPeaks) -> float:
-    """Z of the least prominent of the separated clusters."""
-    apart = model._separation
-    return 0.0 if apart is None else float(np.sort(apart.prominence)[::-1][: model.n_clusters_].min(initial=np.inf))
+def least_and_next(model: DensityPeaks) -> tuple[float, float]:
+    """Z of the least prominent of the separated clusters, and of the next peak: 1 at least, as in noise."""
+    apart, k = model._separation, model.n_clusters_
+    largest = np.zeros(0) if apart is None else np.sort(apart.prominence)[::-1]
+    return float(largest[:k].min(initial=np.inf)) if len(largest) else 0.0, float(largest[k : k + 1].max(initial=1.0))
 
 
 def noise_drop(model: DensityPeaks, counts: RowCounts) -> float:
@@ -197,7 +198,9 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
     """Doubts about a number that neither the decision graph nor separation by low density shows clearly."""
     n, (stable, other) = counts.different, _other_number(model)
     found, least = (model.dc_choice_ or {}).get("separated"), noise_drop(model, counts)
-    if found and found["ratio"] >= CLEAR_RATIO and least_prominence(model) >= CLEAR_PROMINENCE:
+    prominence, following = least_and_next(model)
+    ratio = min(prominence, SURE_PROMINENCE) / following
+    if found and ratio >= CLEAR_RATIO and prominence >= CLEAR_PROMINENCE:
         why = ""
     elif drop < least:
         why = f"rho * delta falls by {drop:.3g} after them, in noise by {least:.3g}"
@@ -212,7 +215,7 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
         if (model.dc_choice_ or {"rows": n})["rows"] < n:
             other, test = f"another random_state, since a sample decided, or {other}", ""
         if found:
-            why = f"low density shows K={model.n_clusters_} only {found['ratio']:.3g} times as clearly as others"
+            why = f"low density shows K={model.n_clusters_} only {ratio:.3g} times as clearly as others"
         text = f"the centres do not stand out: {why}; see the decision graph or try {other}{test}."
         return [Doubt(text, AmbiguousCountWarning)]
     if n < FEW_ROWS and model.n_clusters_ > 1:

@@ -163,6 +163,8 @@ def test_a_number_that_cuts_across_separated_clusters_is_warned_of():
         assert adjusted_rand_score(y, model.labels_) > 0.99 and not model.result_.warnings
         weights = np.random.default_rng(1).integers(1, 4, 1000).astype(float)
         assert "cuts across 2 clusters" in fit(X, weights, n_clusters=2).result_.warnings[0]
+    X = make_moons(300, noise=0.1, random_state=4)[0]
+    assert "cuts across 2 clusters" in fit(X, n_clusters=2).result_.warnings[0]
     rng = np.random.default_rng(3)
     radius, angle = rng.integers(1, 4, 1500), rng.uniform(0, 2 * np.pi, 1500)
     rings = 2 * radius[:, None] * np.c_[np.cos(angle), np.sin(angle)] + rng.normal(0, 0.08, (1500, 2))

@@ -228,15 +228,19 @@ class SeparationGraph:
             Densities of the sample at the dc of all rows.
         n_clusters : int or None
             None: the number of `better`, else the number that stands out, else the number of peaks above noise.
+            If `compared`, the number of the other clusters.
         better : BetterNumber or None
         compared : bool
-            Whether other clusters are only compared with these; then None if no number stands out clearly.
+            Whether other clusters are only compared with these; then None if no number stands out, or if that is
+            another number and not clear.
         """
         tree, prominence = self.tree(rho)
         if better is None:
             found = best_number([prominence, prominence])
-            if compared and (found is None or found[2] < SURE_RATIO):
-                return None
+            if compared:
+                if found is None or (found[1] != n_clusters and found[2] < SURE_RATIO):
+                    return None
+                n_clusters = found[1]
             n_clusters = n_clusters or (found[1] if found else max(1, int((prominence >= SURE_Z).sum())))
             better = BetterNumber(0, n_clusters, 0.0, 0)
         rows = self._sample.numbers[tree.rows].tolist()
