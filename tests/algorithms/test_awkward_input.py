@@ -24,7 +24,7 @@ def test_data_changed_in_place_are_noticed(change, used):
     again = (lambda: model(rows()[:3])) if callable(model) else (lambda: model.affinity_matrix_)
     again()
     change(X)
-    with pytest.raises(InputError, match="X has been changed since fit"):
+    with pytest.raises(InputError, match="X was changed after fit"):
         again()
 
 

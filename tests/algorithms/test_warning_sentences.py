@@ -99,7 +99,9 @@ def density_peaks(rng):
     if rng.random() < 0.5:
         numbers = [{"n_clusters": number(rng, 2), "dc_fraction": 0.005, "drop": 1.5} for _ in range(3)]
         apart = {"n_clusters": 3, "dc_fraction": 0.1, "ratio": 1.23456} if rng.random() < 0.5 else None
-        model.dc_choice_ = {"numbers": numbers, "separated": apart}
+        model.dc_choice_ = {"rows": int(rng.integers(1, n + 1)), "numbers": numbers, "separated": apart}
+        if apart:
+            model._separation = SimpleNamespace(prominence=10 * rng.random(n))
     counts = RowCounts(
         int(rng.integers(1, n + 1)),
         n,
