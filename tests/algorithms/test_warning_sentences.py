@@ -218,7 +218,7 @@ def of_any_method(rng):
 
 def fits(rng):
     place = {"client": None, "device": "cpu"}
-    duplicates = rng.integers(0, 3, (60, 2))
+    duplicates = np.repeat(rng.integers(0, 9, (15, 2)), 4, axis=0)
     for model, X in (
         (AffinityPropagation(n_clusters=4, affinity="precomputed", **place), np.full((5, 5), -1.0)),
         (AdaptiveAffinityPropagation(**place), duplicates),
