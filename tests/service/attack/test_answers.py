@@ -295,7 +295,7 @@ def test_answers_of_readers_are_limited(read):
     told = read(rb'{"error": "\u001b\ud800' + b"y" * 9999 + b'", "kind": "input"}', "centers").json()["error"]
     assert told.startswith("\\x1b?yyy") and len(told) < MAX_ERROR_CHARACTERS + 50
     assert read(b'{"answer": "' + b"x" * MAX_READING_BYTES + b'"}', "centers").status_code == 400
-    assert "taken it over" in read(b'{"answer": 1}\n{"answer": 2}', "centers").json()["error"]
+    assert "taken control" in read(b'{"answer": 1}\n{"answer": 2}', "centers").json()["error"]
     answer = {"n_clusters": 1, "centers": [3], "sizes": [60], "labels": None}
     assert read(json.dumps({"answer": answer}).encode(), "centers").json() == answer
     odd = rb'{"answer": {"scores": {"x": NaN, "y": 1e999, "\ud800": 2.5}}}'
