@@ -428,9 +428,9 @@ def test_the_fast_profile_passes_the_plateaus_of_the_slow_one(name):
     X = {
         "blobs": lambda: rng.normal(size=(8, 5))[rng.integers(8, size=300)] * 4 + rng.normal(size=(300, 5)),
         "plane": lambda: rng.random((150, 2)),
-    }.get(name, lambda: load_points(name)[0])()
+    }.get(name, lambda: np.unique(load_points(name)[0], axis=0))()  # equal rows: the noise decides
     slow, fast = (
-        AdaptiveAffinityPropagation(profile=profile, device="cpu", client=None, dtype="float64", random_state=4).fit(X)
+        AdaptiveAffinityPropagation(profile=profile, device="cpu", client=None, dtype="float64").fit(X)
         for profile in ("code", "fast")
     )
     assert fast.converged_ and 8 * fast.n_iter_ <= slow.n_iter_
