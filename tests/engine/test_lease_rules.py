@@ -72,12 +72,13 @@ def test_a_run_that_is_over_gets_no_workers(plugin):
     assert sorted(ask(plugin, "two", "b", 4)) == WORKERS
 
 
-def test_so_many_runs_that_are_over_are_remembered(clock, monkeypatch):
-    monkeypatch.setattr(leases, "REMEMBERED_RUNS", 2)
-    plugin = leases_of([worker(address) for address in WORKERS], ("a",), monotonic=lambda: clock.now)
-    for run in ("one", "two", "three"):
-        give_back(plugin, run)
-    assert [bool(ask(plugin, run, "a", 1)) for run in ("one", "two", "three")] == [True, False, False]
+def test_so_many_runs_that_are_over_are_remembered(plugin):
+    async def end(runs):
+        for run in runs:
+            await plugin.give_back(str(run))
+
+    asyncio.run(end(range(leases.REMEMBERED_RUNS + 1)))
+    assert [bool(ask(plugin, run, "a", 1)) for run in ("0", "1", str(leases.REMEMBERED_RUNS))] == [True, False, False]
 
 
 def test_what_a_client_had_is_free_once_it_has_gone(plugin):
