@@ -70,7 +70,7 @@ def test_equals_the_oracle(name, metric, device):
     if name == "grid":
         X = grid(5, 80)[0]
     elif name == "blobs":
-        X = make_blobs(900, 6, centers=25, cluster_std=1.2, random_state=3)[0]
+        X = make_blobs(900, 6, centers=25, cluster_std=1.0, random_state=3)[0]
     else:
         X = np.random.default_rng(4).random((700, 3))
     model = fit(X, device, metric=metric, dtype="float64")
