@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["prominence"]
 
-GIVE = "give one of 'density-peaks' with separated clusters or with `significance`"
+GIVE = "give one of 'density-peaks' with separated clusters (assignment='separated') or with `significance`"
 MAX_BARS = 60
 MORE = 10  # peaks after those of the clusters
 

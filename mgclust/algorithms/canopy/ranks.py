@@ -139,7 +139,10 @@ def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
 
 
 def _prepare(context: Context, measure: Metric) -> Prepared:
-    """Make the rows ready. float64 rows stay where they are, so that ties of given distances stay ties."""
+    """Make the rows ready, and bound by how far rounding has moved them.
+
+    float64 rows stay where they are, so that ties of given distances stay ties.
+    """
     if measure.unit_rows:
         return prepare_rows(context, measure)
     xp, comm = context.kernels.xp, context.comm
