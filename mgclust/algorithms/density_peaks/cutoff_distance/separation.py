@@ -18,10 +18,10 @@ same bound holds for a cluster behind a neck: at least 2 k rows with few edges t
 such necks occur in curves by chance. The bound is needed because dense clusters make dc too small for sparse ones, and
 a bridge of a few rows is as dense as the clusters that it joins.
 
-With Z_k the k-th largest at a fraction, or `CERTAIN_Z` if it is larger, k clusters count by ``(max(Z_k, 1) / max(Z_k+1,
-1))^k``, the power because the few largest of many values lie farthest apart, and by the geometric mean over two
-neighbouring fractions, at one of which Z_k is `MIN_Z` at least; the mean ratio, without the power, has to be
-`MIN_RATIO`.
+With Z_k the k-th largest at a fraction, or `CERTAIN_Z` if it is larger, k clusters count by
+``(max(Z_k, 1) / max(Z_k+1, 1))^k``, the power because the few largest of many values lie farthest apart, and by the
+geometric mean over two neighbouring fractions, at one of which Z_k is `MIN_Z` at least; the mean ratio, without the
+power, has to be `MIN_RATIO`.
 
 Clusters of all rows. Each peak of the sample, also a merged one, is followed to a peak of all rows: up the links to
 nearest denser rows, while these are nearer than the nearest rows of the sample that it exceeded. The link of each such
