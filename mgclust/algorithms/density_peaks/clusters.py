@@ -41,7 +41,7 @@ def choose_clusters(
     if apart is None:
         chosen = choose_centers(xp, rho, delta, **wanted)
         return ChosenClusters(chosen, assign_labels(xp, nearest, chosen))
-    separation = full_peaks(xp, apart, state.best, nearest)
+    separation = full_peaks(apart, host(state.best), host(nearest))
     automatic = all(each is None for each in wanted.values())
     if automatic or compared:
         heads = most_prominent(separation.prominence, separation.rows, apart.n_clusters)

@@ -151,7 +151,7 @@ def test_a_cut_link_begins_a_cluster_or_a_part_of_one():
     best = np.array([1.0, 99.0, 1, 1, 9, 1, 1, 36, 1])
 
     def clusters(found):
-        peaks = full_peaks(np, found, best, nearest)
+        peaks = full_peaks(found, best, nearest)
         return clusters_of(
             np, peaks, rho, rho * np.sqrt(best), nearest, heads_of(peaks, found.n_clusters, None, nearest)
         )

@@ -50,7 +50,6 @@ from mgclust.algorithms.density_peaks.passes.all_pairs import Neighbors
 from mgclust.algorithms.density_peaks.topography.intrinsic_dimension import two_nearest_dimension
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
-from mgclust.kernels.masks import any_true
 from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = [
@@ -76,7 +75,6 @@ MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 20.0, 1.5
 MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
 SURE_RATIO = 2.0  # least ratio of separated clusters if a number stands out by rho * delta, or if they are fewer
 SURE_Z = 3.0  # least Z of each separated cluster if a number stands out
-STEPS = 32  # towards denser rows, between two looks at whether any remain
 STABLE_DROP = 3.0  # drop of rho * delta at two fractions, after many centres, that makes these stable
 MAX_DIMENSION = 4.0
 MAX_CLUSTERS = 256
@@ -303,16 +301,22 @@ def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown:
     return BetterNumber(at, count, ratio, unless)
 
 
-def full_peaks(xp: Any, found: Separated, best: Array, nearest: Array) -> FullPeaks:
-    """Follow the peaks of the sample to the peaks of all rows; arguments as for `clusters_of`."""
-    at, reach = xp.asarray(found.rows), xp.asarray(found.reach)
-    going = xp.ones(len(at), bool)
-    while any_true(going):
-        for _ in range(STEPS):  # the host waits for the device only once for all of them
-            going = (best[at] < reach) & (nearest[at] >= 0)
-            at = xp.where(going, nearest[at], at)
+def full_peaks(found: Separated, best: np.ndarray, nearest: np.ndarray) -> FullPeaks:
+    """Follow the peaks of the sample to the peaks of all rows.
+
+    Parameters
+    ----------
+    found : Separated
+    best : ndarray of shape (n,)
+        Reduced distance of each row to its nearest denser row, on the host: few peaks take many steps.
+    nearest : int64 ndarray of shape (n,)
+        That row; -1: none.
+    """
+    at, reach = np.array(found.rows, np.int64), np.array(found.reach)
+    while (going := (best[at] < reach) & (nearest[at] >= 0)).any():
+        at = np.where(going, nearest[at], at)
     into, prominence, saddle = np.array(found.into, np.int64), np.array(found.prominence), np.array(found.saddle)
-    return FullPeaks(np.array(at.tolist(), np.int64), into, prominence, saddle)
+    return FullPeaks(at, into, prominence, saddle)
 
 
 def clusters_of(
