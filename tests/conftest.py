@@ -25,6 +25,7 @@ MAY_BE_SKIPPED = (
     # There is no GPU.
     "CuPy is not installed",
     "CuPy sees no GPU",
+    "dask-cuda is not installed",
     # These cases do not exist: a correlation of two features; scikit-learn's check of a mode of SciPy that is off.
     "two features: every correlation is -1 or 1",
     "the correlation of two numbers is 1, -1 or undefined",

@@ -1,23 +1,19 @@
-"""The files of deploy/: they parse, what they refer to exists, and their commands are commands."""
+"""The files of deploy/: they parse, and what they refer to exists; `test_command_lines.py` has their commands."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
-import click
 import pytest
 
 from mgclust import __version__
-from mgclust.cli import commands
 from mgclust.engine.transport import nccl_network
 from mgclust.service.settings import PREFIX, Settings
 from support import settings_table
@@ -72,89 +68,18 @@ def test_yaml_parses_without_repeated_keys(path):
     assert list(yaml.load_all(path.read_text(encoding="utf-8"), Strict))
 
 
-# Commands and settings
-
-
-def _lines(path):
-    """Shell-like lines of a file: those of code blocks, scripts and comments, continued ones joined."""
-    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-    if path.suffix == ".md":
-        text = "\n".join(re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-        text += "".join(f"\n{each}" for each in re.findall(r"`(mgclust [^`]+)`", path.read_text(encoding="utf-8")))
-    return text.splitlines()
+# Settings
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.suffix == ".md"], ids=name)
 def test_no_fence_is_overlooked(path):
-    """All blocks of these pages are of commands, whose `mgclust` commands are checked, or say what else they are."""
+    """All blocks of these pages are commands, which `test_command_lines.py` checks, or say what else they are."""
     fences = re.findall(r"^[ >]*(?:```|~~~).*$", path.read_text(encoding="utf-8"), re.MULTILINE)
     begins = fences[::2]
     assert len(fences) % 2 == 0 and set(fences[1::2]) <= {"```"}
     assert set(begins) <= {"```bash", "```text", "```ini", "```yaml", "```json", "```python", "```toml", "```nginx"}, (
         begins
     )
-
-
-def _mgclust_commands():
-    """Every `mgclust ...`, as (file, arguments)."""
-    for path in FILES:
-        if path.suffix == ".yaml":
-            for document in documents(path):
-                for words in _lists(document):
-                    if words[0] == "mgclust":
-                        yield path, words[1:]
-            continue
-        for line in _lines(path):
-            # CMD ["mgclust", "serve"] of a Dockerfile
-            if (words := re.match(r'(?:CMD|ENTRYPOINT) \[(".*")\]', line)) is not None:
-                line = words[1].replace('", "', " ").strip('"')
-            line = re.sub(r"^#\s*|^ExecStart=\S*/", "", line.strip())
-            for part in re.split(r"&&|\||;|\$\(| -- | mgclust:\S+ | -T runner ", line):
-                part = re.sub(r"\)\"?$", "", part.strip())
-                part = re.sub(r"^sbatch .*?mgclust\.sbatch( --cpu)? ", "mgclust ", part)
-                if re.match(r"mgclust (?!job |on )[a-z\"]", part) and "@" not in part.split()[1]:
-                    yield path, shlex.split(part.removesuffix(" &"), comments=True)[1:]
-
-
-def _lists(node):
-    if isinstance(node, dict):
-        for each in node.values():
-            yield from _lists(each)
-    elif isinstance(node, list):
-        if node and all(isinstance(each, str) for each in node):
-            yield node
-        for each in node:
-            yield from _lists(each)
-
-
-COMMANDS = [(path, words) for path, words in _mgclust_commands() if words[0] != "$@"]
-
-
-@pytest.mark.parametrize(("path", "words"), [pytest.param(p, w, id=f"{name(p)}: {' '.join(w)}") for p, w in COMMANDS])
-def test_commands_of_mgclust(path, words):
-    words = [word for word in words if word not in ("...", ">", "/dev/null")]
-    context, command = None, commands
-    while isinstance(command, click.Group):
-        context = click.Context(command, parent=context, info_name=command.name)
-        first, *words = words
-        command = command.get_command(context, first)
-        assert command is not None, first
-        if not words and isinstance(command, click.Group):
-            return  # named in passing
-    if path.suffix == ".md" and not words and any(p.required for p in command.params):
-        return
-    command.make_context(command.name, list(words), parent=context)
-
-
-def test_the_commands_are_found():
-    found = {(name(path), words[0]) for path, words in COMMANDS}
-    assert found >= {
-        ("docker/Dockerfile", "serve"), ("compose/compose.yaml", "serve"), ("compose/compose.yaml", "runner"),
-        ("compose/compose.yaml", "certs"), ("compose/README.md", "info"), ("compose/README.md", "submit"),
-        ("kubernetes/web.yaml", "serve"), ("kubernetes/runner.yaml", "runner"), ("kubernetes/README.md", "certs"),
-        ("slurm/mgclust.sbatch", "certs"), ("slurm/mgclust.sbatch", "run"), ("slurm/README.md", "serve"),
-        ("slurm/README.md", "runner"), ("systemd/mgclust.service", "serve"), ("README.md", "certs"),
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
@@ -333,37 +258,6 @@ def test_cpu_workers_listen_on_their_loopback_alone_beside_dask():
         assert text.count("--nworkers") <= len(re.findall(r"--dashboard-address[= ]127\.0\.0\.1:0", text))
 
 
-def _dask_commands():
-    """All of scheduler and workers: (file, kind, words)."""
-    for path in FILES:
-        text, lines = path.read_text(encoding="utf-8"), []
-        if path.suffix == ".yaml":
-            lines = [" ".join(each) for node in documents(path) for each in _lists(node)]
-        elif path.suffix in (".md", ".sbatch"):
-            text = re.sub(r"\\\n", " ", text)
-            lines = re.findall(r"^ *(?:[A-Z_]+=\S+ +)*(dask .*)$", text, re.MULTILINE)
-            lines += re.findall(r"\((dask .*?)\)$", text, re.MULTILINE | re.DOTALL)
-        for line in lines:
-            if kind := re.match(r"dask (scheduler|worker|cuda worker) ", line):
-                yield path, kind[1], line.replace("=", " ").split()
-
-
-def test_every_process_of_dask_loads_the_guard_of_connections():
-    """The scheduler, workers and nannies: `mgclust.engine.tls` says why, deploy/README.md what each command takes."""
-    found = list(_dask_commands())
-    places = {folder: {"scheduler", "worker", "cuda worker"} for folder in ("deploy", "compose", "slurm")}
-    places["kubernetes"] = {"scheduler", "cuda worker"}
-    for folder, kinds in places.items():
-        assert {kind for path, kind, _ in found if path.parent.name == folder} == kinds
-    for path, kind, words in found:
-        loads = {(words[i], words[i + 1]) for i in range(len(words) - 1) if words[i].startswith("--preload")}
-        options = ["--preload", "--preload-nanny"] if kind == "worker" else ["--preload"]
-        assert loads == {(option, "mgclust.engine.tls") for option in options}, (path, kind)
-        if kind == "cuda worker":
-            text = path.read_text(encoding="utf-8")
-            assert re.search(r"DASK_DISTRIBUTED__NANNY__PRELOAD(=|: |, value: )mgclust\.engine\.tls", text), path
-
-
 def test_variables_of_compose_are_those_of_the_example():
     used = dict(re.findall(r"\$\{(\w+)(?::-([^}]*))?", (DEPLOY / "compose" / "compose.yaml").read_text("utf-8")))
     example = (DEPLOY / "compose" / ".env.example").read_text(encoding="utf-8")
@@ -486,7 +380,7 @@ def test_kubernetes_services_reach_pods(kubernetes):
         assert any(labels.items() <= pod[1].items() for pod in pods)
     assert set(_named(objects, "ResourceQuota")) == {"mgclust"}
     # The operator's cluster is gone before the new one comes, which else would share its scheduler.
-    for line in _lines(DEPLOY / "kubernetes" / "README.md"):
+    for line in (DEPLOY / "kubernetes" / "README.md").read_text(encoding="utf-8").splitlines():
         assert "delete daskcluster" not in line or "--cascade=foreground" in line
     runner = _named(objects, "Deployment")["mgclust-runner"]["spec"]
     assert (runner["replicas"], runner["strategy"]["type"]) == (1, "Recreate")
@@ -530,48 +424,6 @@ def test_the_unit():
     assert data == f"/var/lib/{given['StateDirectory']}"
 
 
-def test_a_batch_job_removes_its_certificates_whatever_comes():
-    """The trap that removes them stands before the command that makes them; GPUs are counted as Slurm does (MIG)."""
-    text = (DEPLOY / "slurm" / "mgclust.sbatch").read_text(encoding="utf-8")
-    assert text.index("\ntrap finish EXIT") < text.index("\nmgclust certs")
-    assert "nvidia-smi" not in text and "$SLURM_GPUS_ON_NODE" in text
-
-
-def test_a_batch_job_without_a_gpu_says_so():
-    done = subprocess.run(
-        ["bash", str(DEPLOY / "slurm" / "mgclust.sbatch"), "info"],
-        env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr == "Slurm gave this node no GPU: ask for some with --gpus-per-node=N, or pass --cpu.\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("during", ["the wait for workers", "the command"])
-def test_a_batch_job_ends_with_the_workers_of_a_node(tmp_path, during):
-    """Dask's workers that have lost the scheduler end with code 0, which srun takes for a good end."""
-    programs = {
-        "srun": "sleep 1",
-        "dask": 'while [[ "$1" != --scheduler-file ]]; do shift; done; echo "{}" >"$2"; exec sleep 600',
-        "python": '[[ "$1" == -c ]] && echo tls://host:1 || { [[ "$during" == "the command" ]] || exec sleep 600; }',
-        "mgclust": '[[ "$1" == certs ]] || exec sleep 600',
-    }
-    for program, lines in programs.items():
-        path = tmp_path / "bin" / program
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/bash\n{lines}\n", encoding="utf-8")
-        path.chmod(0o755)
-    given = {"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2", "SLURM_SUBMIT_DIR": str(tmp_path), "during": during}
-    done = subprocess.run(
-        ["bash", str(DEPLOY / "slurm" / "mgclust.sbatch"), "--cpu", "info"], timeout=150,
-        env=given | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}, capture_output=True, text=True,
-    )  # fmt: skip
-    log = tmp_path / "mgclust-1-dask.log"
-    sentence = f"The workers of a node have ended, and so has the job: {log} says why.\n"
-    assert (done.returncode, done.stderr) == (1, sentence), done
-    assert not list(tmp_path.glob(".mgclust-*"))
-
-
 # The lab
 
 
@@ -582,6 +434,19 @@ def test_the_lab_has_its_targets_and_names_no_host():
         if path.is_file():
             hosts = set(re.findall(r"https?://([^/:\s\"']+)", path.read_text(encoding="utf-8")))
             assert hosts <= {"127.0.0.1", "localhost", "$address", "n1"}, path  # those of its own namespaces
+
+
+def test_the_lab_says_which_packages_it_needs():
+    """The programs that a target looks for at its start, by the packages that have them."""
+    package = {"ip": "iproute2", "pgrep": "procps", "systemd-nspawn": "systemd-container"}
+    package |= dict.fromkeys(("nsenter", "unshare", "pivot_root"), "util-linux")
+    rows = re.findall(r"^#   (\w+) +(mmdeb.*|[a-z0-9-]+(?:, .*)?)$", (DEPLOY / "lab").read_text("utf-8"), re.MULTILINE)
+    told = {target: set(packages.split(", ")) for target, packages in rows}
+    for path in LAB:
+        needed = re.findall(r"^need (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE) if path.is_file() else []
+        for line in needed:
+            packages = {package.get(each, each) for each in line.split()} - {"tar", "apt-get"}  # every Debian has these
+            assert packages <= told["all"] | told[path.stem], path
 
 
 def test_the_readme_tells_of_the_last_runs_of_the_lab():
