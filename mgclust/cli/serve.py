@@ -11,7 +11,7 @@ import os
 import signal
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,38 +167,38 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     audit = Audit(settings.audit_path)
     token = first_token(open_database(settings.database), settings.data, audit)
     audit.close()
-    click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True)
-    stopping = threading.Event()
-    supervisor = threading.Thread(
-        target=supervise_runner, args=(settings, stopping, functools.partial(click.echo, err=True))
-    )
-    sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
-    sweeper.start()
-    if not no_runner:
-        supervisor.start()
-    # Imported modules stay: collecting garbage among them would stop every request for 0.15 s again and again, most of
-    # what the slowest submits waited for.
-    gc.collect()
-    gc.freeze()
-    # Each open event stream keeps some 200 objects, too: a full collection with 800 streams takes 0.09 s.
-    gc.set_threshold(*gc.get_threshold()[:2], GC_FULL_THRESHOLD)
-    connections = Connections(settings)
-    connections.raise_limit()
-    config = uvicorn.Config(
-        app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
-        http=connections,  # type: ignore[arg-type]  # called like a class
-        ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
-        log_level="error",  # no line for each request that breaks HTTP
-        proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
-    )  # fmt: skip
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            Server(config, settings.socket).run()
-    finally:
-        stopping.set()
-        sweeper.join()
-        if not no_runner:
-            supervisor.join()
+    with _stopped_by_signals() as stopping:
+        click.echo(
+            f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True
+        )
+        # Imported modules stay: collecting garbage among them would stop every request for 0.15 s again and again,
+        # most of what the slowest submits waited for.
+        gc.collect()
+        gc.freeze()
+        # Each open event stream keeps some 200 objects, too: a full collection with 800 streams takes 0.09 s.
+        gc.set_threshold(*gc.get_threshold()[:2], GC_FULL_THRESHOLD)
+        connections = Connections(settings)
+        connections.raise_limit()
+        config = uvicorn.Config(
+            app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
+            http=connections,  # type: ignore[arg-type]  # called like a class
+            ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
+            log_level="error",  # no line for each request that breaks HTTP
+            proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
+        )  # fmt: skip
+        supervisor = threading.Thread(
+            target=supervise_runner, args=(settings, stopping, functools.partial(click.echo, err=True))
+        )
+        sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
+        threads = [sweeper] if no_runner else [sweeper, supervisor]
+        for thread in threads:
+            thread.start()
+        try:
+            Server(config, settings.socket, stopping).run()
+        finally:
+            stopping.set()
+            for thread in threads:
+                thread.join()
 
 
 @click.command("runner", context_settings=CONTEXT)
@@ -214,10 +214,17 @@ def runner(roots: tuple[str, ...], **given: Any) -> None:
     settings = _settings(roots, given)
     _check_place(settings)
     set_cache_folders(settings)
+    with _stopped_by_signals() as stopping:
+        supervise_runner(settings, stopping, functools.partial(click.echo, err=True))
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM and Ctrl-C set: an exception would be lost if it arose in a destructor."""
     stopping = threading.Event()
     handled = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        supervise_runner(settings, stopping, functools.partial(click.echo, err=True))
+        yield stopping
     finally:
         for number, handler in handled.items():
             signal.signal(number, handler)

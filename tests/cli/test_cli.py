@@ -521,6 +521,20 @@ mgclust.output.report.write_report = slow
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_service_that_is_stopped_while_it_starts_ends(number, tmp_path):
+    """Its first line comes before its threads start; the signal is not lost, whatever it interrupts."""
+    for delay in (0.0, 0.02, 0.1, 0.5):
+        process = start("", "serve", "--cpu", "--port", 0, "--data", tmp_path / "served")
+        assert process.stderr.readline().startswith("mgclust serves ")
+        time.sleep(delay)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert "Traceback" not in err
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_writing_leaves_nothing(number, code):
     process = start(SLOW_REPORT, "run", "density-peaks", "points.npy", "-o", "out", "--cpu", "--n-clusters", 3)

@@ -17,6 +17,7 @@ import resource
 import socket
 import stat
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,13 @@ class Server(uvicorn.Server):
     config : uvicorn.Config
     path : Path
         Of the socket, to which clients send the token of the data folder.
+    stopping : threading.Event
+        Set if the server is to end, also before it listens.
     """
 
-    def __init__(self, config: uvicorn.Config, path: Path) -> None:
+    def __init__(self, config: uvicorn.Config, path: Path, stopping: threading.Event) -> None:
         super().__init__(config)
-        self._path, self._waiting = path, False
+        self._path, self._waiting, self._stopping = path, False, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
@@ -72,7 +75,7 @@ class Server(uvicorn.Server):
         """Take the place of a web process that has ended, as after the update of a deployment."""
         if self._waiting and counter % TICKS == 0:
             await self._listen_at_path()
-        return await super().on_tick(counter)
+        return await super().on_tick(counter) or self._stopping.is_set()
 
     async def _listen_at_path(self) -> None:
         kind: Any = self.config.http_protocol_class
