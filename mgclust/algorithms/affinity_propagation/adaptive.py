@@ -20,6 +20,7 @@ from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY
 from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
+from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.base.errors import (
     AmbiguousCountWarning,
     DataWarning,
@@ -193,6 +194,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
                 "equal rows together; drop duplicates (numpy.unique(X, axis=0))."
             )
             problems.append(Doubt(text, DataWarning))
+        option = "silhouette_metric" if self.affinity == "euclidean" else "affinity"
+        problems += warnings_of_distances(value.distance_error, getattr(self, option), self.dtype, option)
         silhouettes = {}
         if value.cluster_silhouettes is not None:
             samples = outcome.arrays["samples"]

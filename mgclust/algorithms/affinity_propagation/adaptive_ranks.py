@@ -78,6 +78,7 @@ class AdaptiveOutput:
     preference: float | np.ndarray | None  # as it was given
     exactness: dict[str, Any]
     different: int | None  # rows; None where similarities were given
+    distance_error: float  # see `SilhouetteScores`; the largest of all candidates, which are compared
 
 
 def adaptive_affinity_propagation(
@@ -162,6 +163,7 @@ def adaptive_affinity_propagation(
         preference=preference,
         exactness=exactness,
         different=different,
+        distance_error=max((each.distance_error for each in scores.values()), default=0.0),
     )
 
 
@@ -245,7 +247,7 @@ def score(
         scores = score_with_matrix(context, similarities.matrix(), similarities.highest, labelings, keep_samples=True)
     else:
         measure = METRICS[metric if affinity == "euclidean" else affinity]
-        scores = score_labelings(context, measure, labelings, keep_samples=True)
+        scores = score_labelings(context, measure, labelings, keep_samples=True, prepared=similarities.prepared)
     return dict(zip(defined, scores, strict=True))
 
 
