@@ -417,7 +417,7 @@ def test_pandas():
     assert "column 'c'" in message
     assert "columns=[...]" in message
     assert "not a column" in refusal(frame, columns=["z"])
-    assert "from 0 to 2, the last column of" in refusal(frame, columns=[3])
+    assert "give one of 'a', 'b', 'c', or a position from 0 to 2" in refusal(frame, columns=[3])
     assert "at least one" in refusal(frame, columns=[])
     assert "0 sample(s)" in refusal(frame[:0][["a", "b"]])
     assert "Reshape" in refusal(frame["a"])
