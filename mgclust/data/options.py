@@ -64,7 +64,7 @@ ROW_OPTIONS = (
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,
-           Anything(help="Columns of a table or list of edges, by name or position from 0: the nodes, and the weight.")),
+           Anything(help="Columns of a table or list of edges, by name or position from 0: the nodes, the weight.")),
     Option("source", None, Anything(help="Column of the first node of each edge, by name or position.")),
     Option("target", None, Anything(help="Column of the second node of each edge, by name or position.")),
     Option("weight", None, Anything(help="Column of the weights, by name or position; 'none' for no weights.")),

@@ -65,8 +65,9 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         `preference`.
     selection : {"auto", "silhouette", "package"}, default="auto"
         Rule that chooses a candidate. "silhouette": the largest mean silhouette. "package": the same rule, but if the
-        largest mean silhouette is below 0.3, the largest ``min_cluster_silhouette`` among the larger half of the
-        candidates, as in the authors' package. "auto": "package" for ``profile="code"``, else "silhouette".
+        largest mean silhouette is below 0.3, the largest ``min_cluster_silhouette`` among the candidates that have at
+        least the median number of clusters (of two medians, the lower one), as in the authors' package. "auto":
+        "package" for ``profile="code"``, else "silhouette".
     save_candidates : bool, default=False
         Keep the labels and exemplars of all candidates in ``result_.arrays``, so that they are saved with the result.
         ``mgclust run`` and the service also write each candidate as a result directory, ``candidates/K``.

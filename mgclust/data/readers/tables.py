@@ -206,7 +206,8 @@ class ParquetDataset(FileDataset):
         if without:
             selected = selected[without:]
             if index is None:
-                self._notes.append(left_out(table.names[0], location.name, index_content(self._first_values(SAMPLE_LINES))))
+                what = index_content(self._first_values(SAMPLE_LINES))
+                self._notes.append(left_out(table.names[0], location.name, what))
         self._columns = [table.names[j] for j in selected]
         dtypes = [_column_dtype(name, kind, location) for name in self._columns for kind in table.types(name)]
         super().__init__(location, (table.edges[-1], len(table.names)), np.result_type(*dtypes) if dtypes else float)
