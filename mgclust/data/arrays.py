@@ -216,7 +216,7 @@ def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bo
         if columns is not None and max(map(labels.count, names)) > 1:
             raise InputError(f"columns={columns!r} names columns of the Dask DataFrame that share a name; rename them.")
         notes: list[str] = []
-        kind = getattr(source.dtypes.iloc[0], "kind", "O") if labels else "O"
+        kind = getattr(source.dtypes.iloc[0], "kind", "O") if labels and source.ndim == 2 else "f"
         first = np.empty(0, {"O": object, "b": bool}.get(kind, f"{kind}8"))
         without = index_columns(labels) if index is None else int(index)
         if labels and index is None and not without:
