@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mgclust
+from mgclust.algorithms.common import scikit_learn
 
 ROOT = Path(mgclust.__file__).parent.parent
 SCRIPT = """
@@ -17,7 +19,8 @@ from mgclust import Canopy, Communities, DensityPeaks, FuzzyCMeans, Result, load
 
 model: DensityPeaks = DensityPeaks(n_clusters=3, metric="cosine").fit([[0.0], [1.0]])
 result: Result = load_result("run")
-plots.decision_graph(model, log=True).set_title("mine")
+plots.decision_graph(model.select_centers(2), log=True).set_title("mine")
+model.set_params(n_clusters=2).fit_predict([[0.0]])
 nearest_neighbors([[0.0], [1.0]], 1, metric="manhattan").indices
 try:
     Canopy(2.0, 1.0, order="random").predict([[1.0]])
@@ -31,7 +34,20 @@ mgclust.AffinityPropogation()  # error: "AffinityPropogation"
 nearest_neighbors([[0.0]])  # error: "n_neighbors"
 plots.decision_graph(model, logg=True)  # error: "logg"
 mgclust.compare_labels([0])  # error: "second"
+model.select_centres(2)  # error: "select_centres"
+model.select_centers(k=2)  # error: "k"
+model.labels  # error: "labels"
 """
+ESTIMATORS = [
+    mgclust.AdaptiveAffinityPropagation, mgclust.AffinityPropagation, mgclust.Canopy, mgclust.Communities,
+    mgclust.DensityPeaks, mgclust.FastNewman, mgclust.FuzzyCMeans,
+]  # fmt: skip
+
+
+def documented(estimator):
+    """Names of the attributes that a docstring lists."""
+    lines = estimator.__doc__.split("Attributes\n    ----------\n")[1].split("\n\n")[0].splitlines()
+    return [name for line in lines if line[4] != " " for name in re.findall(r"\w+_(?=[ ,]|$)", line.split(" :")[0])]
 
 
 def test_type_checkers_see_the_names_that_are_imported_lazily():
@@ -47,9 +63,21 @@ def test_type_checkers_see_the_names_that_are_imported_lazily():
             assert getattr(importlib.import_module(module), name) is getattr(mgclust, name)
 
 
+@pytest.mark.parametrize("base", scikit_learn.__all__)
+def test_type_checkers_see_the_methods_of_scikit_learn(base):
+    """A class whose base has no types has any attribute, so no misspelt one would be an error."""
+    stub = ast.parse(Path(scikit_learn.__file__).with_suffix(".pyi").read_text())
+    (typed,) = (node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == base)
+    names = {node.name for node in typed.body if isinstance(node, ast.FunctionDef)}
+    public = {name for name in dir(getattr(scikit_learn, base)) if not name.startswith("_")}
+    assert {name for name in names if not name.startswith("_")} == {n for n in public if not n.startswith("set_fit")}
+
+
 @pytest.mark.slow
 def test_mypy_reports_the_slips_of_a_users_script(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
+    attributes = {each.__name__: ", ".join(f"model.{name}" for name in documented(each)) for each in ESTIMATORS}
+    uses = [f"def of_{k}(model: mgclust.{k}) -> list[object]: return [{names}]\n" for k, names in attributes.items()]
+    (tmp_path / "script.py").write_text(SCRIPT + "".join(uses))
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", "script.py"]
     installed = "site-packages" in Path(mgclust.__file__).parts  # mypy finds it there
     place = {} if installed else {"MYPYPATH": str(ROOT)}

@@ -190,7 +190,7 @@ def matrices_timed(context: Any, *, affinity: str = "euclidean", seed: int = 0, 
     from mgclust.kernels.affinity_propagation.messages import padded
 
     kernels, xp, n = context.kernels, context.kernels.xp, context.dataset_shape[0]
-    norm = prepare_affinity(context, affinity)
+    norm, _ = prepare_affinity(context, affinity)
     x = context.rows.read(0, n)
     s = xp.full((n, padded(n)), -xp.inf, dtype=context.dtype)
 

@@ -16,11 +16,11 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from mgclust import __version__
+from mgclust.algorithms.common.scikit_learn import BaseEstimator, ClusterMixin
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
 from mgclust.base.errors import (
@@ -97,7 +97,7 @@ class Inputs(NamedTuple):
     queries: Dataset | None = None
 
 
-class Method(Declaration, BaseEstimator):  # type: ignore[misc]
+class Method(Declaration, BaseEstimator):
     """Base of all methods: everything but the method itself.
 
     A method is derived from its declaration as well, says in `presentation` how its results are shown, and
@@ -105,6 +105,11 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
     """
 
     presentation: ClassVar[Presentation] = Presentation()
+    # The constructor of each method sets these.
+    client: Any
+    device: str
+    n_workers: int | None
+    verbose: bool
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -288,7 +293,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         """Set the fitted attributes and make the Result."""
 
 
-class Clusterer(ClusterMixin, Method):  # type: ignore[misc]
+class Clusterer(ClusterMixin, Method):
     """Base of the estimators: methods that find clusters.
 
     `fit` makes a Python warning of each warning of the result, of the kind that the ``mgclust.base.errors.Doubt`` has.

@@ -7,6 +7,7 @@ an object has imported its library.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,10 +18,25 @@ from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_
 from mgclust.base.errors import InputError
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
 from mgclust.data.sparse import is_sparse, open_sparse_rows
-from mgclust.data.table_columns import index_columns, left_out, numbers_rows
+from mgclust.data.table_columns import (
+    SAMPLE_LINES,
+    index_columns,
+    index_content,
+    is_text_id,
+    left_out,
+    numbers_rows,
+)
 from mgclust.outside.quoting import shortened
 
-__all__ = ["ArrayDataset", "DaskDataset", "DeviceDataset", "open_array", "plain_rows", "select_columns"]
+__all__ = [
+    "ArrayDataset",
+    "DaskDataset",
+    "DeviceDataset",
+    "integers_as_names",
+    "open_array",
+    "plain_rows",
+    "select_columns",
+]
 
 Columns = Sequence[str | int] | str | None
 _CHECKED_NUMBERS = 2**16  # at a time
@@ -200,9 +216,13 @@ def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bo
         if columns is not None and max(map(labels.count, names)) > 1:
             raise InputError(f"columns={columns!r} names columns of the Dask DataFrame that share a name; rename them.")
         notes: list[str] = []
-        without = int(index or 0) if index is not None else index_columns(labels)
+        kind = getattr(source.dtypes.iloc[0], "kind", "O") if labels and source.ndim == 2 else "f"
+        first = np.empty(0, {"O": object, "b": bool}.get(kind, f"{kind}8"))
+        without = index_columns(labels) if index is None else int(index)
+        if labels and index is None and not without:
+            without = int(is_text_id(labels[0], first))
         if columns is None and len(labels) > 1 and without:
-            notes = [left_out(str(labels[0]), "the Dask DataFrame")] if index is None else []
+            notes = [left_out(str(labels[0]), "the Dask DataFrame", index_content(first))] if index is None else []
             source = source[labels[without:]]
         frame = _numeric(source if columns is None else source[names])
         lengths = tuple(computed(frame.map_partitions(len)))
@@ -267,16 +287,14 @@ def collected(source: Any) -> Any:
 
 
 def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | None, name: str) -> list[int]:
-    """Positions of the wanted columns among ``names``; all of them for None."""
+    """Positions of the wanted columns among ``names``, for integers as in `integers_as_names`; all of them for None."""
     if columns is None:
         return list(range(len(names)))
-    if isinstance(columns, (str, int)):
+    if isinstance(columns, (str, int, np.integer)):
         columns = [columns]
     chosen = []
-    for column in columns:
-        if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
-            if not 0 <= column < len(names):
-                raise InputError(f"columns={column} should be from 0 to {len(names) - 1}, the last column of {name}.")
+    for column in integers_as_names(names, columns):
+        if _is_integer(column) and 0 <= column < len(names):
             chosen.append(int(column))
         elif column in names:
             if names.count(column) > 1:
@@ -286,10 +304,25 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
             chosen.append(names.index(column))
         else:
             listed = shortened(", ".join(map(repr, names[:20])), 1000) + (", ..." if len(names) > 20 else "")
-            raise InputError(f"columns={column!r} is not a column of {name}; it has {listed}.")
+            wanted = column.item() if isinstance(column, np.integer) else column
+            raise InputError(
+                f"columns={wanted!r} is not a column of {name}; give one of {listed}, or a position from 0 to "
+                f"{len(names) - 1}."
+            )
     if not chosen:
         raise InputError(f"columns=[] should name at least one column of {name}.")
     return chosen
+
+
+def integers_as_names(names: Sequence[str], columns: Sequence[Any]) -> list[Any]:
+    """Replace integers among columns by names if each of them is the name of one column; else they are positions."""
+    count = Counter(names)
+    named = all(count[str(column)] == 1 for column in columns if _is_integer(column))
+    return [str(column) if named and _is_integer(column) else column for column in columns]
+
+
+def _is_integer(column: Any) -> bool:
+    return isinstance(column, (int, np.integer)) and not isinstance(column, bool)
 
 
 def _as_numbers(source: Any) -> np.ndarray:
@@ -321,16 +354,16 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bo
     names = [str(label) for label in labels]
     notes: list[str] = []
     without = _index_columns(frame, labels) if index is None else int(index)
+    chosen = select_columns(names, columns, name)
     if columns is None and len(labels) > 1 and without:
-        columns = list(range(without, len(labels)))
-        notes = [left_out(names[0], name)] if index is None else []
-    if columns is None and hasattr(frame, "iloc"):
+        chosen = chosen[without:]
+        notes = [left_out(names[0], name, index_content(_first_values(frame)))] if index is None else []
+    elif columns is None and hasattr(frame, "iloc"):
         whole = frame.to_numpy()
         if whole.dtype.kind in "fiub":
             dataset = ArrayDataset(whole, name)
             dataset.feature_names = _feature_names(labels)
             return dataset
-    chosen = select_columns(names, columns, name)
     check_shape((len(frame), len(chosen)), name)
     parts = [_column(frame, position, f"column {names[position]!r} of {name}") for position in chosen]
     table = np.empty((len(frame), len(parts)), dtype=np.result_type(*parts))
@@ -347,10 +380,18 @@ def _index_columns(frame: Any, labels: Sequence[Any]) -> int:
         return 0
     if count := index_columns(labels):
         return count
-    whole = hasattr(frame, "column_names")
-    first = frame.iloc[:, 0] if hasattr(frame, "iloc") else frame.column(0) if whole else frame[labels[0]]
-    values = np.asarray(first.to_numpy())
-    return int(values.dtype.kind in "iu" and numbers_rows(labels[0], values))
+    values = _first_values(frame)
+    if values.dtype.kind in "iu":
+        return int(numbers_rows(labels[0], _first_values(frame, len(frame))))
+    return int(values.dtype.kind in "OUTMm" and (numbers_rows(labels[0], values) or is_text_id(labels[0], values)))
+
+
+def _first_values(frame: Any, most: int = SAMPLE_LINES) -> np.ndarray:
+    """First values of the first column of a table."""
+    if hasattr(frame, "iloc"):
+        return np.asarray(frame.iloc[:most, 0].to_numpy())
+    first = frame.column(0) if hasattr(frame, "column_names") else frame[frame.columns[0]]
+    return np.asarray(first[:most].to_numpy())
 
 
 def _feature_names(labels: Sequence[Any]) -> list[str] | None:

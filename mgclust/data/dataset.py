@@ -57,7 +57,8 @@ def open_dataset(
     delimiter : str, optional
         Of a .csv or .tsv file; guessed from its first line.
     columns : sequence of str or int, optional
-        Columns of a table by name or by position from 0; all by default.
+        Columns of a table by name or by position from 0; all by default. Integers are names if each of them names a
+        column, as years do.
     constant : {None, "drop", "refuse"}
         Of a volume: what to do with voxels that do not change over time in at least one run. By default they are left
         out, and `mgclust.data.Dataset.warnings` says how many.
@@ -67,8 +68,8 @@ def open_dataset(
         line may also be the other.
     index : bool, optional
         Whether the first column of a table is left out because it numbers or names the rows. By default a column that
-        has no name (or ``index``, ``Unnamed: 0``), or has the values 0, 1, 2, ... in any order, is left out with a
-        warning. `columns` decides instead if it is given.
+        has no name (or ``index``, ``Unnamed: 0``), has the values 0, 1, 2, ... in any order, or is called ``id`` and
+        holds text or different whole numbers, is left out with a warning. `columns` decides instead if it is given.
 
     Returns
     -------

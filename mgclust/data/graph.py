@@ -61,11 +61,11 @@ def open_graph(
         Columns of a table or list of edges: the two nodes, and the weight if there is one. By default names decide:
         ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, and others alike), and
         ``weight``. Without such names the first two columns are the nodes, and a third one is the weight unless it
-        holds dates, times or durations.
+        holds dates, times or durations. Integers are names if each of them names a column, else positions from 0.
     weight : str, int or None, default="weight"
         In a table: the column of the weights, by name or position. In a graph of networkx, igraph, GraphML or GML: the
-        attribute of edges that is their weight; edges without it weigh 1. None: all edges weigh 1. A warning says so
-        if edges have numbers that could be weights and none is taken.
+        attribute of edges that is their weight; edges without it weigh 1. None, or "none" as on the command line: all
+        edges weigh 1. A warning says so if edges have numbers that could be weights and none is taken.
     source, target : str or int, optional
         Columns of the two nodes of a table or list of edges, by name or position from 0.
     header : bool, optional
@@ -92,6 +92,7 @@ def open_graph(
     for option, value in (("header", header), ("index", index)):
         if value not in (None, True, False):
             raise InputError(f"{option}={value!r} should be True, False or None.")
+    weight = None if isinstance(weight, str) and weight == "none" else weight  # as text, where there is no None
     roles = {"source": source, "target": target, "index": index}
     roles["weight"] = None if weight == DEFAULT_WEIGHT else False if weight is None else weight
     asked = Requested(columns=columns, n_nodes=n_nodes, header=header, roles=roles)

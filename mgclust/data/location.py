@@ -52,7 +52,7 @@ class Location:
     Attributes
     ----------
     name : str
-        As the user wrote it.
+        As the user wrote it; "standard input" for ``-``.
     path : str
         Absolute local path, or a URL.
     beneath : RootedFile or None
@@ -81,7 +81,7 @@ class Location:
         if not name:
             raise InputError("source='' should be a path or a URL.")
         if name in _STANDARD_INPUT:
-            return cls(name, name)
+            return cls("standard input", name)
         if "://" not in name:
             return cls(name, os.path.abspath(os.path.expanduser(name)))
         url = urlparse(name)

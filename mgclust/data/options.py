@@ -56,7 +56,7 @@ ROW_OPTIONS = (
     Option("mask", None, Anything(help="Which voxels of a volume are rows: 3-D NIfTI, 1 there, else 0.")),
     Option("constant", "drop",
            Choice("drop", "refuse", help="Voxels of a volume that never change: leave them out, or stop.")),
-    Option("columns", None, Anything(help="Columns of a table, by name or number, commas between.")),
+    Option("columns", None, Anything(help="Columns of a table, by name or position from 0, commas between.")),
     Option("delimiter", None, Anything(help="Of a .csv or .tsv; guessed by default.")),
     *_TABLE_OPTIONS,
     Option("standardize", None, Choice("zscore", help="Each row (of each run) to mean 0, standard deviation 1.")),
@@ -64,10 +64,10 @@ ROW_OPTIONS = (
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,
-           Anything(help="Columns of a table or list of edges, by name or number: the nodes, and the weight.")),
-    Option("source", None, Anything(help="Column of the first node of each edge, by name or number.")),
-    Option("target", None, Anything(help="Column of the second node of each edge, by name or number.")),
-    Option("weight", None, Anything(help="Column of the weights, by name or number; 'none' for no weights.")),
+           Anything(help="Columns of a table or list of edges, by name or position from 0: the nodes, the weight.")),
+    Option("source", None, Anything(help="Column of the first node of each edge, by name or position.")),
+    Option("target", None, Anything(help="Column of the second node of each edge, by name or position.")),
+    Option("weight", None, Anything(help="Column of the weights, by name or position; 'none' for no weights.")),
     *_TABLE_OPTIONS,
     Option("n_nodes", None,
            Integer(at_least=1, help="Nodes are numbers from 0 to this one less 1, whether they have edges or not.")),

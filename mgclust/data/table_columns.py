@@ -16,11 +16,17 @@ from mgclust.outside.quoting import shortened
 
 __all__ = [
     "MISSING",
+    "NAMES",
+    "NUMBERS",
     "SAMPLE_LINES",
+    "TIMES",
     "find_header",
+    "holds_times",
     "index_columns",
+    "index_content",
     "is_number",
     "is_running",
+    "is_text_id",
     "left_out",
     "numbers_rows",
     "with_points",
@@ -28,11 +34,14 @@ __all__ = [
 ]
 
 SAMPLE_LINES = 1000
+NUMBERS, TIMES, NAMES = "numbers the rows", "holds dates or times", "names the rows"  # columns that are an index
 MISSING = ("", "na", "n/a", "null", "#n/a", "nan", "none")
 _READ_AS_NAMES = "the first line ({}) was read as names of columns; header=False (--no-header) reads it as data."
 _INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 _INDEX = re.compile(r"|unnamed: ?[\d.]+|index|level_0|__index_level_\d+__|row\.?names|\.\.\.1", re.IGNORECASE)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?|\d+ days.*|\d{1,2}[/.]\d{1,2}[/.]\d{4}.*|\d{1,2}:\d\d(:\d\d.*)?")
+_EPOCHS = ((10**9, 5 * 10**9), (10**12, 5 * 10**12), (19000101, 21001231))  # seconds, milliseconds, 20200131
 _ID = re.compile(r"(edge|link|row|record|sample)?_?(id|no|nr)", re.IGNORECASE)
 
 
@@ -172,10 +181,43 @@ def numbers_rows(name: str, values: Any) -> bool:
     return len(np.unique(numbers.astype(str) if numbers.dtype.kind == "O" else numbers)) == len(numbers)
 
 
-def left_out(name: str, source: str) -> str:
-    """Message that a column was taken as an index."""
+def holds_times(values: Any) -> bool | None:
+    """Return whether fields or numbers of a column are times; None if they are numbers that look like times."""
+    values = np.asarray(values)
+    if values.dtype.kind in "OUST":
+        fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]
+        if not fields or not all(map(_INTEGER.fullmatch, fields)) or max(map(len, fields)) > 18:
+            return bool(fields) and all(map(_TIME.fullmatch, fields))
+        values = np.array(fields, np.int64)
+    if values.dtype.kind not in "iu" or len(values) < 2:
+        return values.dtype.kind in "mM"
+    low, high = int(values.min()), int(values.max())
+    return None if low < high and any(a <= low and high <= b for a, b in _EPOCHS) else False
+
+
+def is_text_id(name: str, values: Any) -> bool:
+    """Return whether a column has the name of an id and holds text or times; `values` as for `index_content`."""
+    if _ID.fullmatch(str(name).strip().strip('"')) is None:
+        return False
+    values = np.asarray(values)
+    numbers = len(values) and all(is_number(str(value), missing=True) for value in values)
+    text = values.dtype.kind in "OUST" and not numbers
+    return text or values.dtype.kind in "mM"
+
+
+def index_content(values: Any) -> str:
+    """Say for `left_out` what an index is, by some of its values or by an empty array of their type."""
+    values = np.asarray(values)
+    whole = values.dtype.kind in "OUST" and len(values) and all(_INTEGER.fullmatch(str(value)) for value in values)
+    if whole or is_running(values) or values.dtype.kind in "iu":
+        return NUMBERS
+    return TIMES if holds_times(values) else NAMES
+
+
+def left_out(name: str, source: str, what: str) -> str:
+    """Message that a column was taken as an index; `what` it is: ``NUMBERS``, ``TIMES`` or ``NAMES``."""
     called = repr(shortened(name, 30)) if name else "without a name"
     return (
-        f"the first column of {shortened(source, 60)} ({called}) numbers the rows and is left out as an index; "
+        f"the first column of {shortened(source, 60)} ({called}) {what} and is left out as an index; "
         "index=False (--no-index) keeps it."
     )

@@ -48,11 +48,10 @@ def open_sources(
         return open_dataset(sources[0] if len(sources) == 1 else tuple(sources), columns=chosen, **how)
     if len(sources) > 1:
         raise InputError(f"INPUT names {len(sources)} files; a method that takes a graph takes one graph.")
-    n_nodes, roles = how.get("n_nodes"), {role: how[role] for role in ("source", "target") if how.get(role) is not None}
+    n_nodes = how.get("n_nodes")
     count = None if n_nodes is None else Integer(at_least=1).parse(str(n_nodes), "n_nodes")
-    if (weight := how.get("weight")) is not None:
-        roles["weight"] = None if weight == "none" else weight
-    roles = {role: value if value is None else _name_or_number(value) for role, value in roles.items()}
+    given = {role: how[role] for role in ("source", "target", "weight") if how.get(role) is not None}
+    roles: dict[str, Any] = {role: _name_or_number(value) for role, value in given.items()}
     return open_graph(sources[0], count, chosen, header=how.get("header"), index=how.get("index"), **roles)
 
 

@@ -66,7 +66,8 @@ class Service(ServiceConnection):
         mask : path, optional
             Of a volume.
         options : dict, optional
-            Options of reading: ``columns``, ``standardize``, ``detrend``, ``n_nodes``, ...
+            Options of reading: ``columns``, ``standardize``, ``detrend``, ``n_nodes``, ...; those of columns are
+            text as on the command line, such as ``{"weight": "none"}`` for a graph without weights.
         resources : dict, optional
             ``gpus`` or ``workers``: their number on the service's machine or cluster; by default one of the
             machine's GPUs, or all of a cluster.

@@ -141,12 +141,13 @@ def fuzzy_c_means(rng):
     value = SimpleNamespace(
         fit=fit, sizes=np.r_[n if rng.random() < 0.3 else 0, sizes], m=1 + abs(real(rng)), noise=None, scale=1.0,
         moving=[number(rng, 3) for _ in range(rng.integers(0, 30))], singular=int(rng.integers(0, 2)),
+        distance_error=0.123, dtype=str(rng.choice(["float32", "float64"])),
         candidates=[SimpleNamespace(n_clusters=k) for k in ((c, c + 30) if rng.random() < 0.5 else (c,))],
     )  # fmt: skip
     model = SimpleNamespace(
         criterion="auto", noise_distance=0.123456, covariance_type="spherical",
         stop=str(rng.choice(["centers", "objective", "memberships"])), tol=abs(real(rng)), max_iter=number(rng, 5),
-        n_features_in_=number(rng, 2), shrinkage=float(rng.random()),
+        n_features_in_=number(rng, 2), shrinkage=float(rng.random()), metric=str(rng.choice(["euclidean", "cosine"])),
     )  # fmt: skip
     weights = SimpleNamespace(rows=10 + n) if rng.random() < 0.5 else None
     yield from problems_of(model, value, SimpleNamespace(weights=weights))
@@ -205,6 +206,7 @@ def of_communities(rng):
 def silhouettes(rng):
     metric = str(rng.choice(["cosine", "correlation", "euclidean"]))
     yield from warnings_of_distances(0.123, metric, str(rng.choice(["float32", "float64"])))
+    yield from warnings_of_distances(0.123, "sqeuclidean", "float32", "silhouette_metric")
     yield from distances_left_out(SparseRows(csr_array((2000, 2000)), "matrix"))
     model = Silhouette(np.arange(5) // 2, client=None, device="cpu")
     yield from model.fit_dataset(mgclust.open_dataset(rng.random((5, 2)))).warnings

@@ -417,7 +417,7 @@ def test_pandas():
     assert "column 'c'" in message
     assert "columns=[...]" in message
     assert "not a column" in refusal(frame, columns=["z"])
-    assert "from 0 to 2, the last column of" in refusal(frame, columns=[3])
+    assert "give one of 'a', 'b', 'c', or a position from 0 to 2" in refusal(frame, columns=[3])
     assert "at least one" in refusal(frame, columns=[])
     assert "0 sample(s)" in refusal(frame[:0][["a", "b"]])
     assert "Reshape" in refusal(frame["a"])
@@ -601,7 +601,7 @@ def test_parquet_columns_index_and_types(tmp_path):
     assert dataset.describe()["columns"] == ["b", "a"]
     message = refusal(tmp_path / "x.parquet")
     assert "column 'c' holds" in message
-    assert "'a', 'b', 'c'." in refusal(tmp_path / "x.parquet", columns=["id"])
+    assert "'a', 'b', 'c', or a position" in refusal(tmp_path / "x.parquet", columns=["id"])
     narrow = pa.table({"a": pa.array([1, 2], pa.int8()), "b": pa.array([None, 2], pa.float32())})
     pa.parquet.write_table(narrow, tmp_path / "n.parquet")
     np.testing.assert_array_equal(open_dataset(tmp_path / "n.parquet").read(0, 2), [[1, np.nan], [2, 2]])

@@ -86,10 +86,34 @@ def test_what_came_from_standard_input_is_kept(monkeypatch):
     dataset = open_dataset("-", columns=["c", "a"])
     again = pickle.loads(pickle.dumps(dataset))
     np.testing.assert_array_equal(again.read(0, 50), X[:, [2, 0]])
-    assert again.fingerprint() == open_dataset(X[:, [2, 0]].copy()).fingerprint() and dataset.name == "-"
+    assert again.fingerprint() == open_dataset(X[:, [2, 0]].copy()).fingerprint() and dataset.name == "standard input"
     monkeypatch.setattr(sys, "stdin", Input(EDGES))
     graph = pickle.loads(pickle.dumps(open_graph("-")))
     assert graph.read(0, 200).astype(str).tolist() == [line.split() for line in EDGES.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "standard input is empty"),
+        ("1,2\n3,x\n", "standard input, line 2, column 2"),
+        ("a,b\n1,2\n3\n", "standard input, line 3 has 1 fields"),
+        ("a\n1\n", "'c' is not a column of standard input"),
+    ],
+)
+def test_messages_name_standard_input(text, said, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Input(text))
+    with pytest.raises(InputError, match=said):
+        open_dataset("-", columns="c" if text.startswith("a\n") else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "standard input is an empty graph"), ("a,b\nc,d,e\n", "standard input, line 2 ")]
+)
+def test_messages_on_graphs_name_standard_input(text, said, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Input(text))
+    with pytest.raises(InputError, match=said):
+        open_graph("-")
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet", "x.nii.gz"])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 
+import networkx
 import numpy as np
 import pandas as pd
 import pytest
 
 from mgclust import DensityPeaks, open_dataset, open_graph
+from mgclust.algorithms import METHODS
 from mgclust.base.errors import InputError
+from mgclust.output.file_run import open_sources
 
 
 def rows(source, **options):
@@ -102,6 +105,93 @@ def test_an_index_that_became_a_column(tmp_path, form):
     np.testing.assert_allclose(dataset.read(0, 40), X)
     assert dataset.feature_names == ["a", "b", "c"] and "'index'" in dataset.warnings[0]
     assert open_dataset(frame, index=False).shape == (40, 4)
+
+
+FORMS = ["csv", "parquet", "feather", "pandas", "polars", "pyarrow", "dask"]
+
+
+def in_form(tmp_path, frame, form):
+    """A data frame of pandas as another table, in memory or in a file."""
+    if form == "csv":
+        return written(tmp_path, frame, index=False)
+    if form in ("parquet", "feather"):
+        getattr(frame, f"to_{form}")(tmp_path / f"table.{form}")
+        return tmp_path / f"table.{form}"
+    if form == "dask":
+        return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=2)
+    if form == "polars":
+        return pytest.importorskip("polars").from_pandas(frame)
+    return pytest.importorskip("pyarrow").Table.from_pandas(frame) if form == "pyarrow" else frame
+
+
+DAYS = pd.date_range("2020-02-27", periods=40)
+INDICES = {
+    "dates": ("index", DAYS, "holds dates or times"),
+    "dates without a name": ("", DAYS, "holds dates or times"),
+    "names": ("index", [f"s{i}" for i in range(40)], "names the rows"),
+    "numbers": ("index", range(7, 47), "numbers the rows"),
+    "text": ("id", [f"s{i // 2}" for i in range(40)], "names the rows"),
+    "digits": ("id", [f"{i:03d}" for i in range(7, 47)], "numbers the rows"),
+    "days": ("record_id", DAYS, "holds dates or times"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", INDICES)
+def test_an_index_is_left_out_as_the_one_it_is(tmp_path, kind, form):
+    """The same rule for all forms of a table; a warning says if the index holds numbers, names or dates."""
+    name, values, what = INDICES[kind]
+    dataset = open_dataset(in_form(tmp_path, pd.DataFrame({name: values, "x": X[:, 0], "y": X[:, 1]}), form))
+    np.testing.assert_allclose(dataset.read(0, 40), X[:, :2])
+    assert dataset.feature_names == ["x", "y"]
+    what = "names the rows" if (kind, form) == ("digits", "dask") else what  # their values are with the workers
+    called = repr(name) if name else "without a name"
+    assert len(dataset.warnings) == 1 and f"({called}) {what} and is left out" in dataset.warnings[0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_index_of_dates_among_edges(tmp_path, form):
+    frame = pd.DataFrame({"index": DAYS[:3], "source": list("abc"), "target": list("bca")})
+    table = in_form(tmp_path, frame, form)
+    assert edges(table) == [("a", "b", 1), ("b", "c", 1), ("c", "a", 1)]
+    assert open_graph(table).warnings[0].count("holds dates or times") == 1
+
+
+NUMBERED = {"words": ["x", "y", "z"], "from 1": ["1", "2", "3"], "years": ["2019", "2020", "2021"]}
+CHOICES = [("words", [0, 2], [0, 2]), ("words", 1, [1]), ("words", np.int64(2), [2]), ("words", 2019, None),
+           ("from 1", [1, 3], [0, 2]), ("from 1", [0, 2], [0, 2]), ("from 1", 1, [0]), ("years", [2021, 2019], [2, 0]),
+           ("years", [0, 2021], None), ("years", [1, 0], [1, 0]), ("words", -1, None)]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("header", "columns", "chosen"), CHOICES)
+def test_integers_choose_columns_by_name_or_else_by_position(tmp_path, header, columns, chosen, form):
+    table = in_form(tmp_path, pd.DataFrame(X, columns=NUMBERED[header]), form)
+    if chosen is not None:
+        np.testing.assert_allclose(rows(table, columns=columns), X[:, chosen])
+        return
+    with pytest.raises(InputError, match=r"is not a column of .*; give one of '.*', or a position from 0 to 2\."):
+        open_dataset(table, columns=columns)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "pandas"])
+def test_integers_name_columns_of_edges(tmp_path, form):
+    frame = pd.DataFrame({"10": ["a", "b"], "20": ["b", "c"], "30": [2.0, 3.0]})
+    table, header = in_form(tmp_path, frame, form), True if form == "csv" else None
+    for roles in ({"source": 10, "target": 20, "weight": 30}, {"source": 0, "target": 1}, {"columns": [10, 20, 30]}):
+        assert edges(table, header=header, **roles) == [("a", "b", 2), ("b", "c", 3)]
+
+
+@pytest.mark.parametrize("weight", [None, "none"])
+def test_no_weights_in_python_and_as_text(tmp_path, weight):
+    """The command line, the service and its page have only text."""
+    graph = networkx.Graph()
+    graph.add_weighted_edges_from(FRIENDS.itertuples(index=False))
+    tables = [FRIENDS, graph, *(in_form(tmp_path, FRIENDS, form) for form in ("csv", "parquet"))]
+    for table in tables:
+        assert open_graph(table, weight=weight).shape[1] == 2 and open_graph(table).shape[1] == 3
+    for path in tables[2:]:
+        assert open_sources(METHODS["communities"], [str(path)], weight="none").shape[1] == 2
 
 
 def test_an_index_costs_no_cluster(tmp_path):

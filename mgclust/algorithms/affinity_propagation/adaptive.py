@@ -20,6 +20,7 @@ from mgclust.algorithms.affinity_propagation.exemplars import CONVERGENCE_REMEDY
 from mgclust.algorithms.affinity_propagation.options import AdaptiveAffinityPropagationOptions
 from mgclust.algorithms.affinity_propagation.presentation import AdaptiveAffinityPropagationPresentation
 from mgclust.algorithms.base import Inputs, UnconvergedWarning, WarmUp
+from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.base.errors import (
     AmbiguousCountWarning,
     DataWarning,
@@ -64,8 +65,9 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         `preference`.
     selection : {"auto", "silhouette", "package"}, default="auto"
         Rule that chooses a candidate. "silhouette": the largest mean silhouette. "package": the same rule, but if the
-        largest mean silhouette is below 0.3, the largest ``min_cluster_silhouette`` among the larger half of the
-        candidates, as in the authors' package. "auto": "package" for ``profile="code"``, else "silhouette".
+        largest mean silhouette is below 0.3, the largest ``min_cluster_silhouette`` among the candidates that have at
+        least the median number of clusters (of two medians, the lower one), as in the authors' package. "auto":
+        "package" for ``profile="code"``, else "silhouette".
     save_candidates : bool, default=False
         Keep the labels and exemplars of all candidates in ``result_.arrays``, so that they are saved with the result.
         ``mgclust run`` and the service also write each candidate as a result directory, ``candidates/K``.
@@ -193,6 +195,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
                 "equal rows together; drop duplicates (numpy.unique(X, axis=0))."
             )
             problems.append(Doubt(text, DataWarning))
+        option = "silhouette_metric" if self.affinity == "euclidean" else "affinity"
+        problems += warnings_of_distances(value.distance_error, getattr(self, option), self.dtype, option)
         silhouettes = {}
         if value.cluster_silhouettes is not None:
             samples = outcome.arrays["samples"]

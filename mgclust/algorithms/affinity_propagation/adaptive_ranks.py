@@ -6,8 +6,8 @@ from half the median similarity: whenever the exemplars have settled they are re
 clusters, and the preference is lowered, faster the longer K stays. Where the messages oscillate, the damping is
 raised, and if that does not help the preference escapes downwards. The run ends at K = 2 or 1. Of the candidates, the
 one with the largest mean silhouette is the answer. If that silhouette is below 0.3, `solution_findK.m` of the authors'
-package shows a second answer: among the larger half of the candidates, the one with the largest minimum cluster
-silhouette. `choose` has both rules.
+package shows a second answer: among the candidates that have at least the lower median number of clusters, the one
+with the largest minimum cluster silhouette. `choose` has both rules.
 
     adaptive_scan.step      the decisions, from the number of exemplars of each iteration
     message_passing         the iterations
@@ -78,6 +78,7 @@ class AdaptiveOutput:
     preference: float | np.ndarray | None  # as it was given
     exactness: dict[str, Any]
     different: int | None  # rows; None where similarities were given
+    distance_error: float  # see `SilhouetteScores`; the largest of all candidates, which are compared
 
 
 def adaptive_affinity_propagation(
@@ -162,6 +163,7 @@ def adaptive_affinity_propagation(
         preference=preference,
         exactness=exactness,
         different=different,
+        distance_error=max((each.distance_error for each in scores.values()), default=0.0),
     )
 
 
@@ -245,7 +247,7 @@ def score(
         scores = score_with_matrix(context, similarities.matrix(), similarities.highest, labelings, keep_samples=True)
     else:
         measure = METRICS[metric if affinity == "euclidean" else affinity]
-        scores = score_labelings(context, measure, labelings, keep_samples=True)
+        scores = score_labelings(context, measure, labelings, keep_samples=True, prepared=similarities.prepared)
     return dict(zip(defined, scores, strict=True))
 
 
@@ -279,6 +281,6 @@ def choose(
     best = max(eligible, key=lambda k: (scores[k].score, -k))
     package = best
     if scores[best].score < WEAK_SILHOUETTE:
-        larger_half = eligible[(len(eligible) - 1) // 2 :]  # of an odd number with the middle one, as in the package
-        package = max(larger_half, key=lambda k: (scores[k].cluster_means.min(), -k))
+        from_median = eligible[(len(eligible) - 1) // 2 :]  # of two medians the lower one, as in the package
+        package = max(from_median, key=lambda k: (scores[k].cluster_means.min(), -k))
     return {"silhouette": best, "package": package}

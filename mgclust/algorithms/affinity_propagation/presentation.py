@@ -83,8 +83,9 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
             "rule of the choice",
             {
                 "silhouette": "largest mean silhouette, of candidates without a too small cluster",
-                "package": "largest minimum cluster silhouette among the larger half of the candidates, because the "
-                "best mean silhouette is below 0.3 (second rule of the authors' package)",
+                "package": "largest minimum cluster silhouette among the candidates that have at least the lower "
+                "median number of clusters, because the best mean silhouette is below 0.3 (second rule of the authors' "
+                "package)",
             },
         ),
     }

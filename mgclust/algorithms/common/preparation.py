@@ -129,8 +129,11 @@ def doubtful(error: float, measure: Metric) -> bool:
     return error > (DOUBTFUL_DISTANCES if measure.unit_rows else DOUBTFUL_NEAREST)
 
 
-def warnings_of_distances(error: float, metric: str, dtype: str) -> list[Doubt]:
-    """A sentence where rows are so near each other that their type holds few digits of distances."""
+def warnings_of_distances(error: float, metric: str, dtype: str, option: str = "metric") -> list[Doubt]:
+    """A sentence where rows are so near each other that their type holds few digits of distances.
+
+    option: the parameter that names the metric.
+    """
     if not error:  # as for given distances, which have no measure
         return []
     measure, which = METRICS[metric], "a typical distance"
@@ -140,7 +143,7 @@ def warnings_of_distances(error: float, metric: str, dtype: str) -> list[Doubt]:
     if not measure.unit_rows:
         why, which = "some rows lie very near each other beside how far others lie", "their distances"
     remedy = "use dtype='float64'." if dtype == "float32" else "leave out far rows."
-    text = f"metric='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}; {remedy}"
+    text = f"{option}='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}; {remedy}"
     return [Doubt(text, PrecisionWarning)]
 
 

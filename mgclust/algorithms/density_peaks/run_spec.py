@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.base import Inputs
-from mgclust.algorithms.common.weights import RowWeights
+from mgclust.algorithms.common.weights import RowWeights, on_host
 from mgclust.algorithms.density_peaks.cutoff_distance.cutoff import CHOOSE, FIRST
 from mgclust.algorithms.density_peaks.memory import estimate
 from mgclust.algorithms.density_peaks.passes import near_linear
@@ -77,9 +77,17 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         metric=metric,
         work=work,
         row_arguments=arguments_by_row(weights),
-        typical=np.arange(n) if n * d <= TYPICAL_NUMBERS else None,
+        typical=_all_rows(n, d, weights) if n * d <= TYPICAL_NUMBERS else None,
         first_calls={} if metric == "precomputed" else FIRST_CALLS,
     )
+
+
+def _all_rows(n: int, d: int, weights: RowWeights | None) -> np.ndarray:
+    """Numbers of all rows, repeated by whole weights: rounded near the same point, repeated rows have the same dc."""
+    if weights is None or weights.rows * d > TYPICAL_NUMBERS:
+        return np.arange(n)
+    counts = on_host(weights.array)
+    return np.repeat(np.arange(n), counts.astype(np.int64)) if (counts == np.rint(counts)).all() else np.arange(n)
 
 
 def _fraction(parameters: dict[str, Any]) -> float | str:

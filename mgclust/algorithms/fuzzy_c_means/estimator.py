@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, WarmUp
+from mgclust.algorithms.common.scikit_learn import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from mgclust.algorithms.common.weights import WeightedClusterer, checked_weights
 from mgclust.algorithms.fuzzy_c_means.memberships import Clusters, Memberships
 from mgclust.algorithms.fuzzy_c_means.options import FuzzyCMeansOptions
@@ -30,7 +30,7 @@ from mgclust.results.result import Result
 __all__ = ["FuzzyCMeans"]
 
 
-class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):  # type: ignore[misc]
+class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):
     """Fuzzy c-means of Bezdek (1981): rows belong to every cluster to some degree, on one or many CPUs or GPUs.
 
     Parameters

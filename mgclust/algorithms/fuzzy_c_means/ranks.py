@@ -91,6 +91,7 @@ class FuzzyCMeansOutput:
     chosen: int  # position of the one that `fit` is of
     moving: list[int]  # numbers of clusters whose fit ended by max_iter
     singular: int  # clusters whose covariance has been bounded
+    distance_error: float  # of silhouettes; see `fuzzy_silhouettes`
 
 
 def fuzzy_c_means(
@@ -162,13 +163,14 @@ def fuzzy_c_means(
             best = int(np.argmin([fit.history[-1] for fit in fits]))
             done.append(Number(fits[best], best, [sums.unit * fit.history[-1] for fit in fits]))
             saved, fits = None, []
-    candidates = [each.candidate(sums, whitening) for each in done]
+    candidates, distance_error = [each.candidate(sums, whitening) for each in done], 0.0
     if criterion == "fuzzy_silhouette":
         with context.stage("silhouette"):
             partitions = [each.fit.prototypes for each in done]
-            candidates = with_silhouettes(
-                candidates, fuzzy_silhouettes(context, METRICS[metric], partitions, m, noise, own_weights)
+            silhouettes, distance_error = fuzzy_silhouettes(
+                context, METRICS[metric], partitions, m, noise, own_weights, prepared
             )
+            candidates = with_silhouettes(candidates, silhouettes)
     at = chosen(candidates, criterion)
     fit = done[at].fit
     with context.stage("labels"):
@@ -191,6 +193,7 @@ def fuzzy_c_means(
         chosen=at,
         moving=[len(each.fit.centers) for each in done if each.fit.stop_reason == "max_iter"],
         singular=0 if whitening is None else whitening.singular(fit.prototypes),
+        distance_error=distance_error,
     )
 
 

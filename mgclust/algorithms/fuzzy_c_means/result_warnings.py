@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mgclust.algorithms.base import Inputs, UnconvergedWarning
+from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.fuzzy_c_means.options import criterion_of
 from mgclust.algorithms.fuzzy_c_means.ranks import FuzzyCMeansOutput
 from mgclust.algorithms.fuzzy_c_means.run_spec import automatic_m
@@ -28,6 +29,7 @@ SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all
 def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> list[Doubt]:
     """Warnings that centres have not converged, and of clusters that mean little."""
     doubts = _of_range(model, value) + _of_convergence(model, value)
+    doubts += warnings_of_distances(value.distance_error, model.metric, value.dtype)
     return doubts + (_distinct(value, inputs) or _of_clusters(model, value, inputs))
 
 

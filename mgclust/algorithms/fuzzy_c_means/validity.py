@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.common.nearest_centers import nearest_centers
+from mgclust.algorithms.common.preparation import Prepared
 from mgclust.algorithms.fuzzy_c_means.memberships import pieces_of_memberships
 from mgclust.algorithms.fuzzy_c_means.options import CRITERIA
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
@@ -91,7 +92,8 @@ def fuzzy_silhouettes(
     m: float,
     noise: float | None,
     weights: OwnWeights | None,
-) -> list[float]:
+    prepared: Prepared,
+) -> tuple[list[float], float]:
     """Fuzzy silhouettes of partitions in Euclidean norms; equal on all ranks.
 
     Parameters
@@ -104,22 +106,27 @@ def fuzzy_silhouettes(
     noise : float, optional
         Squared distance of a noise cluster.
     weights : OwnWeights, optional
+    prepared : Prepared
+        What `prepare_rows` returned.
 
     Returns
     -------
-    list of float
+    silhouettes : list of float
         NaN where all rows are nearest to one centre.
+    distance_error : float
+        The largest of all partitions; see `SilhouetteScores`.
     """
     nearest = (nearest_centers(context, each.centers) for each in partitions)
     every = [context.kernels.memory.to_host(context.comm.all_gather(labels)) for labels in nearest]
     codes = [np.unique(labels, return_inverse=True)[1].astype(np.int32) for labels in every]
     found = [math.nan] * len(partitions)
     several = [at for at, each in enumerate(codes) if each.max() > 0]
-    scores = score_labelings(context, measure, [codes[at] for at in several], keep_samples=True)
+    labelings = [codes[at] for at in several]
+    scores = score_labelings(context, measure, labelings, keep_samples=True, prepared=prepared)
     for at, score in zip(several, scores, strict=True):
         assert score.samples is not None
         found[at] = _weighed(context, pieces_of_memberships(context, partitions[at], m, noise), weights, score.samples)
-    return found
+    return found, max((score.distance_error for score in scores), default=0.0)
 
 
 def silhouettes_in_float64(metric: str) -> bool:

@@ -14,14 +14,21 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.graphs.attribute_text import has_attributes, numbers_among, plain_lines
 from mgclust.data.graphs.base import Graph
-from mgclust.data.graphs.edge_roles import edge_columns, holds_times, names_nodes
+from mgclust.data.graphs.edge_roles import edge_columns, names_nodes
 from mgclust.data.graphs.edge_text import Dialect, SpelledIds, is_quoted, is_spelled, split_line
 from mgclust.data.graphs.text import LinesGraph, scan_edges
 from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
 from mgclust.data.options import Requested
 from mgclust.data.readers.tables import utf8_line
-from mgclust.data.table_columns import SAMPLE_LINES, is_number, is_running, numbers_rows, with_row_names
+from mgclust.data.table_columns import (
+    SAMPLE_LINES,
+    holds_times,
+    is_number,
+    is_running,
+    numbers_rows,
+    with_row_names,
+)
 from mgclust.outside.quoting import shortened
 
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
-from mgclust.data.arrays import Columns, select_columns
+from mgclust.data.arrays import Columns, integers_as_names, select_columns
 from mgclust.data.graphs.base import Graph
-from mgclust.data.table_columns import MISSING, index_columns, left_out
+from mgclust.data.table_columns import NAMES, NUMBERS, TIMES, index_columns, left_out
 from mgclust.outside.quoting import shortened
 
-__all__ = ["edge_columns", "holds_times", "mention_columns", "names_nodes"]
+__all__ = ["edge_columns", "mention_columns", "names_nodes"]
 
-_INTEGER = re.compile(r"[+-]?\d+")
 _PAIRS = (
     ("source", "target"), ("src", "dst"), ("src", "dest"), ("src", "tgt"), ("source", "destination"), ("from", "to"),
     ("u", "v"), ("node1", "node2"), ("node_1", "node_2"), ("nodea", "nodeb"), ("node_a", "node_b"), ("id1", "id2"),
@@ -24,9 +23,8 @@ _PAIRS = (
     ("start", "end"), ("sender", "receiver"), ("follower", "followee"), ("head", "tail"), ("i", "j"), ("id", "parent"),
     ("node", "parent"), ("child", "parent"),
 )  # fmt: skip
+_ROLES = ("source", "target", "weight")
 _WEIGHTS = ("weight", "weights", "w", "edge_weight", "strength", "value", "count")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?|\d+ days.*|\d{1,2}[/.]\d{1,2}[/.]\d{4}.*|\d{1,2}:\d\d(:\d\d.*)?")
-_EPOCHS = ((10**9, 5 * 10**9), (10**12, 5 * 10**12), (19000101, 21001231))  # seconds, milliseconds, 20200131
 _TIMES = re.compile(r"(time(stamp)?|date(time)?|year|month|day|epoch|duration|created(_at)?|ts)", re.IGNORECASE)
 
 
@@ -106,7 +104,8 @@ def _edge_roles(
     notes: list[str] = []
     listed = shortened(", ".join(map(repr, names[:8])), 50)
     plain = [_plain(each) for each in names]
-    given = {role: _position(names, asked.get(role), role, name) for role in ("source", "target", "weight")}
+    wanted = dict(zip(_ROLES, integers_as_names(names, [asked.get(role) for role in _ROLES]), strict=True))
+    given = {role: _position(names, each, role, name) for role, each in wanted.items()}
     found = next(((plain.index(a), plain.index(b)) for a, b in _PAIRS if a in plain and b in plain), None)
     left = index_columns(names) if may_guess else 0
     left = max(left, int(is_index))
@@ -128,7 +127,7 @@ def _edge_roles(
         )
     rest = [j for j in others if j not in (u, v)]
     if left and 0 in rest:
-        notes.append(left_out(str(names[0]), name))
+        notes.append(left_out(str(names[0]), name, NUMBERS if is_index else TIMES if is_time[0] else NAMES))
         rest = [j for j in rest if j >= left]
     weight = given["weight"]
     if weight is None and asked.get("weight") is not False:
@@ -175,20 +174,6 @@ def names_nodes(names: Sequence[str]) -> bool:
 
 def _plain(name: str) -> str:
     return re.sub(r"[\s\-.]+", "_", str(name).strip().strip('"').lower()).removesuffix("_id")
-
-
-def holds_times(values: Any) -> bool | None:
-    """Return whether fields or numbers of a column are times; None if they are numbers that look like times."""
-    values = np.asarray(values)
-    if values.dtype.kind in "OUST":
-        fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]
-        if not fields or not all(map(_INTEGER.fullmatch, fields)) or max(map(len, fields)) > 18:
-            return bool(fields) and all(map(_TIME.fullmatch, fields))
-        values = np.array(fields, np.int64)
-    if values.dtype.kind not in "iu" or len(values) < 2:
-        return values.dtype.kind in "mM"
-    low, high = int(values.min()), int(values.max())
-    return None if low < high and any(a <= low and high <= b for a, b in _EPOCHS) else False
 
 
 def mention_columns(

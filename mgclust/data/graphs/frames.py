@@ -16,9 +16,9 @@ from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import Graph, as_weights, check_ids, reject_empty, row_number
-from mgclust.data.graphs.edge_roles import edge_columns, holds_times, mention_columns
+from mgclust.data.graphs.edge_roles import edge_columns, mention_columns
 from mgclust.data.graphs.node_names import IntegerIds, NodeNames, TextIds, number_nodes, without_gaps
-from mgclust.data.table_columns import SAMPLE_LINES, numbers_rows
+from mgclust.data.table_columns import SAMPLE_LINES, holds_times, numbers_rows
 
 __all__ = ["open_dask_frame", "open_frame", "open_pairs"]
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.graphs.base import Graph, as_weights, check_ids, edge_rows, row_number
-from mgclust.data.graphs.edge_roles import edge_columns, holds_times, mention_columns
+from mgclust.data.graphs.edge_roles import edge_columns, mention_columns
 from mgclust.data.graphs.node_names import IntegerIds, TextIds, without_gaps
 from mgclust.data.graphs.numpy_files import FileGraph
 from mgclust.data.location import Location
 from mgclust.data.readers.arrow_files import ArrowTable
 from mgclust.data.readers.tables import read_groups
-from mgclust.data.table_columns import SAMPLE_LINES, numbers_rows
+from mgclust.data.table_columns import SAMPLE_LINES, holds_times, numbers_rows
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import reason, shortened
 

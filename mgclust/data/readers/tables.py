@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import IO, Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from mgclust.data.table_columns import (
     SAMPLE_LINES,
     find_header,
     index_columns,
+    index_content,
     is_number,
+    is_text_id,
     left_out,
     numbers_rows,
     with_points,
@@ -88,7 +91,10 @@ class TextDataset(LoadedDataset):
             fields[0] = fields[0].removeprefix("#").strip()  # as NumPy writes it
         self._names = fields if named else [f"column {j + 1}" for j in range(len(fields))]
         self._selected = select_columns(self._names, columns, location.name)
+        first_values = [row[0] for row in below if row]
         without = (index_columns(fields) if named else 0) if index is None else int(index)
+        if named and index is None and not without:
+            without = int(is_text_id(fields[0], first_values))
         if columns is None and count > 1:
             self._selected = self._selected[without:]
         self._notes = [doubt] if doubt else []
@@ -101,7 +107,7 @@ class TextDataset(LoadedDataset):
             without = int(numbers_rows(fields[0] if named else "", table[:, 0]))
             self._selected, table = self._selected[without:], np.ascontiguousarray(table[:, without:])
         if columns is None and without and index is None:
-            self._notes.append(left_out(fields[0] if named else "", location.name))
+            self._notes.append(left_out(fields[0] if named else "", location.name, index_content(first_values)))
         super().__init__(location, table.shape, table.dtype)
         self.feature_names = [self._names[j] for j in self._selected] if named else None
         self._opened = table
@@ -200,7 +206,8 @@ class ParquetDataset(FileDataset):
         if without:
             selected = selected[without:]
             if index is None:
-                self._notes.append(left_out(table.names[0], location.name))
+                what = index_content(self._first_values(SAMPLE_LINES))
+                self._notes.append(left_out(table.names[0], location.name, what))
         self._columns = [table.names[j] for j in selected]
         dtypes = [_column_dtype(name, kind, location) for name in self._columns for kind in table.types(name)]
         super().__init__(location, (table.edges[-1], len(table.names)), np.result_type(*dtypes) if dtypes else float)
@@ -220,19 +227,21 @@ class ParquetDataset(FileDataset):
         from pyarrow import types
 
         first = self._table.names[0]
-        if self._table.names.count(first) > 1 or not all(map(types.is_integer, self._table.types(first))):
+        if self._table.names.count(first) > 1:
             return 0
-        size = int(self._table.edges[1]) if len(self._table.edges) > 1 else 0
-        values = (
-            [
-                part.column(first).to_numpy(zero_copy_only=False)
-                for part in self._table.batches(0, [first], max(1, size))
-            ]
-            if size
-            else []
-        )
-        found = np.concatenate(values) if values else np.empty(0)
+        kinds = self._table.types(first)
+        if not all(map(types.is_integer, kinds)):
+            values = np.empty(0) if any(map(types.is_floating, kinds)) else self._first_values(SAMPLE_LINES)
+            return int(values.dtype.kind in "OMm" and (numbers_rows(first, values) or is_text_id(first, values)))
+        found = self._first_values()
         return int(numbers_rows(first, found) and (len(self._table.edges) == 2 or bool((np.diff(found) == 1).all())))
+
+    def _first_values(self, most: int | None = None) -> np.ndarray:
+        """Values of the first column in the first group of rows, at most so many."""
+        first, size = self._table.names[0], int(self._table.edges[:2][-1])
+        parts = self._table.batches(0, [first], max(1, size if most is None else min(most, size))) if size else ()
+        values = [part.column(0).to_numpy(zero_copy_only=False) for part in islice(parts, 1 if most else None)]
+        return np.concatenate(values) if values else np.empty(0)
 
     def describe(self) -> dict[str, Any]:
         """Say what was read, with the names of the columns."""

@@ -240,7 +240,7 @@ def test_best_candidate(wine):
     ],
 )
 def test_the_second_rule_of_the_package(n, d, seed, min_cluster_size, profile):
-    """Rows without clusters: the package shows the candidate of the larger half with the largest minimum silhouette."""
+    """Rows without clusters: the package shows the largest minimum silhouette from the median number on."""
     X = np.random.default_rng(seed).normal(size=(n, d))
     given = {"profile": profile, "min_cluster_size": min_cluster_size}
     with warnings.catch_warnings():
@@ -275,11 +275,12 @@ def scored(**silhouettes):
         ({"K2": (0.29, 0.1), "K5": (0.29, 0.0), "K9": (0.1, 0.0)}, 2, 5),
         ({"K2": (0.2, 0.19), "K3": (0.1, 0.05), "K5": (0.1, 0.01), "K9": (0.1, 0.05)}, 2, 3),
         ({"K2": (0.2, 0.19), "K3": (0.1, 0.18), "K5": (0.1, 0.01), "K9": (0.1, 0.05), "K10": (0.1, 0.0)}, 2, 9),
+        ({"K2": (0.2, 0.19), "K3": (0.1, 0.18), "K5": (0.1, 0.01), "K9": (0.1, 0.05)}, 2, 3),
         ({"K7": (0.1, -0.2)}, 7, 7),
     ],
 )
 def test_equal_candidates(candidates, best, package):
-    """Of equals the fewest clusters; the larger half of an odd number of candidates has the middle one."""
+    """Of equals the fewest clusters; the second rule begins at the median, of two medians at the lower one."""
     assert module.choose({}, scored(**candidates), 1) == {"silhouette": best, "package": package}
 
 

@@ -88,6 +88,21 @@ def test_whole_weights_are_repeated_rows(density, X, data):
         np.testing.assert_allclose(np.repeat(rho, counts), repeated.rho_, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", [28, 38, *range(4)])
+def test_dc_of_whole_weights_is_bitwise_that_of_repeated_rows(seed, dtype):
+    """Rounded to float32 near the same point: near the plain mean, seeds 28 and 38 differ in the last bit."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(40, 300)), int(rng.integers(1, 6))
+    X = rng.normal(size=(n, d)) * 10 ** rng.uniform(-2, 2) + rng.normal() * 3
+    counts = rng.integers(1, 4, n) - (np.arange(n) % 7 == 6) * (seed != 28 and seed != 38)
+    repeated = np.repeat(X, counts, axis=0)
+    options = {"n_clusters": 3, "dtype": dtype}
+    assert fit(X, counts, **options).dc_ == fit(repeated, None, **options).dc_
+    if seed < 28:  # some weights are 0
+        assert fit(X, counts, **options).dc_ == fit(repeated[rng.permutation(len(repeated))], None, **options).dc_
+
+
 @pytest.mark.parametrize("algorithm", ["brute", "grid"])
 def test_ones_are_no_weights(algorithm):
     X = load_points("overlap1")[0][::4]

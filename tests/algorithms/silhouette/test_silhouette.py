@@ -4,9 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from mgclust import silhouette_samples, silhouette_score
+from mgclust import AdaptiveAffinityPropagation, FuzzyCMeans, silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
+from mgclust.algorithms.fuzzy_c_means import run_spec as fuzzy_parameters
 from mgclust.algorithms.silhouette.labels import encode_labels
 from mgclust.base.errors import InputError, InsufficientMemoryError, PrecisionWarning
 from mgclust.data import open_dataset
@@ -113,6 +115,26 @@ def test_a_word_where_rounding_shows(metric, dtype, apart, said):
     ]
     if not said:
         np.testing.assert_allclose(found, np.concatenate(halves).mean(), atol=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "apart", "said"), [("float32", 1e3, 0), ("float32", 1e7, 1), ("float64", 1e7, 0)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        AdaptiveAffinityPropagation(preference=-100),
+        AdaptiveAffinityPropagation(preference=-100, silhouette_metric="sqeuclidean", algorithm="sparse"),
+        FuzzyCMeans(n_clusters_range=(3, 5), criterion="fuzzy_silhouette", random_state=0),
+    ],
+)
+def test_a_word_where_rounding_shows_within_other_methods(model, dtype, apart, said, monkeypatch):
+    """Silhouettes that compare candidates warn as `silhouette_score` does, once."""
+    monkeypatch.setattr(fuzzy_parameters, "FEW_NUMBERS", 0)  # fewer numbers are computed in float64
+    rng = np.random.default_rng(4)
+    X = np.array([[0, 0], [5, 0], [0, apart], [5, apart]])[np.arange(120) % 4] + 0.4 * rng.normal(size=(120, 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clone(model).set_params(dtype=dtype, **HERE).fit(X)
+    assert sum(each.category is PrecisionWarning for each in caught) == said
 
 
 @pytest.mark.parametrize(("exponent", "said"), [(-45, True), (-38, False)])

@@ -198,6 +198,8 @@ def similarities_of(context: Context, affinity: str, seed: int, stored: bool) ->
     """
     if stored or affinity == "precomputed":
         return similarity_matrix(context, affinity, seed)
-    similarities = ComputedSimilarities(context, seed, affinity, prepare_affinity(context, affinity))
+    norm, prepared = prepare_affinity(context, affinity)
+    similarities = ComputedSimilarities(context, seed, affinity, norm)
+    similarities.prepared = prepared
     similarities.find_equal(row_hashes(chunk.x, context.kernels.xp) for chunk in context.rows.chunks())
     return similarities

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, prepare_rows
+from mgclust.algorithms.common.preparation import DOT_CONDITION, MIN_FEATURES_FOR_DOT, Prepared, prepare_rows
 from mgclust.algorithms.common.row_hashes import row_hashes
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
@@ -87,12 +87,15 @@ class Similarities(ABC):
         As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
     ties : str
         The type by whose eps rows are alike, so that preferences get noise; by default that of messages.
+    prepared : Prepared or None
+        How the rows were prepared; None if similarities are precomputed.
     """
 
     lowest: float
     highest: float
     complete = True  # each pair has a similarity above -inf
     given = False  # precomputed by the user, so bitwise identical on every device
+    prepared: Prepared | None = None
 
     def __init__(self, context: Context, seed: int) -> None:
         self.context, self.seed, self.draws = context, seed, 0
@@ -287,7 +290,7 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimil
         return _read(context, seed)
     xp, kernels, rows = context.kernels.xp, context.kernels, context.rows
     n = context.dataset_shape[0]
-    norm = prepare_affinity(context, affinity)
+    norm, prepared = prepare_affinity(context, affinity)
     s = xp.empty((len(rows), padded(n)), context.dtype)
     s[:, n:] = -xp.inf
     for chunk, block in context.all_pairs():
@@ -302,23 +305,24 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimil
             out=s[chunk.start - rows.start : chunk.stop - rows.start],
         )
     similarities = StoredSimilarities(context, seed, s)
+    similarities.prepared = prepared
     similarities.find_equal(row_hashes(chunk.x, xp) for chunk in rows.chunks())
     return similarities
 
 
-def prepare_affinity(context: Context, affinity: str) -> str:
-    """Make the rows ready; return the arithmetic that their distances can afford."""
+def prepare_affinity(context: Context, affinity: str) -> tuple[str, Prepared]:
+    """Make the rows ready; return the arithmetic that their distances can afford, and how rows were prepared."""
     measure = METRICS[AFFINITIES[affinity][0]]
-    radius = prepare_rows(context, measure).radius
+    prepared = prepare_rows(context, measure)
     if context.rows.n_features < MIN_FEATURES_FOR_DOT:
-        return measure.norm
+        return measure.norm, prepared
     n = context.dataset_shape[0]
     chosen = np.sort(np.random.default_rng(0).choice(n, min(n, TYPICAL_ROWS), replace=False))
     x = context.gather_rows(chosen)
     typical = float(
         np.median(context.kernels.memory.to_host(context.kernels.pairs.reduced_distances(x, x, norm=measure.norm)))
     )
-    return "l2-dot" if radius <= DOT_CONDITION * typical else measure.norm
+    return "l2-dot" if prepared.radius <= DOT_CONDITION * typical else measure.norm, prepared
 
 
 def _read(context: Context, seed: int) -> StoredSimilarities:
