@@ -26,7 +26,7 @@ from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.transport import handshake, host_comm
 from mgclust.engine.transport import wire as wire_module
-from mgclust.engine.transport.handshake import accept, dial, listen, meet
+from mgclust.engine.transport.handshake import listen, meet
 from mgclust.engine.transport.session import Session
 from mgclust.engine.transport.wire import Link, PeerLost, Wire, relay, together, waited_for
 from support import rank_jobs
@@ -55,19 +55,27 @@ def way(request, monkeypatch):
     return request.param
 
 
+def accept(server, wire, size):
+    """Links of rank 0 to all others, which dial it."""
+    return meet(0, {}, range(1, size), server, wire)
+
+
+def dial(address, wire, rank):
+    """The link of a rank to rank 0."""
+    return meet(rank, {0: address}, (), None, wire)[0]
+
+
 @contextlib.contextmanager
 def sessions_of(size, tls=()):
     """Of all ranks; None of a single one."""
     if size == 1:
         yield [None]
         return
-    listener = listen("127.0.0.1")
-    address = listener.getsockname()
+    listeners = [listen("127.0.0.1") for _ in range(size)]
+    addresses = [listener.getsockname() for listener in listeners]
     with ThreadPoolExecutor(size) as pool:
         opening = [
-            pool.submit(
-                Session.open, rank, size, Wire(b"key", Abort(), SOON, *tls), address, None if rank else listener
-            )
+            pool.submit(Session.open, rank, Wire(b"key", Abort(), SOON, *tls), addresses, listeners[rank])
             for rank in range(size)
         ]
     sessions = [each.result() for each in opening]
@@ -445,7 +453,11 @@ def meeting_of(size, wires):
     """Futures of what ranks 1 to `size` have, their ports, and what ends it."""
     servers = [listen("127.0.0.1") for _ in range(size)]
     addresses = [server.getsockname() for server in servers]
-    return servers, addresses, [(rank, addresses, servers[rank], wires[rank]) for rank in range(1, size)]
+    given = [
+        (rank, {peer: addresses[peer] for peer in range(1, rank)}, range(rank + 1, size), servers[rank], wires[rank])
+        for rank in range(1, size)
+    ]
+    return servers, addresses, given
 
 
 def test_strangers_at_the_port_of_a_rank_are_turned_away():

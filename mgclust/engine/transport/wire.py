@@ -20,7 +20,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,9 @@ from mgclust.base.errors import CollectiveTimeout, RunFailed
 from mgclust.engine.abort import Abort
 from mgclust.outside.json_text import parse_json
 
-__all__ = ["Link", "Move", "PeerLost", "SessionLost", "Wire", "relay", "together", "too_late", "waited_for"]
+__all__ = [
+    "Link", "Move", "PeerLost", "SessionLost", "Wire", "in_turn", "relay", "together", "too_late", "waited_for",
+]  # fmt: skip
 
 POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
 LENGTH = struct.Struct("!I")
@@ -65,6 +67,8 @@ class Wire:
         Called now and then while links wait, with the ranks they wait for; may raise.
     sent, received : int
         Bytes of messages that have passed the links, before encryption.
+    messages_sent, messages_received : int
+        How many these were.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Wire:
         self.client_tls = client_tls
         self.server_tls = server_tls
         self.watch: Callable[[Collection[int]], None] = lambda waiting_for: None
-        self.sent = self.received = 0
+        self.sent = self.received = self.messages_sent = self.messages_received = 0
 
     def proof(self, step: bytes, ranks: bytes, nonces: bytes) -> bytes:
         """Proof that this end knows the key."""
@@ -106,6 +110,8 @@ class Link:
         The address of this end.
     local : bool
         Whether both ends have one address, and so are on one host.
+    margin : float
+        Share of the timeout by which waits for the other end last longer.
     """
 
     def __init__(self, sock: socket.socket, wire: Wire, peer: int) -> None:
@@ -113,6 +119,7 @@ class Link:
         self._sock = sock
         self._wire = wire
         self.peer = peer
+        self.margin = 0.0
         self.host, self.local = "", False
         with contextlib.suppress(OSError):  # closed meanwhile
             self.host = sock.getsockname()[0]
@@ -131,9 +138,13 @@ class Link:
         """Send as `send` does, for `together`."""
         array = np.ascontiguousarray(array)
         header = json.dumps([what, array.dtype.str, list(array.shape)]).encode()
-        yield from self._write(memoryview(LENGTH.pack(len(header)) + header), what)
-        if array.nbytes:
-            yield from self._write(_bytes(array), what)
+        header = LENGTH.pack(len(header)) + header
+        self._wire.messages_sent += 1
+        if array.nbytes <= CHUNK:
+            yield from self._write(memoryview(header + array.tobytes()), what)
+            return
+        yield from self._write(memoryview(header), what)
+        yield from self._write(_bytes(array), what)
 
     def receiving(self, what: str, out: np.ndarray | None = None, instead: str | None = None) -> Move:
         """Receive as `receive` does, for `together`.
@@ -172,6 +183,7 @@ class Link:
 
     def _announced(self, what: str, out: np.ndarray | None, instead: str | None = None) -> Move:
         """The header, which collective the other end is in, and room for the array that it sends."""
+        self._wire.messages_received += 1
         length = bytearray(LENGTH.size)
         yield from self._fill(memoryview(length), what)
         size = LENGTH.unpack(length)[0]
@@ -265,6 +277,7 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
         As of `Link.receiving`.
     """
     header, _, array = yield from source._announced(what, out)
+    to._wire.messages_sent += 1
     yield from to._write(memoryview(header), what)
     rest = _bytes(array)
     while rest:
@@ -272,6 +285,20 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
         yield from source._fill(chunk, what)
         yield from to._write(chunk, what)
     return array
+
+
+def in_turn(moves: Iterable[Move]) -> Move:
+    """Do several messages over one link in one direction, and list what each returns; for `together`.
+
+    Parameters
+    ----------
+    moves : iterable of generator
+        As of `together`.
+    """
+    results = []
+    for move in moves:
+        results.append((yield from move))
+    return results
 
 
 def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
@@ -318,8 +345,7 @@ def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
             if not ready:
                 peers = {link.peer for link, _ in waiting.values()}
                 wire.watch(peers)
-                # Rank 0 knows of most collectives which rank is late: it must be the first to give up.
-                if now - last > (wire.timeout if any(peers) else wire.timeout * 1.25):
+                if now - last > wire.timeout * (1 + min(link.margin for link, _ in waiting.values())):
                     raise CollectiveTimeout(too_late(min(peers, default=0), wire.timeout, what))
     except Exception as error:
         if waiting and time.monotonic() - last > wire.timeout / 2:
