@@ -347,7 +347,7 @@ class HostComm:
         links = [(self._links[peer], pairs) for peer, pairs in moves.items()]
         sending = [in_turn([link.sending(what, given) for given, _ in pairs]) for link, pairs in links]
         receiving = [in_turn([link.receiving(what, to) for _, to in pairs]) for link, pairs in links]
-        return dict(zip(moves, together(self.wire, what, *receiving, *sending)[: len(moves)], strict=True))
+        return dict(zip(moves, together(self.wire, what, *sending, *receiving)[len(moves) :], strict=True))
 
     def _reduce_by_halves(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
         """Give a partner half of an array and get its other half, then half of that, and so on; then all comes back.

@@ -36,6 +36,7 @@ __all__ = [
 POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
+READ_AHEAD = 1 << 12  # bytes that are asked for where fewer are expected: mostly the header and the array behind it
 CHUNK = 1 << 16  # bytes that a rank which passes an array on receives before it sends them
 
 
@@ -120,6 +121,7 @@ class Link:
         self._wire = wire
         self.peer = peer
         self.margin = 0.0
+        self._ahead = b""  # received, and not yet asked for
         self.host, self.local = "", False
         with contextlib.suppress(OSError):  # closed meanwhile
             self.host = sock.getsockname()[0]
@@ -227,7 +229,19 @@ class Link:
     def _fill(self, buffer: memoryview, what: str) -> Move:
         done = 0
         while done < len(buffer):
+            left = len(buffer) - done
+            if self._ahead:
+                got = min(left, len(self._ahead))
+                buffer[done : done + got], self._ahead = self._ahead[:got], self._ahead[got:]
+                done += got
+                self._wire.received += got
+                continue
             try:
+                if left < READ_AHEAD:
+                    self._ahead = self._sock.recv(READ_AHEAD)
+                    if not self._ahead:
+                        raise self._lost(what)
+                    continue
                 got = self._sock.recv_into(buffer[done:])
             except (BlockingIOError, ssl.SSLWantReadError):
                 yield self, select.POLLIN
