@@ -272,8 +272,9 @@ class HostComm:
 
     def _reduce(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
         """Reduce over the tree."""
-        total = _reduced([array, *(part for _, part in self._from_children(what))], op)
-        return self._answered(what, what, total)[1]
+        children = [self._links[child.root] for child in self._tree.children]
+        parts = together(self.wire, what, *(link.receiving(what, np.empty_like(array, order="C")) for link in children))
+        return self._answered(what, what, _reduced([array, *parts], op))[1]
 
     def _gather(self, what: str, array: np.ndarray | None, instead: str = "") -> tuple[str, np.ndarray]:
         """Join arrays of all ranks over the tree; where one has None, all get nothing and the other name."""
@@ -368,7 +369,7 @@ class HostComm:
             upper = halves.group >> step & 1
             steps.append({})
             for lane, places in held.items():
-                two = np.array_split(places, 2)
+                two = places[: len(places) // 2], places[len(places) // 2 :]
                 held[lane] = two[upper]
                 steps[-1].setdefault(halves.partner(step, lane), []).append((two[upper], two[1 - upper]))
             self._combine(what, steps[-1], bool(upper), op)
