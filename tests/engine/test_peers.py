@@ -166,12 +166,12 @@ def test_a_rank_that_ends_without_a_word(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rank_processes.COLLECTIVES)
-@pytest.mark.parametrize("encrypted", [False, True])
-def test_a_rank_is_killed_twenty_times(name, encrypted):
+@pytest.mark.parametrize(("size", "encrypted"), [(4, False), (4, True), (7, False)])
+def test_a_rank_is_killed_twenty_times(name, size, encrypted):
     """Another rank each time, and at another moment."""
     security = Security.temporary() if encrypted else None
     for turn in range(20):
-        rank_processes.killed(4, name, victim=turn % 4, after=0.003 * turn, security=security)
+        rank_processes.killed(size, name, victim=turn % size, after=0.003 * turn, security=security)
 
 
 @pytest.fixture

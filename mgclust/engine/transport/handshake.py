@@ -84,8 +84,8 @@ def _ports() -> list[int]:
     """Ports to try, in another order each time: ranks of one host begin at different ones."""
     given = os.environ.get(PORTS, "").strip() or "0"
     try:
-        first, _, last = given.partition("-")
-        low, high = int(first), int(last or first)
+        first, dash, last = given.partition("-")
+        low, high = int(first), int(last if dash else first)
         if not (0 < low <= high < 1 << 16 or low == high == 0):
             raise ValueError(given)
     except ValueError:
