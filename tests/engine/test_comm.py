@@ -420,6 +420,25 @@ def test_a_rank_0_that_says_nothing_is_given_up():
     silent.close()
 
 
+def test_a_rank_is_not_called_again_once_it_may_have_the_link(monkeypatch):
+    """The last word of the other end comes after the limit: before, the second call found its port closed."""
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.2)
+    wire, server = Wire(b"key", Abort(), SOON), listen("127.0.0.1")
+    with ThreadPoolExecutor(1) as pool, server:
+        dialled = pool.submit(dial, server.getsockname(), wire, 1)
+        with contextlib.closing(server.accept()[0]) as sock:
+            server.close()
+            first = sock.recv(72, socket.MSG_WAITALL)
+            ranks, nonces = first[:8], first[8:40] + bytes(32)
+            sock.sendall(bytes(32) + wire.proof(b"accept", ranks, nonces))
+            assert sock.recv(32, socket.MSG_WAITALL) == wire.proof(b"confirm", ranks, nonces)
+            time.sleep(0.5)
+            sock.sendall(handshake.READY)
+            link = dialled.result()
+            Link(sock, wire, 1).send("x", np.arange(3))
+            assert link.receive("x").tolist() == [0, 1, 2]
+
+
 def test_a_rank_that_dials_again_gives_up_its_first_link():
     server, wire = listen("127.0.0.1"), Wire(b"key", Abort(), 10.0)
     with ThreadPoolExecutor(1) as pool:

@@ -10,8 +10,8 @@
 Of two ranks, the one with the higher number dials (`meet`). A session begins with the links of the tree; others are
 made where a run first needs them (`mgclust.engine.transport.topology`). Ports are closed when all have come. The end
 that accepts says nothing before the first proof, so that a connection without the key gets no answer. All handshakes of
-a rank share one thread and go side by side, each with one deadline; of too many, the oldest that has proven nothing is
-dropped.
+a rank share one thread and go side by side, each with one deadline until its last step; of too many, the oldest that
+has proven nothing is dropped.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hmac
+import math
 import os
 import random
 import resource
@@ -249,7 +250,7 @@ class _Handshakes:
             raise self.unreachable(peer) from error
         sock.connect_ex(end)  # what is wrong with it, `_reach` is told
         pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS, proven=True, called=peer)
-        self._pending[pending] = _reach(sock, self._wire, self._rank, peer)
+        self._pending[pending] = _reach(sock, self._wire, self._rank, peer, pending)
         next(self._pending[pending])
         self._selector.register(pending.number, selectors.EVENT_WRITE, pending)
 
@@ -346,7 +347,7 @@ def _welcome(sock: socket.socket, wire: Wire, callers: Collection[int], here: in
     return peer, sock
 
 
-def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handshake:
+def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _Pending) -> Handshake:
     try:
         if wire.client_tls is not None:
             sock = wire.client_tls.wrap_socket(sock, do_handshake_on_connect=False)
@@ -358,6 +359,8 @@ def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handsha
         if not hmac.compare_digest(answer[NONCE:], wire.proof(b"accept", ranks, nonces)):
             raise OSError("it does not know the key of this run")
         yield from _write(sock, wire.proof(b"confirm", ranks, nonces))
+        # From now on the other end may have this link and close its port: a second call would be refused.
+        pending.end = math.inf
         yield from _read(sock, len(READY))
     except BaseException:
         sock.close()
@@ -365,7 +368,7 @@ def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handsha
     return peer, sock
 
 
-def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handshake:
+def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _Pending) -> Handshake:
     try:
         yield selectors.EVENT_WRITE
         if problem := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -373,7 +376,7 @@ def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handshake:
     except BaseException:
         sock.close()
         raise
-    return (yield from _introduce(sock, wire, rank, peer))
+    return (yield from _introduce(sock, wire, rank, peer, pending))
 
 
 def _prompt(sock: socket.socket) -> socket.socket:
