@@ -242,8 +242,8 @@ def network(size: int, mbit: int) -> Iterator[tuple[list[str], list[str]]]:
 def clock(record: bench.Record, size: int, names: tuple[str, ...], totals: list[int], mbit: int, rounds: int) -> None:
     """Seconds of both ways, alternating, at each payload; the slowest rank counts."""
     with contextlib.ExitStack() as stack:
-        names, hosts = stack.enter_context(network(size, mbit)) if mbit else ([""] * size, ["127.0.0.1"] * size)
-        pipes = stack.enter_context(processes(size, names, hosts))
+        namespaces, hosts = stack.enter_context(network(size, mbit)) if mbit else ([""] * size, ["127.0.0.1"] * size)
+        pipes = stack.enter_context(processes(size, namespaces, hosts))
         for total in totals:
             for name in names:
                 found: dict[str, list[float]] = {way: [] for way in WAYS}

@@ -145,7 +145,7 @@ def acts_of(name: str, rank: int, size: int) -> Acts:
         return reduce_acts(rank, size, 8 * ROWS)
     if name == "fuzzy_c_means":
         return [act for nbytes in (8 * (c * d + c), 8 * (c * d + c), 16) for act in reduce_acts(rank, size, nbytes)]
-    if name == "gather_small" and 128 * size <= host_comm.LARGE:
+    if name == "gather_small" and 128 * size * min(size - 1, FAN) <= host_comm.LARGE:
         return tree_acts(rank, size, lambda ranks: 128 * ranks, 128 * size)
     if name == "broadcast_small":
         return flood_acts(rank, size, size - 1, 1024)

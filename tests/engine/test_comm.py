@@ -145,7 +145,7 @@ def test_reductions_have_the_numbers_of_numpy(size, dtype, op, monkeypatch):
 @pytest.mark.parametrize("size", range(1, 10))
 def test_gathers_and_broadcasts_have_the_numbers_of_numpy(size, monkeypatch):
     force(monkeypatch, 1024)
-    lengths = [0, 1, 24, 25, 31, 32, 33, 64, 65, 128, 129, 257]
+    lengths = [0, 1, 6, 7, 8, 9, 15, 16, 24, 25, 31, 32, 33, 64, 65, 128, 129, 257]
     numbers = rank_jobs.numbers_of
     joined = [np.concatenate([numbers(r, "float32", n + r % 3) for r in range(size)]) for n in lengths]
     sent = [numbers(root, "int64", length) for root in range(size) for length in lengths]

@@ -27,10 +27,10 @@ from mgclust.outside.json_text import parse_json
 __all__ = ["HostComm", "Peers"]
 
 Array = Any
-# Bytes that a collective may bring to one rank over the tree, where links are the limit and where all ranks share the
-# cores of one host: benchmarks/engine/collectives.py has both ways on either side of these.
-LARGE = 1 << 16
-LARGE_ON_ONE_HOST = 1 << 21
+# Bytes that a collective may bring to one rank of the tree, or take from it, where links are the limit and where all
+# ranks share the cores of one host: benchmarks/engine/collectives.py has both ways on either side of these.
+LARGE = 1 << 18
+LARGE_ON_ONE_HOST = 1 << 22
 NOTHING = np.empty(0, np.uint8)
 
 
@@ -119,13 +119,13 @@ class HostComm:
         return least > 0
 
     def _is_large(self, nbytes: int) -> bool:
-        """Return whether so many bytes are too many for one rank in the tree."""
-        return nbytes > (LARGE_ON_ONE_HOST if self._peers.one_host else LARGE)
+        """Return whether an array is too large for ranks of the tree, which have it for, or from, each child."""
+        return nbytes * min(self.size - 1, FAN) > (LARGE_ON_ONE_HOST if self._peers.one_host else LARGE)
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
         what = f"{self._enter(f'all_reduce({op})')} of {array.dtype} {array.shape}"
-        if self._is_large(array.nbytes * min(self.size - 1, FAN)):
+        if self._is_large(array.nbytes):
             return self._reduce_by_halves(what, array, op)
         return self._reduce(what, array, op)
 
@@ -173,7 +173,7 @@ class HostComm:
         if self.rank == root:
             assert array is not None
             value = array.copy()
-            if self._is_large(value.nbytes * min(self.size - 1, FAN)):
+            if self._is_large(value.nbytes):
                 said = large
         said, got = self._flood(what, root, said, value if said == what else NOTHING, large)
         if said == what:
@@ -194,7 +194,7 @@ class HostComm:
         """See `Comm`; a thread receives the next block while the caller works on this one."""
         what = self._enter("stream")
         # On one host as well: it is never slower there.
-        in_ring = self._partition.n_rows * rows.n_features * rows.dtype.itemsize > LARGE
+        in_ring = self._partition.n_rows * rows.n_features * rows.dtype.itemsize * min(self.size - 1, FAN) > LARGE
         if in_ring:
             self._connect("ring")
         self._streaming = True
