@@ -147,7 +147,7 @@ def meet(
     server : socket.socket or None
         Where this one listens; None without callers.
     wire : Wire
-        Of the links.
+        What the links share.
 
     Raises
     ------

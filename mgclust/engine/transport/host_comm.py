@@ -21,7 +21,7 @@ from mgclust.engine.rows import Block, Rows
 from mgclust.engine.transport.comm import REDUCE, check_reducible
 from mgclust.engine.transport.handshake import listen, meet
 from mgclust.engine.transport.topology import FAN, Halves, Shape, Tree, neighbors
-from mgclust.engine.transport.wire import Link, PeerLost, SessionLost, Wire, in_turn, relay, together
+from mgclust.engine.transport.wire import Link, PeerLost, SessionLost, Wire, hung_up, in_turn, relay, together
 from mgclust.outside.json_text import parse_json
 
 __all__ = ["HostComm", "Peers"]
@@ -222,9 +222,9 @@ class HostComm:
 
         The links that are waited for tell by themselves, and may hold a last message to read first.
         """
-        for link in self._links.values():
-            if link.peer not in waiting_for and link.hung_up():
-                raise PeerLost(f"rank {link.peer} closed its connection.")
+        gone = hung_up(link for link in self._links.values() if link.peer not in waiting_for)
+        if gone is not None:
+            raise PeerLost(f"rank {gone.peer} closed its connection.")
 
     def leave(self) -> None:
         # Whatever was sent has been read then: the next run finds nothing of this one.

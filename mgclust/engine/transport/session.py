@@ -26,7 +26,7 @@ from mgclust.engine.transport.comm import Comm
 from mgclust.engine.transport.handshake import meet
 from mgclust.engine.transport.host_comm import HostComm, Peers
 from mgclust.engine.transport.topology import Tree
-from mgclust.engine.transport.wire import Wire
+from mgclust.engine.transport.wire import Wire, hung_up
 
 __all__ = ["Session"]
 
@@ -65,9 +65,9 @@ class Session:
         rank, wire
             See `Session`; the wire's abort and timeout are those of this meeting.
         addresses : sequence of (str, int)
-            Where each rank listens, in rank order; of ranks that have children in the `Tree`.
+            Where each rank listens, in rank order; only ranks that have children in the `Tree` need to.
         listener : socket.socket, optional
-            Of such a rank; closed here.
+            The socket of a rank with children; closed here.
         hosts : tuple of str, optional
             Where this rank can listen to others: the address by which they know it, and what it listens on where this
             machine does not have that one. By default the address from which it reaches its parent.
@@ -119,7 +119,7 @@ class Session:
     @property
     def broken(self) -> bool:
         """True once a connection is closed: there can be no further run."""
-        return any(link.hung_up() for link in self._links.values())
+        return hung_up(self._links.values()) is not None
 
     def close(self) -> None:
         """Leave at once; the other ranks notice."""

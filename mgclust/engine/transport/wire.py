@@ -31,7 +31,8 @@ from mgclust.engine.abort import Abort
 from mgclust.outside.json_text import parse_json
 
 __all__ = [
-    "Link", "Move", "PeerLost", "SessionLost", "Wire", "in_turn", "relay", "together", "too_late", "waited_for",
+    "Link", "Move", "PeerLost", "SessionLost", "Wire",
+    "hung_up", "in_turn", "relay", "together", "too_late", "waited_for",
 ]  # fmt: skip
 
 POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
@@ -165,14 +166,6 @@ class Link:
             yield from self._fill(_bytes(array), what)
         return (sent, array) if instead is not None else array
 
-    def hung_up(self) -> bool:
-        """Return whether an end is closed, found without reading."""
-        if self._sock.fileno() < 0:
-            return True
-        poll = select.poll()
-        poll.register(self._sock.fileno(), select.POLLRDHUP)
-        return bool(poll.poll(0))
-
     def fileno(self) -> int:
         """Its file descriptor; -1 once this end is closed."""
         return self._sock.fileno()
@@ -275,6 +268,25 @@ class Link:
         return PeerLost(f"rank {self.peer} closed its connection in {what}.")
 
 
+def hung_up(links: Iterable[Link]) -> Link | None:
+    """Find a link of which an end is closed, without reading.
+
+    Parameters
+    ----------
+    links : iterable of Link
+        Those to look at.
+    """
+    poll, by_number = select.poll(), {}
+    for link in links:
+        number = link.fileno()
+        if number < 0:
+            return link
+        by_number[number] = link
+        poll.register(number, select.POLLRDHUP)
+    found = poll.poll(0)
+    return by_number[found[0][0]] if found else None
+
+
 # A message under way: it yields the link that it waits for, and select.POLLIN or POLLOUT.
 Move = Generator[tuple[Link, int], None, Any]
 
@@ -308,7 +320,7 @@ def in_turn(moves: Iterable[Move]) -> Move:
     Parameters
     ----------
     moves : iterable of generator
-        As of `together`.
+        Made by one link.
     """
     results = []
     for move in moves:
