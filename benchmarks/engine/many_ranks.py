@@ -7,7 +7,7 @@ set-up      seconds from the first rank's call until all have the links of a sha
 simulated   the same counts from the shapes alone, which have to equal the measured ones, and beyond them 512 and 1,024
             ranks; the critical path, of which each message costs processor time on both ends, the latency of the
             network and its bytes over the bandwidth; and seconds of iterations, from measured ones of one rank of two
-            cores. Processor time is a measured one of this machine, the network is assumed
+            cores. Latency, bandwidth and the processor time of a message are assumed
 
     python -m benchmarks.engine.many_ranks --out benchmarks/results/engine/many_ranks_cpu.json
 """
@@ -79,7 +79,7 @@ SHAPES: dict[str, Callable[[Any], Any]] = {
 }
 LATENCY = 30e-6  # seconds that a message is on its way, assumed
 BANDWIDTH = 1.25e9  # bytes a second of a link in each direction, assumed: 10 Gbit/s
-PROCESSOR = 45e-6  # seconds of a message on each end, of those measured on an idle machine
+PROCESSOR = 45e-6  # seconds of a message on each end, assumed: 29 to 111 us were measured on a loaded machine
 
 
 class Act(NamedTuple):
