@@ -1,4 +1,4 @@
-"""Bytes and seconds of collectives of CPU ranks: over rank 0 ("star"), and from rank to rank ("peers").
+"""Bytes and seconds of collectives of CPU ranks: over the tree of ranks, and from rank to rank ("peers").
 
 bytes       4, 8, 16 and 64 ranks as threads of one process, over real sockets: 8 MiB in each collective (64 KiB with
             `--mib 0.0625`), counted in messages, before encryption. Of each collective and way the bytes of the rank
@@ -7,9 +7,8 @@ seconds     with `--seconds`: 8 ranks as processes of this machine, the median o
 links       with `--mbit 1000`: the same with each rank in a network namespace of its own (needs root, ip and tc), whose
             link to one switch carries so many Mbit/s each way: there the network is the limit, not the cores
 
-The star is what all collectives were before they went from rank to rank: they still have it for small arrays, but
-the exchange, whose star is in this file. Both ways have the same ranks, the same connections and the same barrier
-before each call; the slowest rank counts.
+Both ways have the same ranks, the same connections and the same barrier before each call; the slowest rank counts. The
+exchange has one way.
 
     python -m benchmarks.engine.collectives --out benchmarks/results/engine/collectives_cpu.json
     python -m benchmarks.engine.collectives --seconds --out benchmarks/results/engine/collectives_seconds.json
@@ -49,7 +48,7 @@ from mgclust.engine.transport.wire import Wire
 FEATURES = 64
 KIB = "1,16,32,64,128,256,512,1024,2048,4096,8192"  # of payloads that are timed
 LIMIT = 300.0  # seconds
-WAYS = {"star": 1 << 62, "peers": -1}  # bytes up to which arrays go over rank 0
+WAYS = {"tree": 1 << 62, "peers": -1}  # bytes up to which arrays go over the tree
 NETWORK = "10.78.0"
 
 
@@ -57,28 +56,11 @@ def take(way: str) -> None:
     host_comm.LARGE = host_comm.LARGE_ON_ONE_HOST = WAYS[way]
 
 
-def star_exchange(comm: HostComm, parts: list[Any]) -> Any:
-    """`HostComm.exchange` over rank 0."""
-    what, links = comm._enter("exchange"), comm._links
-    lengths = np.array([len(part) for part in parts], np.int64)
-    if comm.rank:
-        links[0].send(what, lengths)
-        links[0].send(what, np.concatenate(parts))
-        return links[0].receive(what)
-    sent = [parts]
-    for peer in range(1, comm.size):
-        theirs = links[peer].receive(what)
-        sent.append(np.split(links[peer].receive(what), np.cumsum(theirs)[:-1]))
-    for peer in range(1, comm.size):
-        links[peer].send(what, np.concatenate([each[peer] for each in sent]))
-    return np.concatenate([each[0] for each in sent])
-
-
 class Payload:
     """What one rank brings to each collective: so many bytes in all, whatever the number of ranks."""
 
-    def __init__(self, comm: HostComm, total: int, way: str) -> None:
-        self.comm, self.way, rank, size = comm, way, comm.rank, comm.size
+    def __init__(self, comm: HostComm, total: int) -> None:
+        self.comm, rank, size = comm, comm.rank, comm.size
         self.sums = np.arange(total // 8, dtype=np.int64) + rank
         self.share = np.full(total // size // 8, rank, np.int64)
         self.parts = [np.full(total // size // size // 8, rank * size + peer, np.int64) for peer in range(size)]
@@ -108,10 +90,7 @@ class Payload:
 
     def exchange(self) -> None:
         """Arrays of all ranks for all ranks that are the payload together."""
-        if self.way == "star":
-            star_exchange(self.comm, self.parts)
-        else:
-            self.comm.exchange(self.parts)
+        self.comm.exchange(self.parts)
 
     def broadcast(self) -> None:
         """The payload, from the last rank."""
@@ -130,13 +109,10 @@ COLLECTIVES = ("all_reduce", "all_gather", "uneven_gather", "exchange", "broadca
 @contextmanager
 def threads(size: int) -> Iterator[tuple[list[HostComm], list[Wire], ThreadPoolExecutor]]:
     """So many ranks of this process, connected."""
-    listener, wires = listen("127.0.0.1"), [Wire(b"key", Abort(), LIMIT) for _ in range(size)]
-    address = listener.getsockname()
+    listeners, wires = [listen("127.0.0.1") for _ in range(size)], [Wire(b"key", Abort(), LIMIT) for _ in range(size)]
+    addresses = [listener.getsockname() for listener in listeners]
     with ThreadPoolExecutor(size) as pool:
-        opening = [
-            pool.submit(Session.open, rank, size, wires[rank], address, None if rank else listener)
-            for rank in range(size)
-        ]
+        opening = [pool.submit(Session.open, rank, wires[rank], addresses, listeners[rank]) for rank in range(size)]
         sessions = [each.result() for each in opening]
         partition = Partition.plan(size, size)
         yield [each.begin(partition, wires[rank].abort, LIMIT) for rank, each in enumerate(sessions)], wires, pool
@@ -150,13 +126,13 @@ def on_all(pool: ThreadPoolExecutor, calls: list[Callable[[], Any]]) -> None:
         future.result()
 
 
-def count(record: bench.Record, size: int, total: int) -> None:
+def count(record: bench.Record, size: int, names: tuple[str, ...], total: int) -> None:
     with threads(size) as (comms, wires, pool):
-        for name in COLLECTIVES:
+        for name in names:
             found: dict[str, Any] = {}
             for way in WAYS:
                 take(way)
-                payloads = pool.map(Payload, comms, itertools.repeat(total), itertools.repeat(way))
+                payloads = pool.map(Payload, comms, itertools.repeat(total))
                 calls = [getattr(payload, name) for payload in payloads]
                 on_all(pool, calls)  # what is opened once does not count
                 before = [(wire.sent, wire.received) for wire in wires]
@@ -180,26 +156,21 @@ def _rank(pipe: Any, namespace: str, host: str) -> None:
         if libc.setns(number, 0):
             raise OSError(ctypes.get_errno(), f"the network namespace {namespace} cannot be entered")
         os.close(number)
-    rank, size, address = pipe.recv()
-    listener = None
-    if rank == 0:
-        listener = listen(host)
-        pipe.send(listener.getsockname())
-        address = pipe.recv()
-    else:
-        address = pipe.recv()
+    rank, size = pipe.recv()
+    listener = listen(host)
+    pipe.send(listener.getsockname())
     wire = Wire(b"key", Abort(), LIMIT)
-    session = Session.open(rank, size, wire, address, listener, (host,))
+    session = Session.open(rank, wire, pipe.recv(), listener, (host,))
     with contextlib.suppress(EOFError):
         while True:
             name, total, way, calls = pipe.recv()
             comm = session.begin(Partition.plan(size, size), wire.abort, LIMIT)
-            call = getattr(Payload(comm, total, way), name)
+            call = getattr(Payload(comm, total), name)
             take(way)
             call()
             seconds = []
             for _ in range(calls):
-                take("star")
+                take("tree")
                 comm.barrier()
                 take(way)
                 began = time.perf_counter()
@@ -223,10 +194,10 @@ def processes(size: int, namespaces: list[str], hosts: list[str]) -> Iterator[li
         pipes.append(here)
         started.append(process)
     for rank, pipe in enumerate(pipes):
-        pipe.send((rank, size, None))
-    address = pipes[0].recv()
+        pipe.send((rank, size))
+    addresses = [pipe.recv() for pipe in pipes]
     for pipe in pipes:
-        pipe.send(address)
+        pipe.send(addresses)
     yield pipes
     for pipe in pipes:
         pipe.close()
@@ -268,24 +239,24 @@ def network(size: int, mbit: int) -> Iterator[tuple[list[str], list[str]]]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
-def clock(record: bench.Record, size: int, totals: list[int], mbit: int, rounds: int) -> None:
+def clock(record: bench.Record, size: int, names: tuple[str, ...], totals: list[int], mbit: int, rounds: int) -> None:
     """Seconds of both ways, alternating, at each payload; the slowest rank counts."""
     with contextlib.ExitStack() as stack:
-        names, hosts = stack.enter_context(network(size, mbit)) if mbit else ([""] * size, ["127.0.0.1"] * size)
-        pipes = stack.enter_context(processes(size, names, hosts))
+        namespaces, hosts = stack.enter_context(network(size, mbit)) if mbit else ([""] * size, ["127.0.0.1"] * size)
+        pipes = stack.enter_context(processes(size, namespaces, hosts))
         for total in totals:
-            for name in COLLECTIVES:
-                found: dict[str, list[float]] = {"star": [], "peers": []}
+            for name in names:
+                found: dict[str, list[float]] = {way: [] for way in WAYS}
                 for _ in range(rounds):
                     for way, seen in found.items():
                         for pipe in pipes:
                             pipe.send((name, total, way, 5 if total >= 1 << 20 else 20))
                         seen += [max(each) for each in zip(*(pipe.recv() for pipe in pipes), strict=True)]
-                star, peers = (statistics.median(found[way]) for way in ("star", "peers"))
+                tree, peers = (statistics.median(found[way]) for way in WAYS)
                 link = f", {mbit} Mbit/s" if mbit else ""
                 record.add(
-                    f"{size} ranks{link}, {name} of {total} bytes", payload=total, star_seconds=star,
-                    peers_seconds=peers, times_as_fast=star / peers,
+                    f"{size} ranks{link}, {name} of {total} bytes", payload=total, tree_seconds=tree,
+                    peers_seconds=peers, times_as_fast=tree / peers,
                 )  # fmt: skip
 
 
@@ -297,15 +268,17 @@ def main() -> None:
     parser.add_argument("--mbit", type=int, default=0, help="seconds on links of so many Mbit/s")
     parser.add_argument("--kib", default="", help="payloads that are timed")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="collectives; by default all")
     options = parser.parse_args()
+    names = tuple(options.only.split(",")) if options.only else COLLECTIVES
     record = bench.Record(__doc__, options.out)
     if options.seconds or options.mbit:
         totals = [int(float(kib) * 1024) for kib in (options.kib or KIB).split(",")]
         for size in map(int, (options.ranks or "8").split(",")):
-            clock(record, size, totals, options.mbit, options.rounds)
+            clock(record, size, names, totals, options.mbit, options.rounds)
         return
     for size in map(int, (options.ranks or "4,8,16,64").split(",")):
-        count(record, size, int(options.mib * (1 << 20)))
+        count(record, size, names, int(options.mib * (1 << 20)))
 
 
 if __name__ == "__main__":

@@ -97,10 +97,11 @@ class Processes:
 
     def _connect(self) -> None:
         """Open the session of all runs."""
-        self._pipes[0].send(None)
-        meeting = (("127.0.0.1", self._pipes[0].recv()), secrets.token_bytes(32))
+        for pipe in self._pipes:
+            pipe.send(None)
+        meeting = [("127.0.0.1", pipe.recv()) for pipe in self._pipes], secrets.token_bytes(32)
         for rank, pipe in enumerate(self._pipes):
-            pipe.send((rank, self.size, *meeting))
+            pipe.send((rank, *meeting))
 
     def _answers(self) -> list[Any]:
         """One answer of each rank; raises the first failure, after which the ranks serve no further run."""
@@ -137,8 +138,8 @@ def _serve(pipe: Any) -> None:
             pipe.send(listener.getsockname()[1])
             continue
         if len(message) > 2:
-            rank, size, address, key = message
-            session = Session.open(rank, size, Wire(key, Abort(), CONNECT_SECONDS), address, listener)
+            rank, addresses, key = message
+            session = Session.open(rank, Wire(key, Abort(), CONNECT_SECONDS), addresses, listener)
             continue
         assignment, dataset = message
         try:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from mgclust import __version__
-from mgclust.engine.transport import nccl_network
+from mgclust.cli import commands
+from mgclust.engine.transport import handshake, nccl_network
 from mgclust.service.settings import PREFIX, Settings
 from support import settings_table
 
@@ -88,7 +89,7 @@ def test_variables_are_settings(path):
     example = (DEPLOY / "compose" / ".env.example").read_text(encoding="utf-8")
     others = {f"MGCLUST_{each}" for each in ("URL", "TOKEN", "TOKEN_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "ENV")}
     others |= {*re.findall(r"^(MGCLUST_\w+)=", example, re.MULTILINE), "MGCLUST_TEST_POSTGRES"}
-    others.add(nccl_network.PERMISSION)
+    others |= {nccl_network.PERMISSION, handshake.PORTS}
     assert set(re.findall(r"MGCLUST_[A-Z_]*[A-Z]\b", text)) - {f"{PREFIX}X", PREFIX.rstrip("_")} <= VARIABLES | others
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import secrets
 import select
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +29,7 @@ from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.run_spec import RunSpec
 from mgclust.engine.transport import handshake, host_comm
 from mgclust.engine.transport import wire as wire_module
-from mgclust.engine.transport.handshake import accept, dial, listen, meet
+from mgclust.engine.transport.handshake import listen, meet
 from mgclust.engine.transport.session import Session
 from mgclust.engine.transport.wire import Link, PeerLost, Wire, relay, together, waited_for
 from support import rank_jobs
@@ -43,16 +46,26 @@ def contexts():
 
 
 def force(monkeypatch, largest):
-    """Have arrays of up to so many bytes go over rank 0, whichever hosts the ranks are on."""
+    """Have arrays that bring up to so many bytes to a rank go over the tree, whichever hosts the ranks are on."""
     monkeypatch.setattr(host_comm, "LARGE", largest)
     monkeypatch.setattr(host_comm, "LARGE_ON_ONE_HOST", largest)
 
 
-@pytest.fixture(params=["star", "peers"])
+@pytest.fixture(params=["tree", "peers"])
 def way(request, monkeypatch):
-    """Every array over rank 0, or every array as a large one."""
-    force(monkeypatch, 1 << 30 if request.param == "star" else -1)
+    """Every array over the tree, or every array as a large one."""
+    force(monkeypatch, 1 << 30 if request.param == "tree" else -1)
     return request.param
+
+
+def accept(server, wire, size):
+    """Links of rank 0 to all others, which dial it."""
+    return meet(0, {}, range(1, size), server, wire)
+
+
+def dial(address, wire, rank):
+    """The link of a rank to rank 0."""
+    return meet(rank, {0: address}, (), None, wire)[0]
 
 
 @contextlib.contextmanager
@@ -61,13 +74,11 @@ def sessions_of(size, tls=()):
     if size == 1:
         yield [None]
         return
-    listener = listen("127.0.0.1")
-    address = listener.getsockname()
+    listeners = [listen("127.0.0.1") for _ in range(size)]
+    addresses = [listener.getsockname() for listener in listeners]
     with ThreadPoolExecutor(size) as pool:
         opening = [
-            pool.submit(
-                Session.open, rank, size, Wire(b"key", Abort(), SOON, *tls), address, None if rank else listener
-            )
+            pool.submit(Session.open, rank, Wire(b"key", Abort(), SOON, *tls), addresses, listeners[rank])
             for rank in range(size)
         ]
     sessions = [each.result() for each in opening]
@@ -107,6 +118,57 @@ def test_collectives(size, way):
     assert sent.tolist() == [[1.5, size - 1]]
     assert agreed == {"k": 0, "text": "æ"}
     assert empty == (0, 3)
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+@pytest.mark.parametrize(
+    ("dtype", "op"), [("int64", "sum"), ("uint64", "sum"), ("int32", "max"), ("float32", "max"), ("float64", "min")]
+)
+def test_reductions_have_the_numbers_of_numpy(size, dtype, op, monkeypatch):
+    """Lengths on both sides of the limit, for every number of children."""
+    force(monkeypatch, 1024)
+    most = 1024 // np.dtype(dtype).itemsize
+    lengths = [0, 1, 7, *(most // count + more for count in (4, 3, 2, 1) for more in (0, 1))]
+    expected = []
+    for length in lengths:
+        total = rank_jobs.numbers_of(0, dtype, length)
+        for rank in range(1, size):
+            total = host_comm.REDUCE[op](total, rank_jobs.numbers_of(rank, dtype, length))
+        expected.append(total)
+    seen = run_threads(rank_jobs.reductions, size, parameters={"dtype": dtype, "op": op, "lengths": lengths})[0]
+    assert len(seen) == size
+    for found, in_place in seen:
+        for want, got, written in zip(expected, found, in_place, strict=True):
+            assert got.dtype == want.dtype and got.tobytes() == want.tobytes() == written.tobytes()
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+def test_gathers_and_broadcasts_have_the_numbers_of_numpy(size, monkeypatch):
+    force(monkeypatch, 1024)
+    lengths = [0, 1, 6, 7, 8, 9, 15, 16, 24, 25, 31, 32, 33, 64, 65, 128, 129, 257]
+    numbers = rank_jobs.numbers_of
+    joined = [np.concatenate([numbers(r, "float32", n + r % 3) for r in range(size)]) for n in lengths]
+    sent = [numbers(root, "int64", length) for root in range(size) for length in lengths]
+    seen = run_threads(rank_jobs.gathers, size, parameters={"lengths": lengths})[0]
+    assert len(seen) == size
+    for columns, shared, arrays in seen:
+        for want, column, array in zip(joined, columns, shared, strict=True):
+            np.testing.assert_array_equal(want[:, None], column)
+            np.testing.assert_array_equal(want, array)
+        for want, got in zip(sent, arrays, strict=True):
+            np.testing.assert_array_equal(want, got)
+
+
+def test_messages_grow_with_the_logarithm_of_the_ranks(monkeypatch):
+    """On rank 0 of 64 a reduction was 126 messages; large sums 252 on each rank."""
+    force(monkeypatch, 1 << 14)
+    seen = run_threads(rank_jobs.messages_of_each, 64, parameters={"length": 4096})[0]
+    assert seen.shape == (64, 4, 2)
+    small, large = seen[:, :3].sum(axis=2), seen[:, 3]
+    assert small[0].max() <= 8
+    assert small.max() <= 10
+    assert (small.sum(axis=0) == [4 * 63, 2 * 63, 4 * 63]).all()  # each both sent and received
+    assert (large == 12).all()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -165,10 +227,10 @@ def test_ranks_in_different_collectives_are_told(way):
     assert any("ranks disagree" in str(error) for error in errors)
 
 
-@pytest.mark.parametrize("failing", [0, 2])
-def test_failure_of_one_rank_ends_all_at_once(failing, way):
+@pytest.mark.parametrize(("size", "failing"), [(3, 0), (3, 2), (9, 0), (9, 4), (9, 8)])
+def test_failure_of_one_rank_ends_all_at_once(size, failing, way):
     began = time.monotonic()
-    errors = run_threads(rank_jobs.fail_on, 3, parameters={"rank": failing})
+    errors = run_threads(rank_jobs.fail_on, size, parameters={"rank": failing})
     assert time.monotonic() - began < SOON
     for rank, error in enumerate(errors):
         assert isinstance(error, InputError if rank == failing else PeerLost)
@@ -358,6 +420,25 @@ def test_a_rank_0_that_says_nothing_is_given_up():
     silent.close()
 
 
+def test_a_rank_is_not_called_again_once_it_may_have_the_link(monkeypatch):
+    """The last word of the other end comes after the limit: before, the second call found its port closed."""
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.2)
+    wire, server = Wire(b"key", Abort(), SOON), listen("127.0.0.1")
+    with ThreadPoolExecutor(1) as pool, server:
+        dialled = pool.submit(dial, server.getsockname(), wire, 1)
+        with contextlib.closing(server.accept()[0]) as sock:
+            server.close()
+            first = sock.recv(72, socket.MSG_WAITALL)
+            ranks, nonces = first[:8], first[8:40] + bytes(32)
+            sock.sendall(bytes(32) + wire.proof(b"accept", ranks, nonces))
+            assert sock.recv(32, socket.MSG_WAITALL) == wire.proof(b"confirm", ranks, nonces)
+            time.sleep(0.5)
+            sock.sendall(handshake.READY)
+            link = dialled.result()
+            Link(sock, wire, 1).send("x", np.arange(3))
+            assert link.receive("x").tolist() == [0, 1, 2]
+
+
 def test_a_rank_that_dials_again_gives_up_its_first_link():
     server, wire = listen("127.0.0.1"), Wire(b"key", Abort(), 10.0)
     with ThreadPoolExecutor(1) as pool:
@@ -405,6 +486,68 @@ def test_only_addresses_of_this_machine_are_listened_on():
         listen("192.0.2.1")
 
 
+def test_ranks_listen_on_ports_of_the_range_that_is_set(monkeypatch):
+    with contextlib.closing(listen("127.0.0.1")) as server:
+        free = server.getsockname()[1]
+    monkeypatch.setenv(handshake.PORTS, f"{free}-{free}")
+    with contextlib.closing(listen("192.0.2.1", "127.0.0.1")) as server:
+        assert server.getsockname()[1] == free
+        with pytest.raises(RunFailed, match=rf"{handshake.PORTS}={free}-{free} are in use on 127\.0\.0\.1; .* longer"):
+            listen("127.0.0.1")
+    monkeypatch.setenv(handshake.PORTS, "0")
+    with contextlib.closing(listen("127.0.0.1")) as server:
+        assert server.getsockname()[1] > 0
+
+
+@pytest.mark.parametrize("given", ["x", "5-", "-5", "9-8", "0-9", "1-65536", "1,2", "1.5"])
+def test_ports_that_are_none(given, monkeypatch):
+    monkeypatch.setenv(handshake.PORTS, given)
+    with pytest.raises(RunFailed, match=rf"{handshake.PORTS}='{given}' must be a range of ports .* 41000-41099, or 0"):
+        listen("127.0.0.1")
+
+
+@pytest.mark.parametrize("limits", ["soft", "hard"])
+def test_the_limit_of_open_files(limits):
+    """A rank with more links than it may open raises its own limit, or says which one is too small, at once."""
+    program = """
+import resource, sys, time
+from mgclust.engine.abort import Abort
+from mgclust.engine.transport.handshake import listen, meet
+from mgclust.engine.transport.wire import Wire
+server, low = listen("127.0.0.1"), 64
+resource.setrlimit(resource.RLIMIT_NOFILE, (low, low if sys.argv[1] == "hard" else 300))
+began = time.monotonic()
+try:
+    meet(0, {}, range(1, 101), server, Wire(b"key", Abort(), 0.2))
+except Exception as error:
+    print(type(error).__name__, resource.getrlimit(resource.RLIMIT_NOFILE)[0], error)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program, limits], capture_output=True, text=True, check=True, timeout=SOON
+    ).stdout
+    if limits == "soft":
+        assert told.startswith("CollectiveTimeout 300 rank(s) [1, 2,")
+    else:
+        assert told.startswith("RunFailed 64 a rank needs 100 more open files")
+        assert "may have 64 (ulimit -n); raise the hard limit of the workers to" in told
+
+
+def test_no_file_for_a_rank_that_calls(monkeypatch):
+    """Strangers give way; where none is there, the rank says what is too small instead of waiting."""
+    server = listen("127.0.0.1")
+
+    def full(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with contextlib.closing(server), socket.create_connection(server.getsockname()) as caller:
+        short = SimpleNamespace(accept=full, setblocking=server.setblocking, fileno=server.fileno)
+        with pytest.raises(RunFailed, match=r"cannot open another connection: Too many open files \(ulimit -n is \d+"):
+            meet(0, {}, [1], short, Wire(b"key", Abort(), SOON))
+        monkeypatch.setattr(handshake.socket, "socket", full)
+        with pytest.raises(RunFailed, match="cannot open another connection"):
+            meet(1, {0: caller.getpeername()}, (), None, Wire(b"key", Abort(), SOON))
+
+
 def test_a_missing_rank_is_named():
     server = listen("127.0.0.1")
     with pytest.raises(CollectiveTimeout, match=r"rank\(s\) \[1, 2\]"):
@@ -419,16 +562,16 @@ def test_bytes_are_counted_on_both_ends():
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-@pytest.mark.parametrize("size", [2, 5, 8])
+@pytest.mark.parametrize("size", [2, 5, 6, 8, 9])
 def test_both_ways_have_the_same_bits(size, encrypted, monkeypatch):
     """Of random arrays with what depends on the order, 0 and -0, and of lengths with empty ones."""
     tls = contexts() if encrypted else ()
     force(monkeypatch, 1 << 30)
-    star = run_threads(rank_jobs.many_collectives, size, tls=tls)[0]
+    tree = run_threads(rank_jobs.many_collectives, size, tls=tls)[0]
     force(monkeypatch, -1)
     direct = run_threads(rank_jobs.many_collectives, size, tls=tls)[0]
-    assert len(star) == size
-    for one, other in zip(star, direct, strict=True):
+    assert len(tree) == size
+    for one, other in zip(tree, direct, strict=True):
         assert [array.dtype for array in one] == [array.dtype for array in other]
         assert [array.shape for array in one] == [array.shape for array in other]
         assert [array.tobytes() for array in one] == [array.tobytes() for array in other]
@@ -445,7 +588,11 @@ def meeting_of(size, wires):
     """Futures of what ranks 1 to `size` have, their ports, and what ends it."""
     servers = [listen("127.0.0.1") for _ in range(size)]
     addresses = [server.getsockname() for server in servers]
-    return servers, addresses, [(rank, addresses, servers[rank], wires[rank]) for rank in range(1, size)]
+    given = [
+        (rank, {peer: addresses[peer] for peer in range(1, rank)}, range(rank + 1, size), servers[rank], wires[rank])
+        for rank in range(1, size)
+    ]
+    return servers, addresses, given
 
 
 def test_strangers_at_the_port_of_a_rank_are_turned_away():
@@ -488,9 +635,9 @@ def test_no_port_stays_open_and_connections_are_made_once(monkeypatch):
     monkeypatch.setattr(host_comm, "listen", lambda *hosts: opened.append(listen(*hosts)) or opened[-1])
     force(monkeypatch, -1)
     before = psutil.Process().num_fds()
-    assert len(run_threads(rank_jobs.links_before_and_after, 4)[0]) == 2
+    assert len(run_threads(rank_jobs.links_before_and_after, 6)[0]) == 2
     assert psutil.Process().num_fds() == before
-    assert len(opened) == 3
+    assert opened
     assert all(server.fileno() < 0 for server in opened)
 
 
@@ -507,6 +654,32 @@ def test_a_rank_that_leaves_in_the_middle_of_a_ring_ends_all(leaving, monkeypatc
         for rank, error in enumerate(errors):
             assert isinstance(error, InputError if rank == leaving else PeerLost)
     assert threading.active_count() <= before + 1  # a pump looks up five times a second
+
+
+@pytest.mark.parametrize("hanging", [0, 3, 8])
+def test_who_waits_for_whom_in_a_tree(hanging):
+    """From any rank that waits, one after the other leads to the one that hangs."""
+    ended, size = threading.Semaphore(0), 9
+
+    def hang(context):
+        if context.rank == hanging:
+            for _ in range(size - 1):
+                assert ended.acquire(timeout=SOON)
+            return
+        try:
+            context.comm.barrier()
+        finally:
+            ended.release()
+
+    errors = run_threads(hang, size, timeout=0.8)
+    waits = {rank: waited_for(error)[1] for rank, error in enumerate(errors) if isinstance(error, Exception)}
+    assert any(isinstance(error, CollectiveTimeout) for error in errors)
+    for rank in waits:
+        seen = []
+        while waits.get(rank) and rank not in seen:
+            seen.append(rank)
+            rank = waits[rank][0]
+        assert not seen or rank == hanging
 
 
 def test_who_waits_for_whom_in_a_ring(monkeypatch):

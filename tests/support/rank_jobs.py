@@ -16,6 +16,7 @@ from mgclust.algorithms.density_peaks.passes.all_pairs import AllPairs
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Ragged
 from mgclust.engine.memory import Estimate
+from mgclust.engine.transport.topology import neighbors
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.kernels.toolkit.threads import thread_count
 
@@ -361,6 +362,58 @@ def many_collectives(context):
     return [comm.agree(got, each) for each in range(size)]
 
 
+def reductions(context, dtype, op, lengths):
+    """Arrays of so many numbers, of which every rank has others, reduced; from every rank, what all have."""
+    own = [numbers_of(context.rank, dtype, length) for length in lengths]
+    found = [context.comm.all_reduce(array, op) for array in own]
+    for array in own:
+        context.comm.queue_reduce(array, op)
+    return [context.comm.agree((found, own), rank) for rank in range(context.size)]
+
+
+def gathers(context, lengths):
+    """Arrays of so many rows a rank, joined; arrays of every rank on all; a value of every rank."""
+    comm, rank = context.comm, context.rank
+    joined = [comm.all_gather(numbers_of(rank, "float32", length + rank % 3)[:, None]) for length in lengths]
+    shared = []
+    for length in lengths:
+        bounds = [0, *np.cumsum([length + each % 3 for each in range(comm.size)])]
+        shared.append(np.zeros(bounds[-1], np.float32))
+        shared[-1][bounds[rank] : bounds[rank + 1]] = numbers_of(rank, "float32", length + rank % 3)
+        comm.queue_gather(shared[-1], bounds)
+    sent = [
+        comm.broadcast(numbers_of(root, "int64", length) if rank == root else None, root)
+        for root in range(comm.size)
+        for length in lengths
+    ]
+    return [comm.agree((joined, shared, sent), each) for each in range(comm.size)]
+
+
+def numbers_of(rank, dtype, length):
+    """The numbers of a rank: whole ones, and in floats zeros of both signs."""
+    rng = np.random.default_rng((rank, length))
+    whole = rng.integers(0, 60, length) - (30 if np.dtype(dtype).kind != "u" else 0)
+    return np.where(rng.random(length) < 0.3, -0.0, whole).astype(dtype)
+
+
+def messages_of_each(context, length):
+    """Messages that each rank sends and receives in a barrier, a broadcast of the last rank and two reductions."""
+    comm = context.comm
+    comm.all_reduce(np.zeros(length, np.int64))  # connects
+    calls = [
+        comm.barrier,
+        lambda: comm.broadcast(np.zeros(9) if comm.rank == comm.size - 1 else None, comm.size - 1),
+        lambda: comm.all_reduce(np.zeros(9, np.int64)),
+        lambda: comm.all_reduce(np.zeros(length, np.int64)),
+    ]
+    seen = []
+    for call in calls:
+        before = np.array([comm.wire.messages_sent, comm.wire.messages_received])
+        call()
+        seen.append(np.array([comm.wire.messages_sent, comm.wire.messages_received]) - before)
+    return comm.all_gather(np.array(seen)[None])
+
+
 LARGE_BYTES = 1 << 23
 
 
@@ -390,7 +443,8 @@ def links_before_and_after(context):
     for _ in range(2):
         context.comm.all_gather(np.zeros(9))
         links = context.comm._links
-        assert sorted(links) == [rank for rank in range(context.size) if rank != context.rank]
+        shapes = ("tree", "halves", "ring")  # a run begins with a reduction
+        assert links.keys() == set().union(*(neighbors(each, context.rank, context.size) for each in shapes))
         seen.append(sorted(link._sock.getsockname() + link._sock.getpeername() for link in links.values()))
     assert seen[0] == seen[1]
     return seen

@@ -56,13 +56,11 @@ def _rank(pipe: Any, rank: int, size: int, security: Any) -> None:
             security.get_connection_args("worker")["ssl_context"],
             security.get_listen_args("worker")["ssl_context"],
         ]
-    listener = None
-    if rank == 0:
-        listener = listen("127.0.0.1")
-        pipe.send(listener.getsockname())
-    address, name = pipe.recv()
+    listener = listen("127.0.0.1")
+    pipe.send(listener.getsockname())
+    addresses, name = pipe.recv()
     wire = Wire(b"key", Abort(), TIMEOUT, *tls)
-    session = Session.open(rank, size, wire, address, listener)
+    session = Session.open(rank, wire, addresses, listener)
     comm = session.begin(Partition(size * 1024, 1024, size), wire.abort, TIMEOUT)
     comm.meet("run", 1024)
     collective = COLLECTIVES[name]
@@ -91,9 +89,9 @@ def turning(size: int, name: str, security: Any = None) -> Iterator[tuple[list[A
         there.close()
         pipes.append(here)
     try:
-        address = heard(pipes[0])
+        addresses = [heard(pipe) for pipe in pipes]
         for pipe in pipes:
-            pipe.send((address, name))
+            pipe.send((addresses, name))
         for pipe in pipes:
             assert heard(pipe) == "turning"
         yield processes, pipes

@@ -201,10 +201,11 @@ class Driver:
         end = {"function": dumps(tasks.end_session), "args": dumps((name,)), "kwargs": dumps({})}
         given = {"client": self._client.id, "workers": session.workers, "end": end}
         scheduler.ask(self._client, "keep", session=name, **given)
-        ports = self._call(tasks.expect, name, self.monitor.workers[0])
-        meeting = (get_address_host(self.monitor.workers[0]), ports[0])
+        ports = self._call(tasks.expect, name, ranks)
+        hosts = [get_address_host(address) for address in self.monitor.workers]
+        addresses = list(zip(hosts, ports, strict=True))
         key, timeout = secrets.token_bytes(32), self._first.spec.timeout
-        self._call(tasks.open_session, name, ranks, meeting, key, timeout)
+        self._call(tasks.open_session, name, ranks, addresses, key, timeout)
         sessions.keep(self._client, session)
         self._connecting = time.perf_counter() - began
 

@@ -1,7 +1,7 @@
 """Tasks on a Dask worker: the rank of a run, and the session that connects it to the other ranks.
 
 A session belongs to one client, which keeps it between its runs. It opens in two calls to all its workers: `expect`, in
-which rank 0 begins to listen, and `open_session`. It ends
+which ranks begin to listen that others dial, and `open_session`. It ends
 
 - with its client, however that ends, or with another of its workers: the scheduler, which knows when these leave,
   calls `end_session` (`mgclust.engine.dask.session_registry`);
@@ -43,6 +43,7 @@ from mgclust.engine.rank import RankAssignment, run_rank
 from mgclust.engine.rows import Beside, RowSource
 from mgclust.engine.transport.handshake import listen
 from mgclust.engine.transport.session import Session
+from mgclust.engine.transport.topology import Tree
 from mgclust.engine.transport.wire import SessionLost, Wire
 from mgclust.kernels.toolkit import threads
 
@@ -155,13 +156,13 @@ def offer(dask_worker: Any) -> Offer:
     return Offer(devices[0].uuid if devices else "", why_no_gpu(), cores(), dask_worker.state.nthreads)
 
 
-def expect(name: str, first: str, dask_worker: Any) -> int:
+def expect(name: str, ranks: dict[str, int], dask_worker: Any) -> int:
     """Begin a session, and end the one before; for ``Client.run``.
 
     Returns
     -------
     int
-        The port on which rank 0 listens, whose worker has the address `first`; 0 on other ranks.
+        The port on which a rank listens that others dial when the session opens; 0 on other ranks.
     """
     address = dask_worker.address
     seat = _Seat(name, Abort())
@@ -170,14 +171,14 @@ def expect(name: str, first: str, dask_worker: Any) -> int:
     if older is not None:
         older.end("its client has gone, or has another session on the worker")
     dask_worker.loop.call_later(OPENING_SECONDS, _end_unopened, address, seat)
-    if address != first:
+    if not Tree(ranks[address], len(ranks)).children:
         return 0
     seat.listener = listen(*_hosts(dask_worker))
     return seat.listener.getsockname()[1]
 
 
 async def open_session(
-    name: str, ranks: dict[str, int], meeting: tuple[str, int], key: bytes, timeout: float, dask_worker: Any
+    name: str, ranks: dict[str, int], addresses: list[tuple[str, int]], key: bytes, timeout: float, dask_worker: Any
 ) -> Failure | None:
     """Connect the ranks of a session that all workers expect; for ``Client.run``."""
     address = dask_worker.address
@@ -187,7 +188,7 @@ async def open_session(
             raise SessionLost(f"worker {address} restarted, or works for another client now.")
         wire = Wire(key, seat.abort, timeout, *_tls(dask_worker, address))
         listener, seat.listener = seat.listener, None
-        given = ranks[address], len(ranks), wire, meeting, listener, _hosts(dask_worker)
+        given = ranks[address], wire, addresses, listener, _hosts(dask_worker)
         seat.session = await asyncio.to_thread(Session.open, *given)
         if _SEATS.get(address) is not seat:
             seat.end("another session has the worker")

@@ -3,9 +3,8 @@
 ::
 
     SoloComm   one rank: nothing to send
-    HostComm   CPU ranks (in `mgclust.engine.transport.host_comm`): raw bytes over sockets, small arrays around rank 0,
-    large ones
-               from rank to rank
+    HostComm   CPU ranks (in `mgclust.engine.transport.host_comm`): raw bytes over sockets, small arrays through a tree
+               of ranks, large ones from rank to rank
     NcclComm   GPUs (in `mgclust.engine.transport.cuda`): NCCL for device arrays, a HostComm for small host values
 
 All ranks call the same collectives in the same order. Whatever they return is the same, bit for bit, for any

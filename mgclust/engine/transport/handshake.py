@@ -7,35 +7,44 @@
             ── proof over both ──>
             <────────── ready ──────────
 
-First all ranks dial rank 0 (`dial`, `accept`). The others are connected where a run first needs it (`meet`): each dials
-those of lower numbers, and closes its port when all have come. The end that accepts says nothing before the first
-proof, so that a connection without the key gets no answer. All handshakes of a rank share one thread and go side by
-side, each with one deadline; of too many, the oldest that has proven nothing is dropped.
+Of two ranks, the one with the higher number dials (`meet`). A session begins with the links of the tree; others are
+made where a run first needs them (`mgclust.engine.transport.topology`). Ports are closed when all have come. The end
+that accepts says nothing before the first proof, so that a connection without the key gets no answer. All handshakes of
+a rank share one thread and go side by side, each with one deadline until its last step; of too many, the oldest that
+has proven nothing is dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
+import math
 import os
+import random
+import resource
 import secrets
-import select
 import selectors
 import socket
 import ssl
 import struct
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import psutil
 
 from mgclust.base.errors import CollectiveTimeout, RunFailed
 from mgclust.engine.transport.wire import POLL_SECONDS, Link, PeerLost, Wire
 
-__all__ = ["accept", "dial", "listen", "meet"]
+__all__ = ["PORTS", "listen", "meet"]
+
+PORTS = "MGCLUST_RANK_PORTS"
 
 HANDSHAKE_SECONDS = 5.0  # seconds for the whole of one
 UNPROVEN_CONNECTIONS = 64  # handshakes at once, beside one for each rank
+SPARE_FILES = 32  # beside links: what a run opens meanwhile
 AT_ONCE = 16  # connections taken from the queue before those that are open get their turn
 RANKS = struct.Struct("!II")  # who dials, and who accepts
 NONCE = 32
@@ -47,42 +56,113 @@ Handshake = Generator[int, None, tuple[int, socket.socket]]
 
 
 def listen(*hosts: str) -> socket.socket:
-    """A listening socket on any free port of the first of some hosts that this machine has."""
+    """A listening socket on the first of some hosts that this machine has, on any free port that `PORTS` permits."""
+    ports = _ports()
     for host in hosts:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with contextlib.suppress(OSError):
-            return socket.create_server((host, 0), family=family, backlog=socket.SOMAXCONN)
+        for port in ports:
+            try:
+                return socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise _too_few_files(error) from error
+                if error.errno == errno.EACCES:
+                    raise RunFailed(f"a rank may not listen on port {port} of {PORTS}: {error.strerror}.") from error
+                if error.errno != errno.EADDRINUSE:
+                    break
+        else:
+            raise RunFailed(
+                f"all ports of {PORTS}={os.environ.get(PORTS, '0')} are in use on {host}; a host needs as many as "
+                "ranks connect there at once: give its workers a longer range."
+            )
     raise RunFailed(
         f"a rank cannot listen on {' or '.join(hosts)}, the address of its worker; give the worker one of this machine "
         "(dask worker --host, or --listen-address)."
     )
 
 
-def accept(server: socket.socket, wire: Wire, size: int) -> dict[int, Link]:
-    """Rank 0's links to all other ranks, once they have connected; connections without the key are rejected."""
-    with contextlib.closing(_Handshakes(server, wire, size)) as handshakes:
-        return _collect(handshakes, wire, 0, set(range(1, size)))
+def _ports() -> list[int]:
+    """Ports to try, in another order each time: ranks of one host begin at different ones."""
+    given = os.environ.get(PORTS, "").strip() or "0"
+    try:
+        first, dash, last = given.partition("-")
+        low, high = int(first), int(last if dash else first)
+        if not (0 < low <= high < 1 << 16 or low == high == 0):
+            raise ValueError(given)
+    except ValueError:
+        raise RunFailed(
+            f"{PORTS}={given!r} must be a range of ports from 1 to 65535, such as 41000-41099, or 0 for any."
+        ) from None
+    return random.sample(range(low, high + 1), high - low + 1)
 
 
-def meet(rank: int, addresses: Sequence[tuple[str, int]], server: socket.socket, wire: Wire) -> dict[int, Link]:
-    """A rank's links to all others but rank 0, with which all of them have a connection.
+def _reserve(count: int) -> None:
+    """Let this process open so many more files, by raising its own limit as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    here = psutil.Process().num_fds()
+    needed = here + count + SPARE_FILES
+    if _within(needed + UNPROVEN_CONNECTIONS, soft):
+        return
+    if not _within(hard, soft):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if not _within(needed, soft):
+        raise RunFailed(
+            f"a rank needs {count} more open files for its connections: {needed} with those of its process, which may "
+            f"have {soft} (ulimit -n); raise the hard limit of the workers to {needed + UNPROVEN_CONNECTIONS} (ulimit "
+            "-Hn, LimitNOFILE of systemd, ulimits of Compose), or ask for fewer workers (n_workers=, --workers)."
+        )
+
+
+def _within(number: int, limit: int) -> bool:
+    return limit == resource.RLIM_INFINITY or (number != resource.RLIM_INFINITY and number <= limit)
+
+
+def _too_few_files(error: OSError) -> RunFailed:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return RunFailed(
+        f"a rank cannot open another connection: {error.strerror} (ulimit -n is {soft}, -Hn {hard}); raise the limit "
+        "of the workers, or ask for fewer of them (n_workers=, --workers)."
+    )
+
+
+def meet(
+    rank: int,
+    calls: Mapping[int, tuple[str, int]],
+    callers: Collection[int],
+    server: socket.socket | None,
+    wire: Wire,
+) -> dict[int, Link]:
+    """A rank's links to some others, all of which have theirs made now.
 
     Parameters
     ----------
     rank : int
-        This one; not 0.
-    addresses : sequence of (str, int)
-        Where each rank listens, in rank order; that of rank 0 is ignored.
-    server : socket.socket
-        Where this one does.
+        This one.
+    calls : mapping of int to (str, int)
+        Where those of lower numbers listen, which this one dials.
+    callers : collection of int
+        Those of higher numbers, which dial this one.
+    server : socket.socket or None
+        Where this one listens; None without callers.
     wire : Wire
-        Of the links.
+        What the links share.
+
+    Raises
+    ------
+    CollectiveTimeout
+        Callers did not come.
+    PeerLost
+        A rank that this one dials cannot be reached.
+    RunFailed
+        This process may not open as many files.
     """
-    size = len(addresses)
-    with contextlib.closing(_Handshakes(server, wire, size, rank)) as handshakes:
-        for peer in range(1, rank):
-            handshakes.call(peer, addresses[peer])
-        return _collect(handshakes, wire, rank, set(range(1, size)) - {rank})
+    _reserve(len(calls) + len(callers))
+    with contextlib.closing(_Handshakes(server, wire, callers, rank)) as handshakes:
+        for peer, address in calls.items():
+            handshakes.call(peer, address)
+        return _collect(handshakes, wire, rank, {*calls, *callers})
 
 
 def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int]) -> dict[int, Link]:
@@ -96,9 +176,10 @@ def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int])
                 links[peer] = Link(sock, wire, peer)
             wire.abort.check()
             missing = expected - links.keys()
-            if rank:  # it has a link to rank 0 that tells when a run ends
-                wire.watch(missing)
+            wire.watch(missing)
             if time.monotonic() > end and missing:
+                if max(missing) < rank:
+                    raise handshakes.unreachable(min(missing))
                 raise CollectiveTimeout(
                     f"rank(s) {sorted(missing)} did not connect to rank {rank} within timeout={wire.timeout:g} s; are "
                     "their workers busy, or is there a firewall between workers?"
@@ -110,39 +191,9 @@ def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int])
     return links
 
 
-def dial(address: tuple[str, int], wire: Wire, rank: int) -> Link:
-    """A rank's link to rank 0."""
-    end = time.monotonic() + wire.timeout
-    while True:
-        try:
-            return Link(_dial_once(address, wire, rank), wire, 0)
-        except OSError as error:
-            wire.abort.check()
-            if time.monotonic() > end or _final(error):
-                raise PeerLost(f"rank {rank} cannot reach rank 0 at {address[0]}:{address[1]}: {error}.") from error
-            time.sleep(POLL_SECONDS)
-
-
 def _final(error: Exception) -> bool:
     """Return whether an error comes again; an end that hangs up in the middle may have too many to talk to."""
     return isinstance(error, (ConnectionRefusedError, ssl.SSLError)) and not isinstance(error, ssl.SSLEOFError)
-
-
-def _dial_once(address: tuple[str, int], wire: Wire, rank: int) -> socket.socket:
-    end = time.monotonic() + HANDSHAKE_SECONDS
-    sock = _prompt(socket.create_connection(address, timeout=HANDSHAKE_SECONDS))
-    poll, number = select.poll(), sock.fileno()
-    with contextlib.closing(_introduce(sock, wire, rank, 0)) as steps:
-        while True:
-            try:
-                event = next(steps)
-            except StopIteration as done:
-                return done.value[1]
-            wire.abort.check()
-            if time.monotonic() > end:
-                raise TimeoutError(f"no handshake within {HANDSHAKE_SECONDS:g} s")
-            poll.register(number, select.POLLIN if event == selectors.EVENT_READ else select.POLLOUT)
-            poll.poll(POLL_SECONDS * 1000)
 
 
 @dataclass(eq=False)
@@ -158,14 +209,16 @@ class _Pending:
 class _Handshakes:
     """Handshakes of all connections that reach a rank, and of those by which it reaches others."""
 
-    def __init__(self, server: socket.socket, wire: Wire, size: int, rank: int = 0) -> None:
-        self._server, self._wire, self._size, self._rank = server, wire, size, rank
+    def __init__(self, server: socket.socket | None, wire: Wire, callers: Collection[int], rank: int) -> None:
+        self._server, self._wire, self._callers, self._rank = server, wire, frozenset(callers), rank
         self._addresses: dict[int, tuple[str, int]] = {}  # of ranks that this one calls
+        self._problems: dict[int, Exception] = {}  # why the last call of each came to nothing
         self._again: dict[int, float] = {}  # when those are called again that hung up in the middle
         self._pending: dict[_Pending, Handshake] = {}  # the oldest first
         self._selector = selectors.DefaultSelector()
-        server.setblocking(False)
-        self._selector.register(server, selectors.EVENT_READ)
+        if server is not None:
+            server.setblocking(False)
+            self._selector.register(server, selectors.EVENT_READ)
 
     def turn(self) -> list[tuple[int, socket.socket]]:
         """Continue where there is something to do, or wait for it a moment; ranks that have arrived."""
@@ -178,7 +231,7 @@ class _Handshakes:
             self._accept(arrived)
         now = time.monotonic()
         for pending in [each for each in self._pending if each.end < now]:
-            self._drop(pending)
+            self._drop(pending, TimeoutError(f"no handshake within {HANDSHAKE_SECONDS:g} s"))
         for peer in [each for each, when in self._again.items() if when < now]:
             del self._again[peer]
             self.call(peer, self._addresses[peer])
@@ -189,12 +242,15 @@ class _Handshakes:
         self._addresses[peer] = address
         try:
             family, kind, protocol, _, end = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+            sock = _prompt(socket.socket(family, kind, protocol))
         except OSError as error:
-            raise self._unreachable(peer, error) from error
-        sock = _prompt(socket.socket(family, kind, protocol))
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise _too_few_files(error) from error
+            self._problems[peer] = error
+            raise self.unreachable(peer) from error
         sock.connect_ex(end)  # what is wrong with it, `_reach` is told
         pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS, proven=True, called=peer)
-        self._pending[pending] = _reach(sock, self._wire, self._rank, peer)
+        self._pending[pending] = _reach(sock, self._wire, self._rank, peer, pending)
         next(self._pending[pending])
         self._selector.register(pending.number, selectors.EVENT_WRITE, pending)
 
@@ -205,23 +261,24 @@ class _Handshakes:
         self._selector.close()
 
     def _accept(self, arrived: list[tuple[int, socket.socket]]) -> None:
+        assert self._server is not None
         for _ in range(AT_ONCE):
             try:
                 sock, _ = self._server.accept()
                 sock = _prompt(sock)
             except BlockingIOError:
                 return
-            except OSError:  # it has gone, or this process has no file descriptor left
-                if self._pending:
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    if all(pending.proven for pending in self._pending):
+                        raise _too_few_files(error) from error
                     self._drop_oldest()
-                else:
-                    time.sleep(POLL_SECONDS)
-                return
+                return  # others have gone themselves
             pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS)
-            self._pending[pending] = _welcome(sock, self._wire, self._size, self._rank, pending)
+            self._pending[pending] = _welcome(sock, self._wire, self._callers, self._rank, pending)
             self._selector.register(pending.number, selectors.EVENT_READ, pending)
             self._advance(pending, arrived)  # what a rank has said already counts before it could be dropped
-            if len(self._pending) > UNPROVEN_CONNECTIONS + self._size:
+            if len(self._pending) > UNPROVEN_CONNECTIONS + len(self._callers) + len(self._addresses):
                 self._drop_oldest()
 
     def _advance(self, pending: _Pending, arrived: list[tuple[int, socket.socket]]) -> None:
@@ -233,31 +290,41 @@ class _Handshakes:
             self._drop(pending)
         except (OSError, ValueError) as error:
             if pending.called is not None and _final(error):
-                raise self._unreachable(pending.called, error) from error
-            self._drop(pending)
+                self._problems[pending.called] = error
+                raise self.unreachable(pending.called) from error
+            self._drop(pending, error)
         else:
             if self._selector.get_key(pending.number).events != events:
                 self._selector.modify(pending.number, events, pending)
 
-    def _unreachable(self, peer: int, error: Exception) -> PeerLost:
+    def unreachable(self, peer: int) -> PeerLost:
+        """The sentence of a rank that this one cannot reach.
+
+        Parameters
+        ----------
+        peer : int
+            The other one, which this one has called.
+        """
         host, port = self._addresses[peer]
         return PeerLost(
-            f"rank {self._rank} cannot reach rank {peer} at {host}:{port}: {error}; is there a firewall between "
-            "workers?"
+            f"rank {self._rank} cannot reach rank {peer} at {host}:{port}: {self._problems.get(peer, 'no answer')}; is "
+            "there a firewall between workers?"
         )
 
     def _drop_oldest(self) -> None:
         """Drop the oldest that has proven nothing, or the oldest of all."""
         self._drop(min(self._pending, key=lambda pending: pending.proven))
 
-    def _drop(self, pending: _Pending) -> None:
+    def _drop(self, pending: _Pending, problem: Exception | None = None) -> None:
         self._selector.unregister(pending.number)
         self._pending.pop(pending).close()
         if pending.called is not None:
+            if problem is not None:
+                self._problems[pending.called] = problem
             self._again[pending.called] = time.monotonic() + POLL_SECONDS
 
 
-def _welcome(sock: socket.socket, wire: Wire, size: int, here: int, pending: _Pending) -> Handshake:
+def _welcome(sock: socket.socket, wire: Wire, callers: Collection[int], here: int, pending: _Pending) -> Handshake:
     try:
         if wire.server_tls is not None:
             sock = wire.server_tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
@@ -266,7 +333,7 @@ def _welcome(sock: socket.socket, wire: Wire, size: int, here: int, pending: _Pe
         ranks, nonce, proof = first[: RANKS.size], first[RANKS.size : -PROOF], first[-PROOF:]
         peer, called = RANKS.unpack(ranks)
         known = hmac.compare_digest(proof, wire.proof(b"dial", ranks, nonce))
-        if not known or called != here or not here < peer < size:
+        if not known or called != here or peer not in callers:
             raise ValueError("not a rank of this run")
         pending.proven = True
         nonces = nonce + secrets.token_bytes(NONCE)
@@ -280,7 +347,7 @@ def _welcome(sock: socket.socket, wire: Wire, size: int, here: int, pending: _Pe
     return peer, sock
 
 
-def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handshake:
+def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _Pending) -> Handshake:
     try:
         if wire.client_tls is not None:
             sock = wire.client_tls.wrap_socket(sock, do_handshake_on_connect=False)
@@ -292,6 +359,8 @@ def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handsha
         if not hmac.compare_digest(answer[NONCE:], wire.proof(b"accept", ranks, nonces)):
             raise OSError("it does not know the key of this run")
         yield from _write(sock, wire.proof(b"confirm", ranks, nonces))
+        # From now on the other end may have this link and close its port: a second call would be refused.
+        pending.end = math.inf
         yield from _read(sock, len(READY))
     except BaseException:
         sock.close()
@@ -299,7 +368,7 @@ def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handsha
     return peer, sock
 
 
-def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handshake:
+def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _Pending) -> Handshake:
     try:
         yield selectors.EVENT_WRITE
         if problem := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -307,7 +376,7 @@ def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int) -> Handshake:
     except BaseException:
         sock.close()
         raise
-    return (yield from _introduce(sock, wire, rank, peer))
+    return (yield from _introduce(sock, wire, rank, peer, pending))
 
 
 def _prompt(sock: socket.socket) -> socket.socket:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import json
 import math
 import pickle
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -19,16 +20,17 @@ from mgclust.engine.partition import Partition, RowRange
 from mgclust.engine.rows import Block, Rows
 from mgclust.engine.transport.comm import REDUCE, check_reducible
 from mgclust.engine.transport.handshake import listen, meet
-from mgclust.engine.transport.wire import Link, PeerLost, SessionLost, Wire, relay, together
+from mgclust.engine.transport.topology import FAN, Halves, Shape, Tree, neighbors
+from mgclust.engine.transport.wire import Link, PeerLost, SessionLost, Wire, hung_up, in_turn, relay, together
 from mgclust.outside.json_text import parse_json
 
 __all__ = ["HostComm", "Peers"]
 
 Array = Any
-# Bytes of an array, of all ranks together, up to which it goes over rank 0, where links are the limit and where all
+# Bytes that a collective may bring to one rank of the tree, or take from it, where links are the limit and where all
 # ranks share the cores of one host: benchmarks/engine/collectives.py has both ways on either side of these.
-LARGE = 1 << 16
-LARGE_ON_ONE_HOST = 1 << 21
+LARGE = 1 << 18
+LARGE_ON_ONE_HOST = 1 << 22
 NOTHING = np.empty(0, np.uint8)
 
 
@@ -36,25 +38,25 @@ NOTHING = np.empty(0, np.uint8)
 class Peers:
     """Links of a rank to others, for runs one after the other."""
 
-    links: dict[int, Link]  # of rank 0: to all others; of others: to rank 0, and to all once `connected`
+    links: dict[int, Link]  # of the tree, and of the shapes that a run has needed
     hosts: tuple[str, ...] = ()  # where this rank can listen: the address that others know first; () finds out
-    connected: bool = False  # whether all ranks are connected with each other
-    one_host: bool = False  # whether all ranks have the address of rank 0, once they have met
+    shapes: list[Shape] = field(default_factory=lambda: ["tree"])  # that are linked; the same on all ranks
+    one_host: bool = False  # whether all ranks have one address, once they have met
 
 
 class HostComm:
-    """CPU ranks: small arrays go to rank 0, which sends its answer to all, large ones directly from rank to rank.
+    """CPU ranks: small arrays go up a tree to rank 0 and down again, large ones directly from rank to rank.
 
     ::
 
-        small arrays                 star    rank 0 adds, joins or passes on; one message there and one back
+        small arrays                 tree    a rank adds, joins or passes on what its four children say, up and down
         gathers, broadcast, stream   ring    an array goes from rank to rank, each passing it on while it arrives
-        sums                         direct  rank r gets the r-th part of all, adds in rank order, and gives it to all
+        reductions                   halves  log2 N partners, each with half of what is left, there and back
         exchange                     direct  each rank to each
 
-    So no rank sends or receives much more than it has or gets. The ranks other than 0 are connected with each other
-    when they first need it. Where only some ranks know how long an array is, messages over rank 0 say which way it
-    takes. Exchanges have no messages over rank 0, where they would wait for each other.
+    So no rank sends or receives much more than it has or gets, and reduces in a few times log2 N messages. Links
+    of a shape are made when it is first needed. Where only some ranks know how long an array is, messages of the tree
+    say which way it takes. Exchanges have no messages in the tree, where they would wait for each other.
 
     Parameters
     ----------
@@ -82,6 +84,7 @@ class HostComm:
         self.ranges: list[RowRange] = []
         self._peers = peers
         self._links = peers.links
+        self._tree = Tree(rank, size)
         self._abort = wire.abort
         wire.watch = self.check_peers
         self._partition = partition
@@ -106,7 +109,7 @@ class HostComm:
         limit, self.wire.timeout = self.wire.timeout, math.inf
         try:
             own = np.array([range_rows, all(link.local for link in self._links.values())], np.int64)
-            least, one_host = self._least(f"the start of run {run}", own).tolist()
+            least, one_host = self._reduce(f"the start of run {run}", own, "min").tolist()
             self._peers.one_host = bool(one_host)
         except PeerLost as error:
             raise SessionLost(str(error)) from error
@@ -115,33 +118,16 @@ class HostComm:
         self.ranges = list(self._partition.ranges(least)) if least else []
         return least > 0
 
-    def _least(self, what: str, own: np.ndarray) -> np.ndarray:
-        if self.rank:
-            self._links[0].send(what, own)
-            return self._links[0].receive(what)
-        theirs = [self._links[peer].receive(what) for peer in range(1, self.size)]
-        return self._to_all(what, np.min([own, *theirs], axis=0))
-
     def _is_large(self, nbytes: int) -> bool:
-        return nbytes > (LARGE_ON_ONE_HOST if self._peers.one_host else LARGE)
+        """Return whether an array is too large for ranks of the tree, which have it for, or from, each child."""
+        return nbytes * min(self.size - 1, FAN) > (LARGE_ON_ONE_HOST if self._peers.one_host else LARGE)
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
         check_reducible(array.dtype, op)
-        what = self._enter(f"all_reduce({op})")
+        what = f"{self._enter(f'all_reduce({op})')} of {array.dtype} {array.shape}"
         if self._is_large(array.nbytes):
-            return self._reduce_directly(f"{what} of {array.dtype} {array.shape}", array, op)
-        if self.rank:
-            self._links[0].send(what, array)
-            return self._links[0].receive(what)
-        total = array.copy()
-        for peer in range(1, self.size):
-            part = self._links[peer].receive(what)
-            if part.shape != array.shape or part.dtype != array.dtype:
-                raise ValueError(
-                    f"{what}: rank {peer} has {part.dtype} {part.shape}, rank 0 {array.dtype} {array.shape}."
-                )
-            REDUCE[op](total, part, out=total)
-        return self._to_all(what, total)
+            return self._reduce_by_halves(what, array, op)
+        return self._reduce(what, array, op)
 
     def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
         (array if out is None else out)[...] = self.all_reduce(array, op)
@@ -155,20 +141,12 @@ class HostComm:
     def all_gather(self, array: Array) -> Array:
         what = self._enter("all_gather")
         large = f"{what} of large arrays"
-        small = not self._is_large(array.nbytes * self.size)
-        own = np.array([len(array)], np.int64)
-        if self.rank:
-            self._links[0].send(what if small else large, array if small else own)
-            said, answer = self._answer(what, large)
-            if said == what:
-                return answer
-        else:
-            said_by_all = self._from_all(what, large)
-            if small and all(said == what for said, _ in said_by_all):
-                return self._to_all(what, np.concatenate([array, *(part for _, part in said_by_all)], axis=0))
-            answer = np.array([*own, *(len(part) if said == what else part[0] for said, part in said_by_all)], np.int64)
-            self._to_all(large, answer)
-        bounds = [0, *np.cumsum(answer).tolist()]
+        joined = None if self._is_large(array.nbytes * self.size) else array
+        said, joined = self._gather(what, joined, large)
+        if said == what:
+            return joined
+        lengths = self._gather(f"lengths of {what}", np.array([len(array)], np.int64))[1]
+        bounds = [0, *np.cumsum(lengths).tolist()]
         out = np.empty((bounds[-1], *array.shape[1:]), array.dtype)
         out[bounds[self.rank] : bounds[self.rank + 1]] = array
         self._gather_around(large, out, bounds)
@@ -182,9 +160,11 @@ class HostComm:
 
     def exchange(self, parts: list[Array]) -> Array:
         what = self._enter("exchange")
-        self._connect()
-        got = self._swap(what, parts)
-        return np.concatenate([parts[peer] if peer == self.rank else got[peer] for peer in range(self.size)])
+        self._connect("all")
+        # Each begins with the next rank, so that no rank is the first of all.
+        peers = [(self.rank + step) % self.size for step in range(1, self.size)]
+        got = self._swap(what, {peer: [(parts[peer], None)] for peer in peers})
+        return np.concatenate([parts[peer] if peer == self.rank else got[peer][0] for peer in range(self.size)])
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
         what = self._enter(f"broadcast({root})")
@@ -195,16 +175,11 @@ class HostComm:
             value = array.copy()
             if self._is_large(value.nbytes):
                 said = large
-            if root:
-                self._links[0].send(said, value if said == what else NOTHING)
-        else:
-            said, value = self._answer(what, large, root if self.rank == 0 else 0)
-        if not self.rank:
-            self._to_all(said, value if said == what else NOTHING, but=root)
+        said, got = self._flood(what, root, said, value if said == what else NOTHING, large)
         if said == what:
-            return value
-        self._connect()
-        return self._around(large, root, value if self.rank == root else None)
+            return got
+        self._connect("ring")
+        return self._around(large, root, value)
 
     def agree(self, value: Any, root: int = 0) -> Any:
         if self.rank != root:
@@ -219,14 +194,14 @@ class HostComm:
         """See `Comm`; a thread receives the next block while the caller works on this one."""
         what = self._enter("stream")
         # On one host as well: it is never slower there.
-        in_ring = self._partition.n_rows * rows.n_features * rows.dtype.itemsize > LARGE
+        in_ring = self._partition.n_rows * rows.n_features * rows.dtype.itemsize * min(self.size - 1, FAN) > LARGE
         if in_ring:
-            self._connect()
+            self._connect("ring")
         self._streaming = True
         ready: queue.Queue[Block | BaseException] = queue.Queue(maxsize=1)
         gone = threading.Event()
         here = contextvars.copy_context()  # its share of the cores
-        way = self._around if in_ring else self._by_star
+        way = self._around if in_ring else self._by_tree
         pump = threading.Thread(target=here.run, args=(self._pump, way, what, rows, ready, gone), daemon=True)
         pump.start()
         try:
@@ -247,17 +222,21 @@ class HostComm:
 
         The links that are waited for tell by themselves, and may hold a last message to read first.
         """
-        for link in self._links.values():
-            if link.peer not in waiting_for and link.hung_up():
-                raise PeerLost(f"rank {link.peer} closed its connection.")
+        gone = hung_up(link for link in self._links.values() if link.peer not in waiting_for)
+        if gone is not None:
+            raise PeerLost(f"rank {gone.peer} closed its connection.")
 
     def leave(self) -> None:
         # Whatever was sent has been read then: the next run finds nothing of this one.
-        what = self._enter("leave")
-        if self.rank:
-            # A rank that rank 0 has told already may close its end before this one is told.
-            self.wire.watch = lambda waiting_for: None
-        self._least(what, np.zeros(1, np.int64))
+        what, parent = self._enter("leave"), self._tree.parent
+        self._from_children(what)
+        if parent is not None:
+            self._links[parent].send(what, NOTHING)
+        # A rank that has been told already may close its end before this one is told.
+        self.wire.watch = lambda waiting_for: None
+        if parent is not None:
+            self._links[parent].receive(what)
+        self._to(what, NOTHING)
 
     def abort(self) -> None:
         for link in self._links.values():
@@ -270,40 +249,69 @@ class HostComm:
         self._calls += 1
         return f"{name} #{self._calls}"
 
-    def _connect(self) -> None:
-        """Connect all ranks with each other, once in a session; all of them call it."""
-        if self._peers.connected or self.size == 2:
+    def _connect(self, shape: Shape) -> None:
+        """Make the links of a shape that are not there, once in a session; all ranks call it."""
+        if shape in self._peers.shapes:
             return
-        what = f"connecting all ranks #{self._calls}"
-        if not self.rank:
-            hosts = [["", 0], *(parse_json(said.tobytes()) for said in self._from_all(what))]
-            self._to_all(what, np.frombuffer(json.dumps(hosts).encode(), np.uint8))
-        else:
-            here = self._peers.hosts or (self._links[0].host,)
-            with listen(*here) as server:
-                own = json.dumps([here[0], server.getsockname()[1]]).encode()
-                self._links[0].send(what, np.frombuffer(own, np.uint8))
-                addresses = [(host, port) for host, port in parse_json(self._links[0].receive(what).tobytes())]
-                self._links.update(meet(self.rank, addresses, server, self.wire))
-        self._peers.connected = True
+        there, size = [*self._peers.shapes], self.size
 
-    def _from_all(self, what: str, instead: str | None = None) -> list[Any]:
-        """Receive on rank 0 from all others, in rank order."""
-        return [
-            together(self.wire, what, self._links[peer].receiving(what, instead=instead))[0]
-            for peer in range(1, self.size)
-        ]
+        def missing(rank: int) -> set[int]:
+            return neighbors(shape, rank, size).difference(*(neighbors(each, rank, size) for each in there))
 
-    def _answer(self, what: str, instead: str, peer: int = 0) -> tuple[str, Any]:
-        """Receive what rank 0, or another one, says of a collective: the array, or that it takes the other way."""
-        answer: tuple[str, Any] = together(self.wire, what, self._links[peer].receiving(what, instead=instead))[0]
-        return answer
+        if any(missing(rank) for rank in range(size)):  # all ranks find the same
+            new = missing(self.rank)
+            callers = {peer for peer in new if peer > self.rank}
+            here = self._peers.hosts or tuple(link.host for link in self._links.values())[:1]
+            with listen(*here) if callers else contextlib.nullcontext() as server:
+                own = json.dumps([here[0], server.getsockname()[1] if server is not None else 0]) + "\n"
+                lines = self._gather(f"connecting a {shape} #{self._calls}", np.frombuffer(own.encode(), np.uint8))[1]
+                addresses = [tuple(parse_json(line)) for line in lines.tobytes().splitlines()]
+                calls = {peer: addresses[peer] for peer in new - callers}
+                self._links.update(meet(self.rank, calls, callers, server, self.wire))
+        self._peers.shapes.append(shape)
 
-    def _to_all(self, what: str, array: np.ndarray, but: int = 0) -> np.ndarray:
-        for peer in range(1, self.size):
-            if peer != but:
-                self._links[peer].send(what, array)
-        return array
+    def _reduce(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
+        """Reduce over the tree."""
+        children = [self._links[child.root] for child in self._tree.children]
+        parts = together(self.wire, what, *(link.receiving(what, np.empty_like(array, order="C")) for link in children))
+        return self._answered(what, what, _reduced([array, *parts], op))[1]
+
+    def _gather(self, what: str, array: np.ndarray | None, instead: str = "") -> tuple[str, np.ndarray]:
+        """Join arrays of all ranks over the tree; where one has None, all get nothing and the other name."""
+        parts = self._from_children(what, instead)
+        small = array is not None and all(said == what for said, _ in parts)
+        joined = np.concatenate([array, *(part for _, part in parts)]) if small else NOTHING
+        return self._answered(what, what if small else instead, joined, instead)
+
+    def _flood(self, what: str, root: int, said: str, array: Any, instead: str = "") -> tuple[str, np.ndarray]:
+        """An array on its way from one rank through the tree to all, under one of two names."""
+        source = None if self.rank == root else self._tree.toward(root)
+        if source is not None:
+            said, array = self._said(what, source, instead)
+        self._to(said, array, [peer for peer in self._tree.neighbors if peer != source])
+        return said, array
+
+    def _answered(self, what: str, said: str, array: np.ndarray, instead: str = "") -> tuple[str, np.ndarray]:
+        """Tell the parent, and get from rank 0 what it says to all; both under one of two names."""
+        if self._tree.parent is not None:
+            self._links[self._tree.parent].send(said, array)
+            said, array = self._said(what, self._tree.parent, instead)
+        self._to(said, array)
+        return said, array
+
+    def _said(self, what: str, peer: int, instead: str = "") -> tuple[str, np.ndarray]:
+        """Receive from a neighbour, under one of two names."""
+        heard: tuple[str, np.ndarray] = together(self.wire, what, self._links[peer].receiving(what, instead=instead))[0]
+        return heard
+
+    def _from_children(self, what: str, instead: str = "") -> list[tuple[str, np.ndarray]]:
+        children = [self._links[child.root] for child in self._tree.children]
+        return together(self.wire, what, *(link.receiving(what, instead=instead) for link in children))
+
+    def _to(self, what: str, array: np.ndarray, peers: Sequence[int] | None = None) -> None:
+        """Send to neighbours at the same time; by default to the children."""
+        to = [child.root for child in self._tree.children] if peers is None else peers
+        together(self.wire, what, *(self._links[peer].sending(what, array) for peer in to))
 
     def _around(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
         """An array on its way around the ring from its owner, the last rank before which passes it on no more.
@@ -324,44 +332,59 @@ class HostComm:
 
     def _gather_around(self, what: str, array: np.ndarray, bounds: Sequence[int]) -> None:
         """Fill in an array of which each rank has its part, as `queue_gather`."""
-        self._connect()
+        self._connect("ring")
         for owner, (start, stop) in enumerate(pairwise(bounds)):
             if start < stop:
                 self._around(what, owner, array[start:stop])
 
-    def _by_star(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
-        """An array on its way from its owner over rank 0 to all."""
-        if array is None:
-            array = self._links[owner if self.rank == 0 else 0].receive(what)
-        if self.rank == 0:
-            self._to_all(what, array, but=owner)
-        elif self.rank == owner:
-            self._links[0].send(what, array)
-        return array
+    def _by_tree(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
+        """An array on its way from its owner through the tree."""
+        return self._flood(what, owner, what, array)[1]
 
-    def _swap(self, what: str, parts: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-        """Give each other rank its part, and get one from each, all at the same time."""
-        # Each begins with the next rank, so that no rank is the first of all.
-        peers = [(self.rank + step) % self.size for step in range(1, self.size)]
-        sending = [self._links[peer].sending(what, parts[peer]) for peer in peers]
-        receiving = [self._links[peer].receiving(what) for peer in peers]
-        return dict(zip(peers, together(self.wire, what, *receiving, *sending)[: len(peers)], strict=True))
+    def _swap(
+        self, what: str, moves: Mapping[int, Sequence[tuple[np.ndarray, np.ndarray | None]]]
+    ) -> dict[int, list[np.ndarray]]:
+        """Give other ranks arrays and get as many from each, at the same time; by rank, what to give and where to."""
+        links = [(self._links[peer], pairs) for peer, pairs in moves.items()]
+        sending = [in_turn([link.sending(what, given) for given, _ in pairs]) for link, pairs in links]
+        receiving = [in_turn([link.receiving(what, to) for _, to in pairs]) for link, pairs in links]
+        return dict(zip(moves, together(self.wire, what, *sending, *receiving)[len(moves) :], strict=True))
 
-    def _reduce_directly(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
-        self._connect()
-        flat = np.ascontiguousarray(array).reshape(-1)
-        parts = np.array_split(flat, self.size)
-        got = self._swap(what, parts)
-        own = _reduced([parts[peer] if peer == self.rank else got[peer] for peer in range(self.size)], op)
-        del got
-        out = np.empty_like(flat)
-        places = np.array_split(out, self.size)
-        places[self.rank][...] = own
-        peers = [(self.rank + step) % self.size for step in range(1, self.size)]
-        sending = [self._links[peer].sending(what, own) for peer in peers]
-        receiving = [self._links[peer].receiving(what, places[peer]) for peer in peers]
-        together(self.wire, what, *receiving, *sending)
+    def _reduce_by_halves(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
+        """Give a partner half of an array and get its other half, then half of that, and so on; then all comes back.
+
+        Partners are combined in rank order: what one has is of consecutive ranks, and what the other has of the next.
+        """
+        self._connect("halves")
+        halves = Halves(self.rank, self.size)
+        out = np.ascontiguousarray(array).reshape(-1).copy()
+        lanes = np.array_split(out, halves.lanes)
+        # By step, partner and lane: the places of `out` that this rank keeps, and those that it gives away.
+        steps: list[dict[int, list[tuple[np.ndarray, np.ndarray]]]] = []
+        if halves.mate is not None:
+            steps.append({halves.mate: [(lanes[halves.own[0]], lanes[1 - halves.own[0]])]})
+            self._combine(what, steps[-1], halves.mate < self.rank, op)
+        held = {lane: lanes[lane] for lane in halves.own}
+        for step in range(halves.steps):
+            upper = halves.group >> step & 1
+            steps.append({})
+            for lane, places in held.items():
+                two = places[: len(places) // 2], places[len(places) // 2 :]
+                held[lane] = two[upper]
+                steps[-1].setdefault(halves.partner(step, lane), []).append((two[upper], two[1 - upper]))
+            self._combine(what, steps[-1], bool(upper), op)
+        for moves in reversed(steps):
+            self._swap(what, moves)
         return out.reshape(array.shape)
+
+    def _combine(
+        self, what: str, moves: Mapping[int, list[tuple[np.ndarray, np.ndarray]]], lower: bool, op: str
+    ) -> None:
+        """Reduce the places that this rank keeps with those of its partners, which are `lower` ranks or higher ones."""
+        new = {peer: [(given, np.empty_like(kept)) for kept, given in pairs] for peer, pairs in moves.items()}
+        for peer, parts in self._swap(what, new).items():
+            for (kept, _), part in zip(moves[peer], parts, strict=True):
+                REDUCE[op](*((part, kept) if lower else (kept, part)), out=kept)
 
     def _next(self, ready: queue.Queue[Block | BaseException]) -> Block | BaseException:
         while True:

@@ -2,8 +2,8 @@
 
 ::
 
-    open    sockets to rank 0, authenticated, inside TLS where the cluster has it; those between other ranks are made in
-            the first run that needs them
+    open    sockets to the neighbours in the tree of ranks, authenticated, inside TLS where the cluster has it; others
+            are made in the first run that needs them
     begin   the communicator of one run over them; on GPUs NCCL's is made in the first run
     close   at the end of the last run
 
@@ -13,7 +13,9 @@ between ranks would be in the way of the next. How a session ends with its clien
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from mgclust.base.errors import DeviceUnavailableError
@@ -21,9 +23,10 @@ from mgclust.engine.abort import Abort
 from mgclust.engine.partition import Partition
 from mgclust.engine.transport import nccl_network
 from mgclust.engine.transport.comm import Comm
-from mgclust.engine.transport.handshake import accept, dial
+from mgclust.engine.transport.handshake import meet
 from mgclust.engine.transport.host_comm import HostComm, Peers
-from mgclust.engine.transport.wire import Wire
+from mgclust.engine.transport.topology import Tree
+from mgclust.engine.transport.wire import Wire, hung_up
 
 __all__ = ["Session"]
 
@@ -50,9 +53,8 @@ class Session:
     def open(
         cls,
         rank: int,
-        size: int,
         wire: Wire,
-        address: tuple[str, int],
+        addresses: Sequence[tuple[str, int]],
         listener: socket.socket | None = None,
         hosts: tuple[str, ...] = (),
     ) -> Session:
@@ -60,20 +62,23 @@ class Session:
 
         Parameters
         ----------
-        rank, size, wire
+        rank, wire
             See `Session`; the wire's abort and timeout are those of this meeting.
-        address : (str, int)
-            Where rank 0 listens.
+        addresses : sequence of (str, int)
+            Where each rank listens, in rank order; only ranks that have children in the `Tree` need to.
         listener : socket.socket, optional
-            On rank 0; closed here.
+            The socket of a rank with children; closed here.
         hosts : tuple of str, optional
             Where this rank can listen to others: the address by which they know it, and what it listens on where this
-            machine does not have that one. By default the address from which it reaches rank 0.
+            machine does not have that one. By default the address from which it reaches its parent.
         """
-        if listener is None:
-            return cls(rank, size, Peers({0: dial(address, wire, rank)}, hosts), wire)
-        with listener:
-            return cls(rank, size, Peers(accept(listener, wire, size), hosts), wire)
+        tree = Tree(rank, len(addresses))
+        calls = {} if tree.parent is None else {tree.parent: addresses[tree.parent]}
+        with listener or contextlib.nullcontext():
+            links = meet(rank, calls, [child.root for child in tree.children], listener, wire)
+        for link in links.values():
+            link.margin = tree.margin(link.peer)
+        return cls(rank, len(addresses), Peers(links, hosts), wire)
 
     def begin(self, partition: Partition, abort: Abort, timeout: float) -> HostComm:
         """The communicator of CPU ranks for one run.
@@ -114,7 +119,7 @@ class Session:
     @property
     def broken(self) -> bool:
         """True once a connection is closed: there can be no further run."""
-        return any(link.hung_up() for link in self._links.values())
+        return hung_up(self._links.values()) is not None
 
     def close(self) -> None:
         """Leave at once; the other ranks notice."""

@@ -13,6 +13,7 @@ Not `multiprocessing.connection`: it cannot give up a wait, and copies what it r
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import json
 import select
@@ -20,7 +21,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,15 @@ from mgclust.base.errors import CollectiveTimeout, RunFailed
 from mgclust.engine.abort import Abort
 from mgclust.outside.json_text import parse_json
 
-__all__ = ["Link", "Move", "PeerLost", "SessionLost", "Wire", "relay", "together", "too_late", "waited_for"]
+__all__ = [
+    "Link", "Move", "PeerLost", "SessionLost", "Wire",
+    "hung_up", "in_turn", "relay", "together", "too_late", "waited_for",
+]  # fmt: skip
 
 POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
+READ_AHEAD = 1 << 12  # bytes that are asked for where fewer are expected: mostly the header and the array behind it
 CHUNK = 1 << 16  # bytes that a rank which passes an array on receives before it sends them
 
 
@@ -65,6 +70,8 @@ class Wire:
         Called now and then while links wait, with the ranks they wait for; may raise.
     sent, received : int
         Bytes of messages that have passed the links, before encryption.
+    messages_sent, messages_received : int
+        How many these were.
     """
 
     def __init__(
@@ -81,7 +88,7 @@ class Wire:
         self.client_tls = client_tls
         self.server_tls = server_tls
         self.watch: Callable[[Collection[int]], None] = lambda waiting_for: None
-        self.sent = self.received = 0
+        self.sent = self.received = self.messages_sent = self.messages_received = 0
 
     def proof(self, step: bytes, ranks: bytes, nonces: bytes) -> bytes:
         """Proof that this end knows the key."""
@@ -106,6 +113,8 @@ class Link:
         The address of this end.
     local : bool
         Whether both ends have one address, and so are on one host.
+    margin : float
+        Share of the timeout by which waits for the other end last longer.
     """
 
     def __init__(self, sock: socket.socket, wire: Wire, peer: int) -> None:
@@ -113,6 +122,8 @@ class Link:
         self._sock = sock
         self._wire = wire
         self.peer = peer
+        self.margin = 0.0
+        self._ahead = b""  # received, and not yet asked for
         self.host, self.local = "", False
         with contextlib.suppress(OSError):  # closed meanwhile
             self.host = sock.getsockname()[0]
@@ -130,10 +141,13 @@ class Link:
     def sending(self, what: str, array: np.ndarray) -> Move:
         """Send as `send` does, for `together`."""
         array = np.ascontiguousarray(array)
-        header = json.dumps([what, array.dtype.str, list(array.shape)]).encode()
-        yield from self._write(memoryview(LENGTH.pack(len(header)) + header), what)
-        if array.nbytes:
-            yield from self._write(_bytes(array), what)
+        header = _header(what, array.dtype.str, array.shape)
+        self._wire.messages_sent += 1
+        if array.nbytes <= CHUNK:
+            yield from self._write(memoryview(header + array.tobytes()), what)
+            return
+        yield from self._write(memoryview(header), what)
+        yield from self._write(_bytes(array), what)
 
     def receiving(self, what: str, out: np.ndarray | None = None, instead: str | None = None) -> Move:
         """Receive as `receive` does, for `together`.
@@ -152,14 +166,6 @@ class Link:
             yield from self._fill(_bytes(array), what)
         return (sent, array) if instead is not None else array
 
-    def hung_up(self) -> bool:
-        """Return whether an end is closed, found without reading."""
-        if self._sock.fileno() < 0:
-            return True
-        poll = select.poll()
-        poll.register(self._sock.fileno(), select.POLLRDHUP)
-        return bool(poll.poll(0))
-
     def fileno(self) -> int:
         """Its file descriptor; -1 once this end is closed."""
         return self._sock.fileno()
@@ -172,6 +178,7 @@ class Link:
 
     def _announced(self, what: str, out: np.ndarray | None, instead: str | None = None) -> Move:
         """The header, which collective the other end is in, and room for the array that it sends."""
+        self._wire.messages_received += 1
         length = bytearray(LENGTH.size)
         yield from self._fill(memoryview(length), what)
         size = LENGTH.unpack(length)[0]
@@ -179,6 +186,8 @@ class Link:
             raise RunFailed(f"rank {self.peer} sent a header of {size} bytes; is it the same version of mgclust?")
         header = bytearray(size)
         yield from self._fill(memoryview(header), what)
+        if out is not None and length + header == _header(what, out.dtype.str, out.shape):
+            return length + header, what, out
         sent, dtype, shape = self._read(bytes(header))
         if sent not in (what, instead):
             raise RunFailed(f"ranks disagree: this one is in {what}, rank {self.peer} in {sent}.")
@@ -213,10 +222,21 @@ class Link:
         )
 
     def _fill(self, buffer: memoryview, what: str) -> Move:
-        done = 0
-        while done < len(buffer):
+        left = len(buffer)
+        while left:
+            if self._ahead:
+                some, self._ahead = self._ahead[:left], self._ahead[left:]
+                buffer[-left : len(some) - left or None] = some
+                left -= len(some)
+                self._wire.received += len(some)
+                continue
             try:
-                got = self._sock.recv_into(buffer[done:])
+                if left < READ_AHEAD:
+                    self._ahead = self._sock.recv(READ_AHEAD)
+                    if not self._ahead:
+                        raise self._lost(what)
+                    continue
+                got = self._sock.recv_into(buffer[-left:])
             except (BlockingIOError, ssl.SSLWantReadError):
                 yield self, select.POLLIN
             except ssl.SSLWantWriteError:
@@ -226,7 +246,7 @@ class Link:
             else:
                 if not got:
                     raise self._lost(what)
-                done += got
+                left -= got
                 self._wire.received += got
 
     def _write(self, buffer: memoryview, what: str) -> Move:
@@ -248,6 +268,25 @@ class Link:
         return PeerLost(f"rank {self.peer} closed its connection in {what}.")
 
 
+def hung_up(links: Iterable[Link]) -> Link | None:
+    """Find a link of which an end is closed, without reading.
+
+    Parameters
+    ----------
+    links : iterable of Link
+        Those to look at.
+    """
+    poll, by_number = select.poll(), {}
+    for link in links:
+        number = link.fileno()
+        if number < 0:
+            return link
+        by_number[number] = link
+        poll.register(number, select.POLLRDHUP)
+    found = poll.poll(0)
+    return by_number[found[0][0]] if found else None
+
+
 # A message under way: it yields the link that it waits for, and select.POLLIN or POLLOUT.
 Move = Generator[tuple[Link, int], None, Any]
 
@@ -265,6 +304,7 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
         As of `Link.receiving`.
     """
     header, _, array = yield from source._announced(what, out)
+    to._wire.messages_sent += 1
     yield from to._write(memoryview(header), what)
     rest = _bytes(array)
     while rest:
@@ -272,6 +312,20 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
         yield from source._fill(chunk, what)
         yield from to._write(chunk, what)
     return array
+
+
+def in_turn(moves: Iterable[Move]) -> Move:
+    """Do several messages over one link in one direction, and list what each returns; for `together`.
+
+    Parameters
+    ----------
+    moves : iterable of generator
+        Made by one link.
+    """
+    results = []
+    for move in moves:
+        results.append((yield from move))
+    return results
 
 
 def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
@@ -318,8 +372,7 @@ def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
             if not ready:
                 peers = {link.peer for link, _ in waiting.values()}
                 wire.watch(peers)
-                # Rank 0 knows of most collectives which rank is late: it must be the first to give up.
-                if now - last > (wire.timeout if any(peers) else wire.timeout * 1.25):
+                if now - last > wire.timeout * (1 + min(link.margin for link, _ in waiting.values())):
                     raise CollectiveTimeout(too_late(min(peers, default=0), wire.timeout, what))
     except Exception as error:
         if waiting and time.monotonic() - last > wire.timeout / 2:
@@ -358,6 +411,13 @@ def _ready(waiting: dict[int, tuple[Link, int]], what: str) -> list[int]:
     found = dict(poll.poll(POLL_SECONDS * 1000))
     closed = select.POLLERR | select.POLLHUP | select.POLLNVAL
     return [place for place, (_, event) in waiting.items() if found.get(numbers[place], 0) & (event | closed)]
+
+
+@functools.lru_cache(maxsize=256)
+def _header(what: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Length and header of a message; ranks send and expect most of them several times."""
+    header = json.dumps([what, dtype, shape]).encode()
+    return LENGTH.pack(len(header)) + header
 
 
 def _bytes(array: np.ndarray) -> memoryview:
