@@ -135,8 +135,10 @@ class Driver:
             others = self.monitor.watched(
                 place_beside, self._client, beside, self.monitor.workers, shares, silence=not computing
             )
-        whole = self.monitor.watched(self._whole_arguments, silence=False)
-        by_row = self.monitor.watched(self._row_arguments, silence=False)
+        spec = self._first.spec
+        any_whole = any(is_dask(value) for value in spec.arguments.values())
+        whole = self.monitor.watched(self._whole_arguments, silence=False) if any_whole else {}
+        by_row = self.monitor.watched(self._row_arguments, silence=False) if spec.row_arguments else {}
         placed = time.perf_counter()
         if self._session is None:
             self._connect()

@@ -203,7 +203,11 @@ class RunMonitor:
                 self._known = workers, await scheduler.ask_in_loop(self._client, "watch", **given)
             except MgclustError as error:
                 self._unanswered = error
-            except (Exception, asyncio.CancelledError):  # the client ends, which its status tells
+            except (
+                Exception,
+                asyncio.CancelledError,
+            ):  # the client ends, which its status shows; else `look` asks again
+                self._watching = False
                 return
             if self._unanswered is not None or len(self._known[1]) < len(workers):
                 self.events.put(None)  # wakes the caller
