@@ -32,8 +32,8 @@ HEARTBEAT_TIMEOUT_SECONDS = 60.0
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
 # One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
-_QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
-_QUEUES_LOCK = threading.Lock()
+_MONITORS: weakref.WeakKeyDictionary[Client, dict[str, RunMonitor]] = weakref.WeakKeyDictionary()
+_MONITORS_LOCK = threading.Lock()
 
 
 class RunMonitor:
@@ -75,23 +75,37 @@ class RunMonitor:
     def subscribe(self) -> None:
         """Receive the events of this run from now on."""
         self.events = queue.SimpleQueue()  # without what comes late of an earlier attempt
-        with _QUEUES_LOCK:
-            if self._client not in _QUEUES:
-                queues: dict[str, queue.SimpleQueue] = {}
+        with _MONITORS_LOCK:
+            if self._client not in _MONITORS:
+                monitors: dict[str, RunMonitor] = {}
 
                 def dispatch(event: tuple[float, dict[str, Any]]) -> None:
-                    events = queues.get(event[1].get("run", ""))
-                    if events is not None:
-                        events.put(event[1])
+                    monitor = monitors.get(event[1].get("run", ""))
+                    if monitor is not None:
+                        monitor.hear(event[1])
 
-                _QUEUES[self._client] = queues
+                _MONITORS[self._client] = monitors
                 self._client.subscribe_topic(tasks.CLIENT_TOPIC, dispatch)
-            _QUEUES[self._client][self._run] = self.events
+            _MONITORS[self._client][self._run] = self
 
     def unsubscribe(self) -> None:
         """Receive no more events of this run, and watch its workers no more."""
         self._watching = False
-        _QUEUES.get(self._client, {}).pop(self._run, None)
+        _MONITORS.get(self._client, {}).pop(self._run, None)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Note an event in the client's event loop, and wake the caller only if somebody receives it.
+
+        Parameters
+        ----------
+        event : dict
+            Progress of a rank.
+        """
+        self.begun = True
+        if event.get("stage") != "load" or event.get("fraction"):
+            self.holders = set()
+        if self._on_progress is not None:
+            self.events.put(event)
 
     def watched(self, function: Callable[..., Any], *arguments: Any, silence: bool = True) -> Any:
         """Value of a function that waits for Dask; looks at the scheduler and at the workers of all ranks meanwhile.
@@ -137,9 +151,6 @@ class RunMonitor:
         except queue.Empty:
             event = None
         if isinstance(event, dict):
-            self.begun = True
-            if event.get("stage") != "load" or event.get("fraction"):
-                self.holders = set()
             self.progress(event)
         if event is None or time.monotonic() >= self._next_look:
             self.look(waiting, silence)
