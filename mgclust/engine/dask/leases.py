@@ -95,7 +95,8 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._sessions = SessionRegistry(scheduler)
         self._changed = asyncio.Event()
         self._left = asyncio.Event()  # set when a worker leaves, and replaced by another
-        # Dask has no public hook for either of these: see docs/design/decisions on what to ask upstream for.
+        # Dask has no public hook for two things, which are set here only: the number of workers that an adaptive
+        # cluster should have, and operations for clients.
         self._target = scheduler.adaptive_target
         scheduler.adaptive_target = self.adaptive_target  # for what asks in this process, as Dask Gateway does
         scheduler.handlers.update(
