@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from mgclust import __version__
-from mgclust.cli import commands
 from mgclust.engine.transport import handshake, nccl_network
 from mgclust.service.settings import PREFIX, Settings
 from support import settings_table

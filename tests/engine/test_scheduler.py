@@ -182,11 +182,12 @@ def test_a_scheduler_that_is_killed_is_named(tmp_path):
 
 @pytest.mark.slow
 def test_a_connection_that_is_lost_with_a_result_is_one_sentence(client, monkeypatch):
-    def lost(*_, **__):
+    async def lost(_, future):
+        await future
         raise distributed.comm.CommClosedError("in <TCP (closed)>: Stream is closed")
 
     with connect(client, "cpu", n_workers=2) as cluster:
-        monkeypatch.setattr(distributed.Future, "result", lost)
+        monkeypatch.setattr(distributed.Client, "gather", lost)
         with pytest.raises(RunFailed, match=r"Dask lost a connection during the run: in <TCP .* Run again\."):
             run(RunSpec(rank_jobs.where), open_dataset(X), cluster)
         monkeypatch.undo()

@@ -86,7 +86,7 @@ def test_rows_are_sent_once(own, monkeypatch):
     assert changed != first and len(sent) == 3
     x = x.copy()
     assert sums() == changed and len(sent) == 3
-    assert len(own.futures) == 2  # rows, and nothing of the session
+    wait_for(lambda: len(own.futures) == 2)  # rows, and nothing of the session
     monkeypatch.setattr(sessions, "IDLE_SECONDS", 0.2)
     vars(own).pop("mgclust_until")  # or the look that is due in minutes would come first
     assert sums() == changed

@@ -10,6 +10,7 @@ the run connects them anew, once. Nothing waits without a limit for a scheduler,
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import secrets
@@ -17,7 +18,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -134,8 +135,10 @@ class Driver:
             others = self.monitor.watched(
                 place_beside, self._client, beside, self.monitor.workers, shares, silence=not computing
             )
-        whole = self.monitor.watched(self._whole_arguments, silence=False)
-        by_row = self.monitor.watched(self._row_arguments, silence=False)
+        spec = self._first.spec
+        any_whole = any(is_dask(value) for value in spec.arguments.values())
+        whole = self.monitor.watched(self._whole_arguments, silence=False) if any_whole else {}
+        by_row = self.monitor.watched(self._row_arguments, silence=False) if spec.row_arguments else {}
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
@@ -213,15 +216,15 @@ class Driver:
         """Values of a function that runs beside the tasks of each rank's worker, in rank order."""
         events = self.monitor.events
 
-        def call(rank: int, address: str) -> None:
-            try:
-                value = self._client.run(function, *arguments, workers=[address], on_error="return")[address]
-            except Exception as error:
+        async def call(rank: int, address: str) -> None:
+            try:  # in the event loop, where ``run`` gives a coroutine
+                value = (await self._client.run(function, *arguments, workers=[address], on_error="return"))[address]
+            except (Exception, asyncio.CancelledError) as error:
                 value = error
             events.put((rank, value))
 
         for rank, address in enumerate(self.monitor.workers):
-            threading.Thread(target=call, args=(rank, address), daemon=True).start()
+            self._client.loop.add_callback(call, rank, address)
         values: dict[int, Any] = {}
         while len(values) < self.size:
             event = self.monitor.next([rank for rank in range(self.size) if rank not in values])
@@ -245,7 +248,7 @@ class Driver:
     ) -> list[Done]:
         """One pinned task a rank; what they did in rank order, or the exception that tells most."""
         futures: dict[int, Future] = {}
-        events, session = self.monitor.events, self._session.name if self._session else ""
+        session = self._session.name if self._session else ""
         # Other runs share the hosts: ranks take their share of a host even if other workers on it are not theirs.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
@@ -272,7 +275,7 @@ class Driver:
                         priority=10,
                     )
                     futures[rank] = future
-                    future.add_done_callback(lambda _, rank=rank: events.put(rank))
+                    self._client.loop.add_callback(self._fetch, rank, future, self.monitor.events)
             return self._collect(dict(futures))
         except BaseException as error:
             self._stop(futures, error)
@@ -300,29 +303,37 @@ class Driver:
             session, self._session = self._session, None
             sessions.drop(self._client, session)
 
+    async def _fetch(self, rank: int, future: Future, events: queue.SimpleQueue) -> None:
+        """Wait for the result of a task in the client's event loop, in which Dask fetches several at once."""
+        try:
+            outcome = await self._client.gather(future)
+        except (Exception, asyncio.CancelledError) as error:
+            outcome = error
+        events.put((rank, outcome))
+
     def _collect(self, pending: dict[int, Future]) -> list[Any]:
         values: dict[int, Any] = {}
         while pending:
             event = self.monitor.next(pending)
-            if isinstance(event, int) and event in pending:
-                values[event] = self._value(event, pending.pop(event))
-                if not isinstance(getattr(values[event], "error", None), (SessionLost, WorkerLost)):
+            if isinstance(event, tuple) and event[0] in pending:
+                rank, outcome = event
+                values[rank] = self._value(rank, pending.pop(rank), outcome)
+                if not isinstance(getattr(values[rank], "error", None), (SessionLost, WorkerLost)):
                     self.monitor.begun = True
-                if isinstance(values[event], tasks.Failure):
+                if isinstance(values[rank], tasks.Failure):
                     raise self._reason(values, pending)
         return [values[rank] for rank in sorted(values)]
 
-    def _value(self, rank: int, future: Future) -> Any:
+    def _value(self, rank: int, future: Future, outcome: Any) -> Any:
         """Result of a finished task; anything that Dask itself did to it as a Failure."""
+        if not isinstance(outcome, BaseException):
+            return outcome
         if future.status == "finished":
-            try:
-                return future.result(timeout=self._first.spec.timeout)
-            except OSError as gone:
-                return tasks.Failure(self.monitor.in_words(gone))
-        if future.status == "error":
-            error = future.exception(timeout=self._first.spec.timeout)
-            if type(error).__name__ != "KilledWorker":
-                return tasks.Failure.of(error, rank, self.monitor.workers[rank])
+            if not isinstance(outcome, OSError):
+                raise outcome
+            return tasks.Failure(self.monitor.in_words(outcome))
+        if future.status == "error" and type(outcome).__name__ != "KilledWorker":
+            return tasks.Failure.of(outcome, rank, self.monitor.workers[rank])
         return tasks.Failure(self.monitor.lost(rank))
 
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:
@@ -338,7 +349,9 @@ class Driver:
             if lost or clear or not pending or time.monotonic() > end:
                 if not lost and not clear:
                     try:
-                        self.monitor.look(range(self.size))  # the scheduler ends the session of a worker that has left
+                        self.monitor.look(
+                            range(self.size), now=True
+                        )  # the scheduler ends the session of a worker that has left
                     except (WorkerLost, RunFailed) as error:
                         return error
                 before = [error for error in failures if isinstance(error, SessionLost)]
@@ -351,8 +364,8 @@ class Driver:
                 return error
             except queue.Empty:
                 continue
-            if isinstance(event, int) and event in pending:
-                values[event] = self._value(event, pending.pop(event))
+            if isinstance(event, tuple) and event[0] in pending:
+                values[event[0]] = self._value(event[0], pending.pop(event[0]), event[1])
 
     def _late(self, values: dict[int, Any]) -> list[CollectiveTimeout]:
         """The rank for which the others wait, found from rank to rank: most wait for one that waits itself."""
@@ -386,24 +399,26 @@ class Driver:
             reason = "it was cancelled"
         self._tell(tasks.stop, self._run, reason)
         end = time.monotonic() + STOP_GRACE_SECONDS
+        there = set(self.monitor.workers)
         while time.monotonic() < end:
-            alive = self._alive()
-            if all(future.done() or self.monitor.workers[rank] not in alive for rank, future in futures.items()):
+            workers = {self.monitor.workers[rank] for rank, future in futures.items() if not future.done()}
+            if not workers & there:
                 break
-            time.sleep(0.05)
+            there = set(self._alive(workers & there, 0.05))
         # Ranks whose worker came back are not run again, and those that are deep in a kernel are forgotten.
         self._aside(self._client.cancel, [future for future in futures.values() if not future.done()])
 
-    def _alive(self) -> list[str]:
+    def _alive(self, workers: Collection[str], seconds: float = 0.0) -> list[str]:
+        """Those of some workers that are there, after so many seconds or when one of them has left."""
         try:
-            workers = scheduler.workers_of(self._client, NOTIFY_LIMIT_SECONDS)
+            given = {"workers": list(workers), "seconds": seconds}
+            return list(scheduler.ask(self._client, "watch", NOTIFY_LIMIT_SECONDS, **given))
         except Exception:
             return []
-        return [address for address in self.monitor.workers if address in workers]
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on every worker of the run, but wait only so long: one of them may hang."""
-        alive = self._alive()
+        alive = self._alive(self.monitor.workers)
         if alive:
             self._aside(self._client.run, function, *arguments, workers=alive, on_error="ignore")
 

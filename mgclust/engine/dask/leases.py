@@ -32,7 +32,9 @@ from distributed.comm.addressing import get_address_host
 from mgclust.engine.dask.runs_page import add_page
 from mgclust.engine.dask.session_registry import SessionRegistry
 
-__all__ = ["Leases"]
+__all__ = ["PREFIX", "Leases"]
+
+PREFIX = "mgclust_3_"  # of the names of operations; another number where their arguments change
 
 CLIENT_TIMEOUT_SECONDS = 60.0  # seconds; clients let the scheduler hear of them every five
 LOOK_SECONDS = 0.2  # seconds between two looks at workers and clients
@@ -92,15 +94,15 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._scheduler = scheduler
         self._sessions = SessionRegistry(scheduler)
         self._changed = asyncio.Event()
+        self._left = asyncio.Event()  # set when a worker leaves, and replaced by another
+        # Dask has no public hook for two things, which are set here only: the number of workers that an adaptive
+        # cluster should have, and operations for clients.
         self._target = scheduler.adaptive_target
         scheduler.adaptive_target = self.adaptive_target  # for what asks in this process, as Dask Gateway does
         scheduler.handlers.update(
             {
                 "adaptive_target": self.scale_target,
-                "mgclust_2_ask": self.ask,
-                "mgclust_2_give_back": self.give_back,
-                "mgclust_2_keep": self.keep,
-                "mgclust_2_end": self.end,
+                **{f"{PREFIX}{name}": getattr(self, name) for name in ("ask", "give_back", "keep", "end", "watch")},
             }
         )
         with contextlib.suppress(Exception):  # no run fails for a page, whatever Dask's next version has changed
@@ -154,6 +156,24 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         """End a session on all of its workers."""
         self._sessions.end(session)
         return True
+
+    async def watch(self, workers: list[str], seconds: float) -> dict[str, float]:
+        """Wait until one of these workers is not there, or for so long.
+
+        Returns
+        -------
+        dict
+            When the scheduler has heard last from each worker that is there, by address.
+        """
+        end = self._monotonic() + seconds
+        while True:
+            left, known = self._left, self._scheduler.workers
+            there = {address: known[address].last_seen for address in workers if address in known}
+            remaining = end - self._monotonic()
+            if len(there) < len(workers) or remaining <= 0:
+                return there
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(left.wait(), remaining)
 
     def adaptive_target(self, target_duration: Any = None) -> int:
         """Number of workers that the cluster should have: what Dask says, or what runs have and wait for.
@@ -265,6 +285,8 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
         """A worker has gone, and each session with it."""
         self._sessions.end_of_worker(worker)
+        self._left.set()
+        self._left = asyncio.Event()
         self._changed.set()
 
     def remove_client(self, scheduler: Any, client: str) -> None:

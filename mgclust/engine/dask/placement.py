@@ -35,6 +35,7 @@ IN_CLIENT = ("array", "cuda array")
 # among them.
 LARGEST_IN_A_TASK = 1 << 16
 LARGEST_KEPT = 1 << 30  # bytes of rows that stay on a worker for the next run of the same client
+SENDERS = 8  # threads of the client that send rows, which use up its network long before
 
 Rows = tuple[Any, list[Any] | None]  # a dataset; or what makes a source of arrays, and their futures
 
@@ -124,7 +125,7 @@ def place(
             rows if rows.nbytes <= LARGEST_IN_A_TASK else _sent(client, rows, *worker)
         ]
 
-    with ThreadPoolExecutor(len(workers)) as pool:
+    with ThreadPoolExecutor(min(len(workers), SENDERS)) as pool:
         return list(workers), list(pool.map(send, range(len(workers)), workers.items())), set()
 
 

@@ -1,11 +1,14 @@
 """Events of a run, and the state of its workers, for the caller that waits for them.
 
-The caller's thread sleeps on one queue, into which Dask's threads put what happens. Nothing waits without a limit for a
-scheduler, nor for a worker that is silent.
+The caller's thread sleeps on one queue, into which the client's event loop puts what happens. The scheduler reports the
+loss of a worker: a coroutine of the client always has a question there, which the scheduler answers when a worker
+leaves, or after `WATCH_SECONDS` with the times of the last heartbeats. Nothing waits without a limit for a scheduler,
+nor for a worker that is silent.
 """
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 import time
@@ -15,21 +18,22 @@ from typing import Any
 
 from distributed import Client
 
-from mgclust.base.errors import ClusterUnavailableError, RunFailed, WorkerLost
+from mgclust.base.errors import ClusterUnavailableError, MgclustError, RunFailed, WorkerLost
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import clients, scheduler, tasks
 from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 
 __all__ = ["WATCH_POLL_SECONDS", "RunMonitor"]
 
-WATCH_POLL_SECONDS = 0.5  # seconds between two looks at the workers
+WATCH_POLL_SECONDS = 0.5  # seconds between two looks at what is known of the workers
+WATCH_SECONDS = 2.0  # seconds after which the scheduler answers even if no worker has left
 # Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
 HEARTBEAT_TIMEOUT_SECONDS = 60.0
 OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
 
 # One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
-_QUEUES: weakref.WeakKeyDictionary[Client, dict[str, queue.SimpleQueue]] = weakref.WeakKeyDictionary()
-_QUEUES_LOCK = threading.Lock()
+_MONITORS: weakref.WeakKeyDictionary[Client, dict[str, RunMonitor]] = weakref.WeakKeyDictionary()
+_MONITORS_LOCK = threading.Lock()
 
 
 class RunMonitor:
@@ -63,26 +67,45 @@ class RunMonitor:
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self._heartbeats: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
+        self._watching = False
+        # The workers that the scheduler was asked about last, and when it has heard from those that are there.
+        self._known: tuple[frozenset[str], dict[str, float]] = (frozenset(), {})
+        self._unanswered: MgclustError | None = None
 
     def subscribe(self) -> None:
         """Receive the events of this run from now on."""
         self.events = queue.SimpleQueue()  # without what comes late of an earlier attempt
-        with _QUEUES_LOCK:
-            if self._client not in _QUEUES:
-                queues: dict[str, queue.SimpleQueue] = {}
+        with _MONITORS_LOCK:
+            if self._client not in _MONITORS:
+                monitors: dict[str, RunMonitor] = {}
 
                 def dispatch(event: tuple[float, dict[str, Any]]) -> None:
-                    events = queues.get(event[1].get("run", ""))
-                    if events is not None:
-                        events.put(event[1])
+                    monitor = monitors.get(event[1].get("run", ""))
+                    if monitor is not None:
+                        monitor.hear(event[1])
 
-                _QUEUES[self._client] = queues
-                self._client.subscribe_topic(tasks.TOPIC, dispatch)
-            _QUEUES[self._client][self._run] = self.events
+                _MONITORS[self._client] = monitors
+                self._client.subscribe_topic(tasks.CLIENT_TOPIC, dispatch)
+            _MONITORS[self._client][self._run] = self
 
     def unsubscribe(self) -> None:
-        """Receive no more events of this run."""
-        _QUEUES.get(self._client, {}).pop(self._run, None)
+        """Receive no more events of this run, and watch its workers no more."""
+        self._watching = False
+        _MONITORS.get(self._client, {}).pop(self._run, None)
+
+    def hear(self, event: dict[str, Any]) -> None:
+        """Note an event in the client's event loop, and wake the caller only if somebody receives it.
+
+        Parameters
+        ----------
+        event : dict
+            Progress of a rank.
+        """
+        self.begun = True
+        if event.get("stage") != "load" or event.get("fraction"):
+            self.holders = set()
+        if self._on_progress is not None:
+            self.events.put(event)
 
     def watched(self, function: Callable[..., Any], *arguments: Any, silence: bool = True) -> Any:
         """Value of a function that waits for Dask; looks at the scheduler and at the workers of all ranks meanwhile.
@@ -128,16 +151,13 @@ class RunMonitor:
         except queue.Empty:
             event = None
         if isinstance(event, dict):
-            self.begun = True
-            if event.get("stage") != "load" or event.get("fraction"):
-                self.holders = set()
             self.progress(event)
-        if time.monotonic() >= self._next_look:
+        if event is None or time.monotonic() >= self._next_look:
             self.look(waiting, silence)
             self._next_look = time.monotonic() + WATCH_POLL_SECONDS
         return event
 
-    def look(self, pending: Collection[int], silence: bool = True) -> None:
+    def look(self, pending: Collection[int], silence: bool = True, now: bool = False) -> None:
         """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long.
 
         Parameters
@@ -146,28 +166,65 @@ class RunMonitor:
             The ranks.
         silence : bool
             Whether a silent worker counts.
+        now : bool
+            Whether to ask the scheduler now, instead of looking at its last answer.
         """
-        try:
-            alive = scheduler.workers_of(self._client)
-        except ClusterUnavailableError as error:
-            if not scheduler.is_open(self._client):
-                raise self._closed() from None
-            raise RunFailed(f"the connection to the scheduler was lost during the run: {error}") from None
+        if not scheduler.is_open(self._client):
+            raise self._closed()
         if self._client.status != "running":
             raise self._no_scheduler()
+        if now:
+            try:
+                workers = self._watched_workers()
+                self._known = workers, scheduler.ask(self._client, "watch", workers=list(workers), seconds=0.0)
+            except ClusterUnavailableError as error:
+                self._unanswered = error
+        elif not self._watching:
+            self._watching = True
+            self._client.loop.add_callback(self._watch)
+        if self._unanswered is not None:
+            if not scheduler.is_open(self._client):
+                raise self._closed()
+            raise RunFailed(f"the connection to the scheduler was lost during the run: {self._unanswered}")
+        asked, heard = self._known
+        gone = asked - heard.keys()
         for rank in pending:
-            if self.workers[rank] not in alive:
+            if self.workers[rank] in gone:
                 raise self.lost(rank)
-        if len(self.workers) > 1 and (gone := sorted(self.holders - alive.keys())):
+        if len(self.workers) > 1 and (holders := sorted(self.holders & gone)):
             # Dask would compute its chunks again, perhaps on a worker that waits for the rank that is to have them.
-            raise WorkerLost(f"worker {gone[0]}, from which ranks get rows, was lost. Run again.")
-        heard = {rank: alive[self.workers[rank]]["last_seen"] for rank in pending}
-        for rank, seconds in self._heartbeats.of(heard).items():
+            raise WorkerLost(f"worker {holders[0]}, from which ranks get rows, was lost. Run again.")
+        marks = {rank: heard[self.workers[rank]] for rank in pending if self.workers[rank] in heard}
+        for rank, seconds in self._heartbeats.of(marks).items():
             if silence and seconds > HEARTBEAT_TIMEOUT_SECONDS:
                 raise WorkerLost(
                     f"worker {self.workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
                     "is stopped or hangs, or its machine is away. End it, and run again."
                 )
+
+    def _watched_workers(self) -> frozenset[str]:
+        return frozenset(self.workers) | self.holders
+
+    async def _watch(self) -> None:
+        """Ask the scheduler until the run is over, each time as soon as it has answered; in the client's event loop."""
+        while self._watching:
+            try:
+                workers = self._watched_workers()
+                given = {"workers": list(workers), "seconds": WATCH_SECONDS}
+                self._known = workers, await scheduler.ask_in_loop(self._client, "watch", **given)
+            except MgclustError as error:
+                self._unanswered = error
+            except (
+                Exception,
+                asyncio.CancelledError,
+            ):  # the client ends, which its status shows; else `look` asks again
+                self._watching = False
+                return
+            if self._unanswered is not None or len(self._known[1]) < len(workers):
+                self.events.put(None)  # wakes the caller
+                if self._unanswered is not None:
+                    return
+                await asyncio.sleep(WATCH_SECONDS)
 
     def progress(self, event: dict[str, Any]) -> None:
         """Pass an event on to the caller of the run.
@@ -210,7 +267,7 @@ class RunMonitor:
         if self._client.status != "running":
             return self._no_scheduler()
         try:
-            self.look(range(len(self.workers)), silence=False)
+            self.look(range(len(self.workers)), silence=False, now=True)
         except (WorkerLost, RunFailed) as found:
             return found
         return RunFailed(f"Dask lost a connection during the run: {error}. Run again.")

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import pickle
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
 from distributed import Client
 
-from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
+from mgclust.base.errors import ClusterUnavailableError, InputError, MgclustError, RunFailed
 from mgclust.engine.dask import clients, leases, runs_page, session_registry
 
-__all__ = ["ANSWER_SECONDS", "ask", "gone", "is_open", "tell", "workers_of"]
+__all__ = ["ANSWER_SECONDS", "ask", "ask_in_loop", "gone", "is_open", "tell", "workers_of"]
 
 ANSWER_SECONDS = 60.0  # seconds within which a scheduler answers what takes it a millisecond
 TELL_SECONDS = 5.0  # seconds for what need not be answered
@@ -46,7 +48,12 @@ def workers_of(client: Client, seconds: float = ANSWER_SECONDS) -> dict[str, Any
     ClusterUnavailableError
         There is none.
     """
-    workers: dict[str, Any] = _answer(client, "identity", seconds, n_workers=-1)["workers"]
+
+    async def identity() -> Any:
+        return await client.scheduler.identity(n_workers=-1)
+
+    with _in_words(client, "identity", seconds):
+        workers: dict[str, Any] = client.sync(identity, callback_timeout=seconds)["workers"]
     return workers
 
 
@@ -70,26 +77,25 @@ def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **giv
     InputError
         The scheduler does not take plugins, or has that of another version of mgclust.
     """
-    operation, answer = f"mgclust_2_{question}", None
-    if "mgclust_leases" in vars(client):
-        answer = _answer(client, operation, seconds, **given)
-    if answer is None:  # as of an operation that a scheduler does not know; it may be another one by now
-        given_plugin = {"plugin": _plugin(), "name": leases.Leases.name, "idempotent": True}
-        _answer(client, "register_scheduler_plugin", seconds, **given_plugin)
-        vars(client)["mgclust_leases"] = True
-        answer = _answer(client, operation, seconds, **given)
-    if answer is None:
-        raise InputError(
-            f"the scheduler at {client.scheduler.address} has the leases of another version of mgclust; use one "
-            "version in all clients, and restart the scheduler."
-        )
-    return answer
+    with _in_words(client, question, seconds):
+        return client.sync(_asked, client, question, given, callback_timeout=seconds)
+
+
+async def ask_in_loop(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **given: Any) -> Any:
+    """`ask` in the event loop of the client, where nothing may block."""
+    with _in_words(client, question, seconds):
+        return await asyncio.wait_for(_asked(client, question, given), seconds)
 
 
 def tell(client: Client, question: str, /, **given: Any) -> None:
-    """`ask` where no answer is needed: a scheduler that is gone has forgotten all, one that is stopped hears later."""
-    with contextlib.suppress(Exception):
-        ask(client, question, TELL_SECONDS, **given)
+    """`ask` without waiting: a scheduler that is gone has forgotten all, one that is stopped hears later."""
+
+    async def told() -> None:
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            await ask_in_loop(client, question, TELL_SECONDS, **given)
+
+    if is_open(client):
+        client.loop.add_callback(told)
 
 
 def gone(client: Client, error: BaseException) -> ClusterUnavailableError:
@@ -101,14 +107,32 @@ def gone(client: Client, error: BaseException) -> ClusterUnavailableError:
     )
 
 
-def _answer(client: Client, operation: str, seconds: float, /, **given: Any) -> Any:
-    async def answer() -> Any:
-        return await getattr(client.scheduler, operation)(**given)
+async def _asked(client: Client, question: str, given: dict[str, Any]) -> Any:
+    operation, answer = f"{leases.PREFIX}{question}", None
+    if "mgclust_leases" in vars(client):
+        answer = await getattr(client.scheduler, operation)(**given)
+    if answer is None:  # as of an operation that a scheduler does not know; it may be another one by now
+        with _in_words(client, "register_scheduler_plugin", ANSWER_SECONDS):
+            await client.register_plugin(_SentLeases())  # a coroutine in the client's event loop
+        vars(client)["mgclust_leases"] = True
+        answer = await getattr(client.scheduler, operation)(**given)
+    if answer is None:
+        raise InputError(
+            f"the scheduler at {client.scheduler.address} has the leases of another version of mgclust; use one "
+            "version in all clients, and restart the scheduler."
+        )
+    return answer
 
+
+@contextlib.contextmanager
+def _in_words(client: Client, operation: str, seconds: float) -> Iterator[None]:
+    """Make the error of a scheduler that does not answer, or not that."""
     if not is_open(client):
         raise _closed(client)
     try:
-        return client.sync(answer, callback_timeout=seconds)
+        yield
+    except MgclustError:
+        raise
     except TimeoutError:
         raise ClusterUnavailableError(
             f"the scheduler at {_address(client)} has not answered for {seconds:g} s: its process is stopped or hangs, "
@@ -142,6 +166,13 @@ def _closed(client: Client) -> ClusterUnavailableError | RunFailed:
 
 def _address(client: Client) -> str:
     return getattr(client.scheduler, "address", "") or "an unknown address"
+
+
+class _SentLeases(leases.Leases):
+    """`Leases` that travel by value."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pickle.loads, (_plugin(),)
 
 
 @functools.cache

@@ -6,8 +6,6 @@ the workers' side of them, `mgclust.engine.dask.placement` sends rows.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 import time
 import weakref
@@ -139,13 +137,7 @@ def _look(reference: weakref.ref[Client]) -> None:
     if left > 0:
         client.loop.call_later(left, _look, reference)
     for kept in ended:
-        client.loop.add_callback(_say_end, client, kept.name)
-
-
-async def _say_end(client: Client, name: str) -> None:
-    with contextlib.suppress(OSError, asyncio.CancelledError):
-        if is_open(client):
-            await client.scheduler.mgclust_2_end(session=name)
+        tell(client, "end", session=kept.name)
 
 
 def _of(client: Client) -> list[Kept]:

@@ -48,6 +48,7 @@ from mgclust.engine.transport.wire import SessionLost, Wire
 from mgclust.kernels.toolkit import threads
 
 __all__ = [
+    "CLIENT_TOPIC",
     "TOPIC",
     "Failure",
     "Left",
@@ -63,7 +64,10 @@ __all__ = [
     "stop",
 ]
 
-TOPIC = "mgclust-progress"
+TOPIC = "mgclust-progress"  # of the events of ranks, for users
+# The same events for the client of the run. Dask keeps one handler per topic and client, and users may subscribe to
+# the other topic.
+CLIENT_TOPIC = "mgclust-runs"
 OPENING_SECONDS = 60.0  # seconds within which a session that is expected has to open
 OWNERLESS_SECONDS = 60.0  # seconds that arrays of a result are kept which no client has asked for
 
@@ -245,7 +249,7 @@ def run_task(
         seat = _take(address, session, abort) if session else None
 
         def emit(event: dict[str, Any]) -> None:
-            worker.log_event(TOPIC, {"run": assignment.run, **event})
+            worker.log_event([TOPIC, CLIENT_TOPIC], {"run": assignment.run, **event})
 
         assignment = replace(assignment, worker_limit=int(worker.memory_manager.memory_limit or 0))
         given = {name: np.concatenate(parts) for name, parts in whole.items()}
