@@ -21,7 +21,7 @@ from dask.core import flatten
 from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
-from mgclust.base.dask_arrays import check_chunk, lost_array
+from mgclust.base.dask_arrays import check_chunk, lost_array, without_annotations
 from mgclust.base.errors import RunFailed
 from mgclust.data import Dataset
 from mgclust.data.arrays import plain_rows
@@ -182,7 +182,8 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
     try:
         chunks = futures_of(array, client=client)
         if {future.key for future in chunks} != set(keys):
-            chunks = futures_of(client.persist(array), client=client)
+            with without_annotations():
+                chunks = futures_of(client.persist(array), client=client)
         for future in chunks:  # where they end up is known once they are computed
             error = future.exception() if future.status != "finished" else None
             if error is not None:

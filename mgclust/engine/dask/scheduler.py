@@ -16,7 +16,7 @@ import cloudpickle
 from distributed import Client
 
 from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
-from mgclust.engine.dask import clients, leases, runs_page, session_registry
+from mgclust.engine.dask import clients, leases, runs_page, session_registry, worker_costs
 
 __all__ = ["ANSWER_SECONDS", "ask", "gone", "is_open", "tell", "workers_of"]
 
@@ -70,7 +70,7 @@ def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **giv
     InputError
         The scheduler does not take plugins, or has that of another version of mgclust.
     """
-    operation, answer = f"mgclust_2_{question}", None
+    operation, answer = f"mgclust_3_{question}", None
     if "mgclust_leases" in vars(client):
         answer = _answer(client, operation, seconds, **given)
     if answer is None:  # as of an operation that a scheduler does not know; it may be another one by now
@@ -147,7 +147,7 @@ def _address(client: Client) -> str:
 @functools.cache
 def _plugin() -> bytes:
     """`Leases`, to be loaded where there is no mgclust."""
-    sent = (leases, runs_page, session_registry)
+    sent = (leases, runs_page, session_registry, worker_costs)
     with _LOCK:
         for module in sent:
             cloudpickle.register_pickle_by_value(module)

@@ -145,7 +145,7 @@ def _look(reference: weakref.ref[Client]) -> None:
 async def _say_end(client: Client, name: str) -> None:
     with contextlib.suppress(OSError, asyncio.CancelledError):
         if is_open(client):
-            await client.scheduler.mgclust_2_end(session=name)
+            await client.scheduler.mgclust_3_end(session=name)
 
 
 def _of(client: Client) -> list[Kept]:
