@@ -23,6 +23,7 @@ from sklearn.utils.validation import validate_data
 from mgclust import __version__
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
+from mgclust.base.dask_arrays import unannotated
 from mgclust.base.errors import (
     ClusteringWarning,
     DataWarning,
@@ -160,6 +161,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         """
         return self._run(Inputs(dataset, provenance), on_progress, checkpoint)
 
+    @unannotated
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         """Do what `fit_dataset` says."""
         if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):

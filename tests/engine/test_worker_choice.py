@@ -32,6 +32,7 @@ ROWS = np.random.default_rng(0).normal(size=(90, 2))
 def own():
     """A client of three workers of one thread in this process, which have two slots each."""
     options = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "resources": {"slot": 2}}
+    options["memory_limit"] = 0  # else Dask runs a worker again that a test has paused
     with (
         distributed.LocalCluster(n_workers=3, **options) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
@@ -58,12 +59,6 @@ def busy(own):
 
     def keep(address, **options):
         begun = threading.Event()
-
-        def task():
-            begun.set()
-            end.wait(60)
-
-        task.__reduce__ = None
         name = f"busy-{address}-{len(futures)}"
         HELD[name] = begun, end
         futures.append(own.submit(hold, name, workers=[address], key=name, pure=False, **options))
@@ -72,7 +67,8 @@ def busy(own):
 
     yield keep
     end.set()
-    distributed.wait(futures)
+    for future in futures:
+        future.result(30)
 
 
 HELD = {}
@@ -97,7 +93,9 @@ def test_a_run_is_where_its_rows_are(own):
         chunks = [da.from_delayed(dask.delayed(part), (n, 2), float) for part, n in zip(parts, (30, 60), strict=True)]
         X = da.concatenate(chunks)
         assert place_of(own, X) == address
-        assert place_of(own, X.persist(scheduler=own.get) if False else own.persist(X)) == address
+        kept = own.persist(X, workers=[address])
+        distributed.wait(kept)
+        assert place_of(own, kept) == address
 
 
 @pytest.mark.parametrize("by", ["address", "without its scheme", "name", "name as text", "host"])
@@ -172,7 +170,10 @@ def test_workers_that_cannot_run_mgclust_are_left_out_and_named(own, monkeypatch
 
     def answers(function, *arguments, workers, **options):
         found = run(function, *arguments, workers=workers, **options)
-        return {address: answer if address in unfit and function is pkgutil.resolve_name else found[address] for address in found}
+        return {
+            address: answer if address in unfit and function is pkgutil.resolve_name else found[address]
+            for address in found
+        }
 
     monkeypatch.setattr(own, "run", answers)
     monkeypatch.setattr(own, "mgclust_offers", {}, raising=False)
@@ -230,14 +231,15 @@ def test_annotations_of_the_surroundings_do_not_reach_internal_tasks(own, monkey
         return future
 
     monkeypatch.setattr(own, "submit", look)
-    X = ROWS if kind == "array" else da.from_array(ROWS, (30, 2))
+    w = np.ones(len(ROWS)) if kind == "array" else da.ones(len(ROWS), chunks=30)
+    X = ROWS if kind == "array" else da.from_array(ROWS, (30, 1))
     if kind == "dask data frame":
         X = X.to_dask_dataframe(columns=["a", "b"])
     with own.as_current(), dask.annotate(**given, span={"name": ("mine",), "ids": ("mine-1",)}):
-        labels = FuzzyCMeans(3, random_state=0, n_workers=2, device="cpu").fit(X).labels_
-        labels = np.asarray(labels)
+        model = FuzzyCMeans(3, random_state=0, n_workers=2, device="cpu").fit(X, sample_weight=w)
     expected = FuzzyCMeans(3, random_state=0, client=None, device="cpu").fit(ROWS).labels_
-    np.testing.assert_array_equal(labels, expected)
+    with own.as_current():
+        np.testing.assert_array_equal(np.asarray(model.labels_), expected)
 
     def annotations(dask_scheduler):
         return [dask_scheduler.tasks[key].annotations for key in seen if key in dask_scheduler.tasks]
@@ -258,33 +260,42 @@ def test_a_rank_that_does_not_begin_says_why(own, busy, monkeypatch):
 def test_a_rank_that_cannot_begin_ends_the_run(own, monkeypatch):
     monkeypatch.setattr(driver, "START_SECONDS", 0.6)
     with connect(own, "cpu", n_workers=1, resources={"slot": 1}) as cluster:
-        addresses = list(workers_of(own))
-        own.sync(lose_resources, own, addresses, 0)
+        own.run(set_slots, 0)
         try:
-            with pytest.raises(RunFailed, match=r"the task of rank 0 cannot begin on tcp.*|inproc.*no worker offers"):
+            with pytest.raises(RunFailed, match=r"rank 0 cannot begin on inproc.*no worker offers resources={'"):
                 spmd.run(spmd.RunSpec(address_here), open_dataset(ROWS), cluster)
         finally:
-            own.sync(lose_resources, own, addresses, 2)
+            own.run(set_slots, 2)
 
 
-async def lose_resources(client, addresses, amount):
-    for address in addresses:
-        await client.scheduler.add_resources(worker=address, resources={"slot": amount})
+async def set_slots(amount, dask_worker):
+    await dask_worker.set_resources(slot=amount)
 
 
-def test_an_estimator_that_was_fitted_on_workers_predicts_where_there_are_none(own):
-    options = {"device": "cpu", "n_workers": 3, "resources": {"slot": 1}}
+GRAPH = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)]
+
+
+@pytest.mark.quick("*-FuzzyCMeans")
+@pytest.mark.parametrize(
+    ("make", "X", "use"),
+    [
+        (lambda **place: FuzzyCMeans(3, random_state=0, **place), ROWS, "predict"),
+        (lambda **place: FuzzyCMeans(3, random_state=0, **place), ROWS, "predict_memberships"),
+        (lambda **place: DensityPeaks(3, **place), ROWS, "predict"),
+        (lambda **place: mgclust.Canopy(2.0, 1.0, **place), ROWS, "predict"),
+        (lambda **place: mgclust.AffinityPropagation(**place), ROWS, "predict"),
+        (lambda **place: mgclust.Communities(**place), GRAPH, "cut"),
+    ],
+    ids=["FuzzyCMeans", "memberships", "DensityPeaks", "Canopy", "AffinityPropagation", "Communities"],
+)
+@pytest.mark.parametrize("given", ["the active client", "client="])
+def test_an_estimator_that_was_fitted_on_workers_predicts_where_there_are_none(own, make, X, use, given):
+    place = {"device": "cpu", "n_workers": 2, "resources": {"slot": 1}}
     with own.as_current():
-        model = FuzzyCMeans(3, random_state=0, **options).fit(ROWS)
-        peaks = DensityPeaks(3, **options).fit(ROWS)
-        graph = mgclust.Communities(**options).fit([(0, 1), (1, 2), (3, 4)])
-        canopies = mgclust.Canopy(2.0, 1.0, **options).fit(ROWS)
-        near = mgclust.AffinityPropagation(**options).fit(ROWS)
-    for each in (model, peaks, canopies, near):
-        again = pickle.loads(pickle.dumps(each))
-        assert again.n_workers == 3 and again.client == "auto"
-        np.testing.assert_array_equal(again.predict(ROWS), np.asarray(each.predict(ROWS)))
-        with pytest.raises(InputError, match="n_workers=3 needs a cluster, and there is no active Dask client"):
-            again.fit(ROWS)
-    assert pickle.loads(pickle.dumps(model)).predict_memberships(ROWS).shape == (90, 3)
-    assert len(pickle.loads(pickle.dumps(graph)).cut(2)) == 5
+        model = make(**place, client="auto" if given == "the active client" else own).fit(X)
+        expected = np.asarray(getattr(model, use)(X if X is ROWS else 2))
+    again = pickle.loads(pickle.dumps(model))
+    assert again.n_workers == 2 and again.client == "auto"  # an address of this process is none of another
+    np.testing.assert_array_equal(getattr(again, use)(X if X is ROWS else 2), expected)
+    with pytest.raises(InputError, match="n_workers=2 needs a cluster, and there is no active Dask client"):
+        again.fit(X)

@@ -30,7 +30,7 @@ from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
 from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
-from mgclust.base.dask_arrays import is_dask, reject_lost
+from mgclust.base.dask_arrays import is_dask, reject_lost, unannotated
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -382,6 +382,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         with connect(**self._place(), optional=True) as cluster:
             return run(spec, kept, cluster, beside=dataset).arrays["labels"]
 
+    @unannotated
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         self.stability_ = None
         result = super()._run(inputs, on_progress, checkpoint)

@@ -412,6 +412,12 @@ class Driver:
         if isinstance(error, RunCancelled):
             reason = "it was cancelled"
         self._tell(tasks.stop, self._run, reason)
+        with contextlib.suppress(Exception):  # those that Dask has given to no worker hear of nothing
+            waits = scheduler.ask(
+                self._client, "waits", NOTIFY_LIMIT_SECONDS, keys=[each.key for each in futures.values()]
+            )
+            never = [each for each in futures.values() if waits.get(each.key, {}).get("state") == "no-worker"]
+            self._aside(self._client.cancel, never)
         end = time.monotonic() + STOP_GRACE_SECONDS
         while time.monotonic() < end:
             alive = self._alive()
