@@ -94,7 +94,7 @@ def test_a_run_is_where_its_rows_are(own):
         X = da.concatenate(chunks)
         assert place_of(own, X) == address
         kept = own.persist(X, workers=[address])
-        distributed.wait(kept)
+        assert not any(future.exception() for future in distributed.futures_of(kept))
         assert place_of(own, kept) == address
 
 

@@ -75,7 +75,7 @@ def total(costs: Mapping[str, Cost], workers: Iterable[str]) -> Cost:
 
 
 def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
-    """Pick the workers of least cost; if more of them cost the same, those near each other.
+    """Pick the workers of least cost; if more of them cost the same, those on the hosts of the others, then on few.
 
     Parameters
     ----------
@@ -87,7 +87,9 @@ def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
     last = sorted(costs.values())[size - 1]
     sure = [address for address in costs if costs[address] < last]
     equal = {address for address in costs if costs[address] == last}
-    return sorted(sure + _near_each_other(equal, size - len(sure)))
+    hosts = {get_address_host(address) for address in sure}
+    beside = sorted(address for address in equal if get_address_host(address) in hosts)[: size - len(sure)]
+    return sorted(sure + beside + _near_each_other(equal.difference(beside), size - len(sure) - len(beside)))
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:
