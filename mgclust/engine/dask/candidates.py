@@ -17,7 +17,7 @@ from mgclust import __version__
 from mgclust.base.errors import DeviceUnavailableError, InputError, RunFailed, WorkerWarning, warn_caller
 from mgclust.outside.quoting import shortened
 
-__all__ = ["Candidates", "WorkerRules", "candidates_of"]
+__all__ = ["WorkerCandidates", "WorkerRules", "candidates_of"]
 
 NAMED = 3  # workers that a sentence names; of more it says how many there are
 
@@ -87,7 +87,7 @@ class WorkerRules:
         ----------
         address : str
         record : mapping
-            Of the scheduler on it.
+            The scheduler's record of it.
         """
         offered = record.get("resources") or {}
         return self._named(address, record) and all(
@@ -100,7 +100,7 @@ class WorkerRules:
         Parameters
         ----------
         records : mapping of str to mapping
-            Of the scheduler on its workers, by address.
+            The scheduler's records of its workers, by address.
         """
         there = {name for address, record in records.items() for name in _names(address, record)}
         return [str(each) for each in self.workers or () if str(each) not in there]
@@ -118,21 +118,21 @@ def _is_amount(value: Any) -> bool:
 
 
 def _names(address: str, record: Mapping[str, Any]) -> set[str]:
-    """What `workers` may call a worker."""
+    """Texts by which `workers` may name a worker."""
     return {address, address.partition("://")[2], str(record.get("name", "")), str(record.get("host", ""))}
 
 
 @dataclass(frozen=True)
-class Candidates:
+class WorkerCandidates:
     """Workers of a cluster at one moment.
 
     Attributes
     ----------
     rules : WorkerRules
     device : {"cpu", "cuda"}
-        Of the ranks.
+        Device of the ranks.
     offers : dict of str to mgclust.engine.dask.tasks.Offer
-        Of the workers that a run may have, by address, in order.
+        Devices of the workers that a run may have, by address, in order.
     unfit : dict of str to str
         Why a run may not have workers that the rules permit, by address.
     paused : list of str
@@ -181,7 +181,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def candidates_of(client: Any, rules: WorkerRules, device: str) -> Candidates:
+def candidates_of(client: Any, rules: WorkerRules, device: str) -> WorkerCandidates:
     """Look which workers of a cluster a run may have.
 
     Parameters
@@ -214,7 +214,7 @@ def candidates_of(client: Any, rules: WorkerRules, device: str) -> Candidates:
     for address, reason in without.items():
         del offers[address]
         unfit[address] = f"no GPU ({reason}; device='cpu' needs none)"
-    return Candidates(rules, device, offers, unfit, paused, rules.missing(records), len(permitted), len(records))
+    return WorkerCandidates(rules, device, offers, unfit, paused, rules.missing(records), len(permitted), len(records))
 
 
 def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -20,7 +20,7 @@ from mgclust.base.dask_arrays import in_event_loop
 from mgclust.base.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.base.progress import WAITING, paced
 from mgclust.engine import tls
-from mgclust.engine.dask.candidates import Candidates, WorkerRules, candidates_of
+from mgclust.engine.dask.candidates import WorkerCandidates, WorkerRules, candidates_of
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.run_spec import Work
 from mgclust.engine.safe_path import safe_path
@@ -358,7 +358,7 @@ def _client_of(cluster: Any) -> Iterator[Any]:
 
 
 def too_few(client: Any, found: int, wanted: int, seconds: float, why: str) -> ClusterUnavailableError:
-    """Make the error for workers that are missing for longer than `wait_limit`; `why` as of `Candidates.why`."""
+    """Make the error for workers that are missing for longer than `wait_limit`; `why` as of `WorkerCandidates.why`."""
     return ClusterUnavailableError(
         f"the cluster at {client.scheduler.address} has {found} worker(s) after {seconds:g} "
         f"s, {wanted} are needed{why}; start some (dask worker, or dask cuda worker for GPUs)."
@@ -377,7 +377,7 @@ def _enough(
     wanted: int,
     growth: int,
     on_progress: Callable[[dict[str, Any]], None] | None,
-) -> Candidates:
+) -> WorkerCandidates:
     """Workers that a run may have; waits until there are enough.
 
     An adaptive cluster is told how many these are, or to how many it should grow.

@@ -67,7 +67,7 @@ def total(costs: Mapping[str, Cost], workers: Iterable[str]) -> Cost:
     Parameters
     ----------
     costs : mapping of str to (int, int)
-        As of `costs_of`.
+        Costs from `costs_of`.
     workers : iterable of str
     """
     each = [costs[address] for address in workers]
@@ -80,7 +80,7 @@ def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
     Parameters
     ----------
     costs : mapping of str to (int, int)
-        As of `costs_of`.
+        Costs from `costs_of`.
     size : int
         How many workers.
     """
