@@ -19,7 +19,7 @@ from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask import cluster as cluster_module
-from mgclust.engine.dask import driver
+from mgclust.engine.dask import task_starts
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
 from support.waiting import wait_for
@@ -249,16 +249,16 @@ def test_annotations_of_the_surroundings_do_not_reach_internal_tasks(own, monkey
 
 
 def test_a_rank_that_does_not_begin_says_why(own, busy, monkeypatch):
-    monkeypatch.setattr(driver, "START_SECONDS", 1.5)  # two heartbeats
+    monkeypatch.setattr(task_starts, "START_SECONDS", 1.2)  # two heartbeats
     address = sorted(workers_of(own))[0]
     key = busy(address)
     with pytest.warns(WorkerWarning, match=f"rank 0 has not begun on {address}: the worker is busy with {key}"):
-        threading.Timer(4.0, HELD[key][1].set).start()
+        threading.Timer(2.4, HELD[key][1].set).start()
         assert place_of(own, workers=[address]) == address
 
 
 def test_a_rank_that_cannot_begin_ends_the_run(own, monkeypatch):
-    monkeypatch.setattr(driver, "START_SECONDS", 0.6)
+    monkeypatch.setattr(task_starts, "START_SECONDS", 0.6)
     with connect(own, "cpu", n_workers=1, resources={"slot": 1}) as cluster:
         own.run(set_slots, 0)
         try:
@@ -270,6 +270,17 @@ def test_a_rank_that_cannot_begin_ends_the_run(own, monkeypatch):
 
 async def set_slots(amount, dask_worker):
     await dask_worker.set_resources(slot=amount)
+
+
+def test_a_dask_array_that_no_worker_may_compute_is_named(own, monkeypatch):
+    """Its own annotations stay; Dask waits for a worker that offers what they ask for."""
+    monkeypatch.setattr(task_starts, "START_SECONDS", 0.2)
+    with dask.annotate(resources={"tape": 1}):
+        X = own.persist(da.ones((90, 2), chunks=(30, 2)))
+    threading.Timer(1.0, own.cancel, [X]).start()
+    said = r"Dask array cannot begin: no worker offers resources={'tape': 1}"
+    with pytest.warns(WorkerWarning, match=said), pytest.raises(RunFailed):
+        place_of(own, X)
 
 
 GRAPH = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)]

@@ -30,17 +30,16 @@ from distributed.protocol.pickle import dumps
 
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import is_dask, without_annotations
-from mgclust.base.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost, WorkerWarning, warn_caller
+from mgclust.base.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
-from mgclust.engine.dask import collections, scheduler, sessions, tasks
+from mgclust.engine.dask import collections, scheduler, sessions, task_starts, tasks
 from mgclust.engine.dask.candidates import candidates_of
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
-from mgclust.engine.dask.task_starts import cannot_start, in_words
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
 from mgclust.engine.rows import share_of
@@ -49,7 +48,6 @@ from mgclust.engine.transport.wire import PeerLost, SessionLost, too_late, waite
 __all__ = ["Driver"]
 
 STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
-START_SECONDS = 30.0  # seconds after which the caller is told why a rank's task has not begun
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
 
 
@@ -314,11 +312,11 @@ class Driver:
 
     def _collect(self, pending: dict[int, Future]) -> list[Any]:
         values: dict[int, Any] = {}
-        look = time.monotonic() + START_SECONDS
+        look = time.monotonic() + task_starts.START_SECONDS
         while pending:
             event = self.monitor.next(pending)
             if time.monotonic() > look:
-                self._look_at_starts(pending)
+                task_starts.look_at_ranks(self._client, pending)
                 look = math.inf
             if isinstance(event, int) and event in pending:
                 values[event] = self._value(event, pending.pop(event))
@@ -327,17 +325,6 @@ class Driver:
                 if isinstance(values[event], tasks.Failure):
                     raise self._reason(values, pending)
         return [values[rank] for rank in sorted(values)]
-
-    def _look_at_starts(self, pending: dict[int, Future]) -> None:
-        """Say why ranks have not begun; those that cannot begin end the run."""
-        ranks = {future.key: rank for rank, future in pending.items()}
-        waits = scheduler.ask(self._client, "waits", keys=list(ranks))
-        reasons = [in_words(f"the task of rank {ranks[key]}", wait) for key, wait in waits.items()]
-        if never := [reason for reason, wait in zip(reasons, waits.values(), strict=True) if cannot_start(wait)]:
-            raise RunFailed(f"{never[0]}.")
-        if reasons:
-            more = f"; {len(reasons) - 1} more rank(s) wait" if len(reasons) > 1 else ""
-            warn_caller(f"after {START_SECONDS:g} s {reasons[0]}{more}.", WorkerWarning)
 
     def _value(self, rank: int, future: Future) -> Any:
         """Result of a finished task; anything that Dask itself did to it as a Failure."""

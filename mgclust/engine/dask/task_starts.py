@@ -1,11 +1,60 @@
-"""Words for why a task of Dask has not begun, from what `mgclust.engine.dask.worker_costs.waits_of` finds."""
+"""Reasons for which tasks of Dask have not begun, in words: `mgclust.engine.dask.worker_costs.waits_of` finds them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["cannot_start", "in_words"]
+from distributed import Client, Future
+
+from mgclust.base.errors import RunFailed, WorkerWarning, warn_caller
+from mgclust.engine.dask import scheduler
+
+__all__ = ["START_SECONDS", "look_at_chunks", "look_at_ranks"]
+
+START_SECONDS = 30.0  # seconds after which the caller is told why tasks have not begun
+
+
+def look_at_ranks(client: Client, pending: Mapping[int, Future]) -> None:
+    """Warn of ranks whose tasks have not begun.
+
+    Parameters
+    ----------
+    client : Client
+    pending : mapping of int to Future
+        Tasks that have not ended, by rank.
+
+    Raises
+    ------
+    RunFailed
+        One of them can never begin.
+    """
+    ranks = {future.key: rank for rank, future in pending.items()}
+    waits = scheduler.ask(client, "waits", keys=list(ranks))
+    reasons = {key: in_words(f"the task of rank {ranks[key]}", wait) for key, wait in waits.items()}
+    for key, wait in waits.items():
+        if cannot_start(wait):
+            raise RunFailed(f"{reasons[key]}.")
+    _warn(list(reasons.values()))
+
+
+def look_at_chunks(client: Client, chunks: Sequence[Future]) -> None:
+    """Warn of chunks that no worker may compute: their annotations ask for what no worker has.
+
+    Parameters
+    ----------
+    client : Client
+    chunks : sequence of Future
+    """
+    waits = scheduler.ask(client, "waits", keys=[future.key for future in chunks])
+    blocked = {wait["key"]: wait for wait in waits.values() if wait["state"] == "no-worker"}
+    _warn([in_words(f"task {key} of the Dask array", wait) for key, wait in blocked.items()])
+
+
+def _warn(reasons: Sequence[str]) -> None:
+    if reasons:
+        more = f"; {len(reasons) - 1} more task(s) wait" if len(reasons) > 1 else ""
+        warn_caller(f"after {START_SECONDS:g} s {reasons[0]}{more}.", WorkerWarning)
 
 
 def cannot_start(wait: Mapping[str, Any]) -> bool:
@@ -36,7 +85,8 @@ def in_words(task: str, wait: Mapping[str, Any]) -> str:
     if wait["state"] == "no-worker":
         lacks = f" offers {resources}" if resources else " may run it"
         return (
-            f"{task} cannot begin{where}: no worker{lacks} (Dask's state no-worker); give other workers= or resources="
+            f"{task} cannot begin{where}: no worker{lacks} (Dask's state no-worker); start one that does, or ask for "
+            "other workers or resources"
         )
     if wait["behind"]:
         return (
