@@ -43,6 +43,7 @@ _ERRORS = (
     "RunFailed",
     "WeakStructureWarning",
     "WorkerLost",
+    "WorkerWarning",
 )
 _HOME = {
     "AdaptiveAffinityPropagation": "mgclust.algorithms",

@@ -39,6 +39,7 @@ from mgclust.base.errors import RunCancelled as RunCancelled
 from mgclust.base.errors import RunFailed as RunFailed
 from mgclust.base.errors import WeakStructureWarning as WeakStructureWarning
 from mgclust.base.errors import WorkerLost as WorkerLost
+from mgclust.base.errors import WorkerWarning as WorkerWarning
 from mgclust.data import open_dataset as open_dataset
 from mgclust.data import open_graph as open_graph
 from mgclust.results.label_agreement import compare_labels as compare_labels

@@ -23,6 +23,7 @@ from mgclust import __version__
 from mgclust.algorithms.common.scikit_learn import BaseEstimator, ClusterMixin
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
+from mgclust.base.dask_arrays import unannotated
 from mgclust.base.errors import (
     ClusteringWarning,
     DataWarning,
@@ -165,6 +166,7 @@ class Method(Declaration, BaseEstimator):
         """
         return self._run(Inputs(dataset, provenance), on_progress, checkpoint)
 
+    @unannotated
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         """Do what `fit_dataset` says."""
         if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
@@ -259,7 +261,7 @@ class Method(Declaration, BaseEstimator):
         self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], digest: str | None
     ) -> dict[str, Any]:
         """The part of a Result that is the same for all methods."""
-        left_out = ("client", "n_workers", "verbose", "copy")  # `hardware` says on how many
+        left_out = ("client", "n_workers", "workers", "resources", "verbose", "copy")  # `hardware` says on how many
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         return {
             "method": self.method,
@@ -272,7 +274,7 @@ class Method(Declaration, BaseEstimator):
 
     def _place(self) -> dict[str, Any]:
         """Place to compute, as `connect` takes it."""
-        return {"client": self.client, "device": self.device, "n_workers": self.n_workers}
+        return {name: getattr(self, name) for name in ("client", "device", "n_workers", "workers", "resources")}
 
     @staticmethod
     def _seed(random_state: Any) -> int:

@@ -18,7 +18,7 @@ __all__ = ["PLACE", "Declaration", "refuses"]
 P = ParamSpec("P")
 
 # The command line and the service set these, from options of their own.
-PLACE = ("client", "device", "n_workers", "verbose")
+PLACE = ("client", "device", "n_workers", "workers", "resources", "verbose")
 IN_MEMORY = ("copy",)  # of rows in memory alone, which neither has
 
 
@@ -78,6 +78,8 @@ class Declaration:
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
         "n_workers": Integer(at_least=1, optional=True, help="How many of a cluster's workers to take."),
+        "workers": Anything(help="Addresses, names or hosts of the workers of a cluster that a run may have."),
+        "resources": Anything(help="Resources of Dask that each rank takes, by name."),
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,

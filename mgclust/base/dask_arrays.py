@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 from mgclust.base.errors import InputError, MgclustError, RunFailed
 
@@ -17,10 +19,51 @@ __all__ = [
     "lost_array",
     "parts_of",
     "reject_lost",
+    "unannotated",
+    "without_annotations",
 ]
 
 # Errors of Dask for futures of a client that is closed, and of workers that have gone.
 _LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
+
+# Annotations that Dask's scheduler reads, and their values that say nothing.
+_NO_ANNOTATIONS: dict[str, Any] = {
+    "allow_other_workers": False,
+    "loose_restrictions": False,
+    "priority": 0,
+    "resources": {},
+    "restrictions": [],
+    "retries": 0,
+    "workers": [],
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def without_annotations() -> Iterator[None]:
+    """Keep annotations of the surroundings (``dask.annotate``) from tasks and graphs of the block.
+
+    They are meant for the tasks of the caller: with them, a rank's task might wait for ever, or run elsewhere. Spans
+    stay.
+    """
+    dask = sys.modules.get("dask")
+    with contextlib.ExitStack() as stack:
+        if dask is not None and (given := _NO_ANNOTATIONS.keys() & dask.get_annotations().keys()):
+            stack.enter_context(dask.annotate(**{name: _NO_ANNOTATIONS[name] for name in given}))
+        yield
+
+
+def unannotated(function: Callable[P, T]) -> Callable[P, T]:
+    """Make a function whose tasks and graphs have no annotations of its caller: see `without_annotations`."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        with without_annotations():
+            return function(*args, **kwargs)
+
+    return call
 
 
 def is_dask(array: Any) -> bool:
@@ -34,6 +77,7 @@ def empty_chunk(array: Any) -> Any:
     return sys.modules["dask.array"].utils.meta_from_array(array) if is_dask(array) else array
 
 
+@unannotated
 def computed(array: Any) -> Any:
     """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
     clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
@@ -118,4 +162,6 @@ def parts_of(array: Any) -> Iterator[Any]:
         yield array
         return
     for number in range(array.numblocks[0]):
-        yield computed(array.blocks[number])
+        with without_annotations():
+            block = array.blocks[number]
+        yield computed(block)

@@ -26,10 +26,13 @@ is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind
     ├── DataWarning                     the data were read otherwise than they may have been meant
     ├── ParameterWarning                a parameter has no effect, was not met, or does not suit the data
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
+
+A `WorkerWarning` (UserWarning) is about the workers of a cluster instead: results do not depend on them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -56,6 +59,7 @@ __all__ = [
     "RunFailed",
     "WeakStructureWarning",
     "WorkerLost",
+    "WorkerWarning",
     "printable",
     "warn_caller",
 ]
@@ -142,6 +146,10 @@ class ParameterWarning(ClusteringWarning):
     """A parameter has no effect, could not be met, or does not suit the data."""
 
 
+class WorkerWarning(UserWarning):
+    """Workers of a cluster are left out, or keep a run waiting: the sentence names them, and what helps."""
+
+
 class Doubt(str):
     """A warning of a result: the sentence, and the class of the Python warning that `fit` gives.
 
@@ -172,7 +180,7 @@ def warn_caller(text: str, category: type[Warning] | None = None) -> None:
     """
     # Python 3.12 does this by `skip_file_prefixes`.
     files = [str(sys.modules[name].__file__) for name in BETWEEN if name in sys.modules]
-    between = tuple(os.path.dirname(file) + os.sep for file in files)
+    between = (*(os.path.dirname(file) + os.sep for file in files), contextlib.__file__)
     callers = [each.filename for each in reversed(traceback.extract_stack()[:-1])]
     outside = (level for level, file in enumerate(callers, 2) if not file.startswith(between))
     kind = category or getattr(text, "kind", ClusteringWarning)

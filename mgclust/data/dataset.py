@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from mgclust.base.dask_arrays import unannotated
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import open_array
 from mgclust.data.base import Dataset
@@ -23,6 +24,7 @@ from mgclust.data.rows import RowTransform, TransformedDataset
 __all__ = ["Dataset", "open_dataset"]
 
 
+@unannotated
 def open_dataset(
     source: Any,
     mask: Any = None,

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from mgclust.base.dask_arrays import unannotated
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, collected, reject_containers
 from mgclust.data.files import InFile
@@ -21,6 +22,7 @@ from mgclust.data.options import Requested
 __all__ = ["Graph", "open_graph"]
 
 
+@unannotated
 def open_graph(
     graph: Any,
     n_nodes: int | None = None,

@@ -147,7 +147,7 @@ def _on_workers(
         most = max(min(most, work.ranks(cluster.device)), work.growth(cluster.device))
     while True:
         began = time.monotonic()
-        with Driver(cluster, replace(first, run=uuid.uuid4().hex), least, most, on_progress) as driver:
+        with Driver(cluster, replace(first, run=uuid.uuid4().hex), least, most, on_progress, dataset) as driver:
             try:
                 value, arrays, timings, reports = driver.run(dataset, beside)
             except InsufficientMemoryError:

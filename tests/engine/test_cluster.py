@@ -21,12 +21,12 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from mgclust import DensityPeaks, FuzzyCMeans
+from mgclust import DensityPeaks, FuzzyCMeans, WorkerWarning, __version__
 from mgclust.base.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import devices, spmd
+from mgclust.engine.dask import candidates, local_cluster, scheduler
 from mgclust.engine.dask import cluster as cluster_module
-from mgclust.engine.dask import local_cluster, scheduler
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import workers_of
 from support import rank_jobs
@@ -98,7 +98,22 @@ def test_no_gpu_where_one_was_asked_for(no_gpu, where):
     [
         ({"device": "tpu"}, "device='tpu' should be 'auto', 'cpu' or 'cuda'"),
         ({"n_workers": 0}, "n_workers=0 should be >= 1"),
-        ({"client": None, "n_workers": 2}, "n_workers=2 needs a cluster"),
+        ({"client": None, "n_workers": 2}, "n_workers=2 needs a cluster; pass client='local'"),
+        (
+            {"client": "auto", "n_workers": 2},
+            "n_workers=2 needs a cluster, and there is no active Dask client: none was",
+        ),
+        ({"client": "auto", "workers": ["a"]}, r"workers=\['a'\] needs a cluster, and there is no active Dask client"),
+        ({"client": None, "resources": {"GPU": 1}}, r"resources={'GPU': 1.0} needs a cluster; pass client='local'"),
+        ({"client": "local", "workers": ["a"]}, r"workers=\['a'\] chooses among the workers of a running cluster"),
+        ({"workers": []}, r"workers=\[\] should be addresses, names or hosts of workers, at least one; give them"),
+        ({"workers": [1.5]}, r"workers=\[1.5\] should be addresses.*n_workers= takes a number"),
+        ({"workers": {"a": 1}}, r"workers={'a': 1} should be addresses"),
+        (
+            {"resources": {"GPU": 0}},
+            r"resources={'GPU': 0} should be a dict of amounts > 0 by name, such as {'GPU': 1}",
+        ),
+        ({"resources": ["GPU"]}, r"resources=\['GPU'\] should be a dict"),
         (
             {"client": 7},
             "client=7 should be None, 'auto', 'local', a distributed.Client, a cluster object of Dask, or the",
@@ -183,9 +198,11 @@ def test_address_of_a_scheduler(client):
 
 def _offers(*gpus):
     """What ``client.run(offer)`` would say of workers with these GPUs; "" for none."""
-    from mgclust.engine.dask.tasks import Offer
+    from mgclust.engine.dask.tasks import Offer, offer
 
-    def run(function, workers, **_):
+    def run(function, *_, workers, **__):
+        if function is not offer:
+            return dict.fromkeys(workers, __version__)
         return {
             address: Offer(gpu, "" if gpu else "the CUDA driver finds no GPU", 1, 1)
             for address, gpu in zip(workers, gpus, strict=True)
@@ -206,7 +223,6 @@ def test_gpus_on_every_worker_are_taken(client, monkeypatch):
 @pytest.mark.parametrize(
     ("gpus", "device", "message"),
     [
-        (("a", "b", "", "d"), "auto", "1 of 4 workers have no GPU, the first is tcp://"),
         (("", "", "", ""), "cuda", "4 of 4 workers have no GPU"),
         (("a", "a", "a", "a"), "auto", "would share one GPU; start one worker a GPU"),
     ],
@@ -216,6 +232,17 @@ def test_workers_that_cannot_be_one_rank_a_gpu(client, monkeypatch, gpus, device
     monkeypatch.setattr(client, "run", _offers(*gpus))
     with pytest.raises(DeviceUnavailableError, match=message):
         connect(client, device).__enter__()
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_workers_without_a_gpu_are_left_out_and_named(client, monkeypatch, device):
+    monkeypatch.setattr(client, "mgclust_offers", {}, raising=False)
+    monkeypatch.setattr(client, "run", _offers("a", "b", "", "d"))
+    left_out = sorted(workers_of(client))[2]
+    said = rf"3 of 4 worker.*{left_out} left out: no GPU \(the CUDA driver"
+    with pytest.warns(WorkerWarning, match=said) as seen, connect(client, device) as found:
+        assert (found.size, found.device) == (3, "cuda") and left_out not in found.workers
+    assert len(seen) == 1 and seen[0].filename == __file__
 
 
 @pytest.fixture(scope="module")
@@ -389,16 +416,21 @@ def test_workers_that_come_later_are_looked_at_too(client, monkeypatch):
     """As those of an adaptive cluster, which a run waits for."""
     with connect(client, "cpu") as found:
         pass
-    grown = cluster_module.Cluster(1, "cuda", client, found.workers[:1])
-    reason = "3 of 4 workers have no GPU, the first is"
-    offers = {each: SimpleNamespace(gpu="", why_no_gpu="no driver") for each in found.workers}
-    offers[found.workers[0]] = SimpleNamespace(gpu="GPU-1", why_no_gpu="")
-    monkeypatch.setattr(cluster_module, "_offers", lambda client: offers)
-    spec = spmd.RunSpec(rank_jobs.where, work=spmd.Work(1e9, "edges", {"cuda": 1.0}, {"cuda": 1.0}))
-    with pytest.raises(DeviceUnavailableError, match=reason):
-        spmd.run(spec, open_dataset(np.ones((9, 2))), grown)
-    with connect(client, "cpu", n_workers=4) as every:  # all have been given back
-        assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), every).ranks == 4
+    waits = cluster_module.Cluster(2, "cpu", client, found.workers[:1], exact=True)
+    unfit, offers = {found.workers[1], found.workers[3]}, candidates._offers
+
+    def some(client, running):
+        there, _ = offers(client, running)
+        return {a: each for a, each in there.items() if a not in unfit}, dict.fromkeys(unfit, "no module mgclust")
+
+    monkeypatch.setattr(candidates, "_offers", some)
+    seen = spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), waits)
+    assert seen.ranks == 2 and seen.hardware["workers"] == 2
+    with (
+        pytest.warns(WorkerWarning, match="2 of 4 worker"),
+        connect(client, "cpu", n_workers=2) as every,
+    ):  # all have been given back
+        assert spmd.run(spmd.RunSpec(rank_jobs.where), open_dataset(np.ones((9, 2))), every).ranks == 2
 
 
 @pytest.mark.slow

@@ -110,3 +110,69 @@ def test_workers_of_runs_are_not_retired(plugin):
     assert plugin.adaptive_target() == 5
     give_back(plugin, "one")
     assert plugin.valid_workers_downscaling(None, states) == states
+
+
+def task(workers, nbytes=8):
+    return SimpleNamespace(who_has=list(workers), nbytes=nbytes)
+
+
+def test_idle_workers_come_first_then_those_that_hold_the_rows_then_neighbours():
+    hosts = "aabbcc"
+    states = [worker(f"tcp://{host}:{port}") for port, host in enumerate(hosts)]
+    plugin = leases_of(states, ("a", "b"))
+    plugin._scheduler.tasks = {("x", 0, 0): task([states[1], states[5]], 96), ("x", 1, 0): task([states[5]], 32)}
+    rows = {"keys": [("x", 0, 0), ("x", 1, 0), ("y", 0, 0)]}
+    assert list(ask(plugin, "rows", "a", 1, **rows)) == ["tcp://c:5"]
+    assert sorted(ask(plugin, "more rows", "a", 2, **rows)) == ["tcp://a:0", "tcp://a:1"]  # a:0 is beside it
+    give_back(plugin, "more rows")
+    states[1].processing = {"a task": 1.0}
+    assert sorted(ask(plugin, "idle", "a", 2, **rows)) == ["tcp://b:2", "tcp://b:3"]
+    states[0].processing, states[4].processing = {"a": 1.0, "b": 1.0}, {"a": 1.0}
+    states[0].nthreads = states[4].nthreads = 4
+    states[0].long_running = {"a"}  # a task that has given its thread away
+    states[0].processing.pop("b")
+    assert [list(ask(plugin, each, "b", 1)) for each in "xyz"] == [["tcp://a:0"], ["tcp://c:4"], ["tcp://a:1"]]
+
+
+def test_nearly_equal_parts_of_the_rows_do_not_separate_neighbours():
+    states = [worker(f"tcp://{host}:{port}") for port, host in enumerate("abab")]
+    plugin = leases_of(states, ("a",))
+    plugin._scheduler.tasks = {port: task([state], 100 + port) for port, state in enumerate(states)}
+    assert sorted(ask(plugin, "run", "a", 2, keys=range(4))) == ["tcp://b:1", "tcp://b:3"]
+
+
+def test_connected_workers_come_first_unless_others_are_idler_or_hold_more(plugin):
+    pair = {address: f"of {address}" for address in WORKERS[2:]}
+    asyncio.run(plugin.keep("pair", "a", pair, {}))
+    states = plugin._scheduler.workers
+
+    def pair_of(run, **more):
+        found = sorted(ask(plugin, run, "a", 2, **more))
+        give_back(plugin, run)
+        return found
+
+    assert pair_of("first") == WORKERS[2:]
+    plugin._scheduler.tasks = {"x": task([states[WORKERS[0]], states[WORKERS[1]]])}
+    assert pair_of("rows", keys=["x"]) == WORKERS[:2]
+    states[WORKERS[3]].processing = {"a task": 1.0}
+    assert pair_of("idle") == WORKERS[:2]
+
+
+def test_a_run_has_workers_that_its_client_permits(plugin):
+    """What waits for some of the workers delays no run of others."""
+    ask(plugin, "one", "a", 1, among=WORKERS[1:2])
+    assert [each["workers"] for each in plugin.runs()["running"]] == [WORKERS[1:2]]
+    assert not ask(plugin, "two", "a", 2, among=WORKERS[1:3])
+    assert not ask(plugin, "late", "b", 1, among=WORKERS[2:3])  # behind the one before
+    assert list(ask(plugin, "other", "b", 1, among=WORKERS[3:])) == WORKERS[3:]
+    assert list(ask(plugin, "two", "a", 2, among=[*WORKERS[1:3], WORKERS[0]])) in (
+        [WORKERS[0], WORKERS[2]],
+        WORKERS[::2],
+    )
+
+
+def test_workers_whose_resources_are_in_use_come_last(plugin):
+    for address, used in zip(WORKERS, (2, 1, 2, 2), strict=True):
+        state = plugin._scheduler.workers[address]
+        state.resources, state.used_resources = {"GPU": 2.0}, {"GPU": used}
+    assert list(ask(plugin, "one", "a", 1, resources={"GPU": 1.0})) == WORKERS[1:2]

@@ -25,6 +25,7 @@ from mgclust.engine.dask import leases
 from mgclust.engine.dask import scheduler as questions
 from mgclust.engine.dask.cluster import connect
 from support import rank_jobs
+from support.lease_cases import worker
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -179,12 +180,13 @@ class Scheduler(SimpleNamespace):
     """As much of Dask's scheduler as leases look at."""
 
     def __init__(self, *workers):
-        states = [SimpleNamespace(address=address, server_id=f"of {address}") for address in workers]
+        states = [worker(address) for address in workers]
         super().__init__(
             running=states,
             workers={state.address: state for state in states},
             clients={name: SimpleNamespace(last_seen=time.time()) for name in "ab"},
             handlers={},
+            tasks={},
             adaptive_target=lambda target_duration=None: 1,
         )
 
@@ -325,7 +327,7 @@ def test_an_adaptive_cluster_is_told_what_runs_wait_for(leased):
 
     def come(*addresses):
         for address in addresses:
-            state = SimpleNamespace(address=address, server_id=f"of {address}")
+            state = worker(address)
             scheduler.workers[address] = state
             scheduler.running.append(state)
             plugin.add_worker(scheduler, address)

@@ -12,7 +12,16 @@ from mgclust.engine.dask.leases import Leases
 
 def worker(address: str, name: str = "", **metrics: Any) -> SimpleNamespace:
     return SimpleNamespace(
-        address=address, server_id=f"of {address}", name=name or address, metrics=metrics, memory_limit=8 << 30
+        address=address,
+        server_id=f"of {address}",
+        name=name or address,
+        metrics=metrics,
+        memory_limit=8 << 30,
+        nthreads=1,
+        processing={},
+        long_running=set(),
+        resources={},
+        used_resources={},
     )
 
 
@@ -24,6 +33,7 @@ def leases_of(workers: list[SimpleNamespace], clients: tuple[str, ...], **option
         clients={name: SimpleNamespace(last_seen=time.time()) for name in clients},
         client_comms={"a": SimpleNamespace(comm=SimpleNamespace(peer_address="tcp://10.0.0.7:4711"))},
         handlers={},
+        tasks={},
         adaptive_target=lambda target_duration=None: 1,
     )
     made = Leases(turn=-1.0, **options)
@@ -32,8 +42,8 @@ def leases_of(workers: list[SimpleNamespace], clients: tuple[str, ...], **option
 
 
 def ask(
-    plugin: Leases, run: str, client: str, least: int, method: str = "density-peaks", most: int = 0
+    plugin: Leases, run: str, client: str, least: int, method: str = "density-peaks", most: int = 0, **more: Any
 ) -> dict[str, str]:
     """The workers that a run is given now."""
-    found: dict[str, str] = asyncio.run(plugin.ask(run, client, least, most or least, method))["workers"]
+    found: dict[str, str] = asyncio.run(plugin.ask(run, client, least, most or least, method, **more))["workers"]
     return found

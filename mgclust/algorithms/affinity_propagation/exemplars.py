@@ -121,9 +121,9 @@ class ExemplarClusterer(Clusterer):
             warn_caller("the fit found no exemplar: all labels are -1.", ConvergenceWarning)
             return np.full(dataset.shape[0], -1, np.int32)
         limit, metric = self._checked()["memory_limit"], AFFINITIES[self.affinity][0]
-        place = {**self._place(), "memory_limit": limit}
         centers: Any = self.cluster_centers_
-        return labels_by_centers(dataset, centers.toarray() if is_sparse(centers) else centers, metric, **place)
+        centers = centers.toarray() if is_sparse(centers) else centers
+        return labels_by_centers(dataset, centers, metric, self._place(), limit)
 
     @property
     def affinity_matrix_(self) -> np.ndarray:

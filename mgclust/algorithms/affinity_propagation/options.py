@@ -50,6 +50,8 @@ class AffinityPropagationOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        workers: Any = None,
+        resources: dict[str, float] | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -67,6 +69,8 @@ class AffinityPropagationOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.workers = workers
+        self.resources = resources
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -112,6 +116,8 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        workers: Any = None,
+        resources: dict[str, float] | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -130,6 +136,8 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.workers = workers
+        self.resources = resources
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

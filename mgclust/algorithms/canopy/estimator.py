@@ -63,7 +63,7 @@ class Canopy(CanopyOptions, Clusterer):
     metric : {"euclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
         "cosine" and "correlation" distances (1 - similarity) do not obey the triangle inequality: two rows within t1
         of a centre may be up to 4 t1 from each other, not 2 t1.
-    device, client, n_workers, memory_limit, verbose
+    device, client, n_workers, workers, resources, memory_limit, verbose
         As for `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float64"
         Type of the distances. In float32, about twice as fast, a row may fall on the other side of a threshold that
@@ -168,8 +168,8 @@ class Canopy(CanopyOptions, Clusterer):
             Labels as in `labels_`. Computed in float64.
         """
         check_is_fitted(self, "cluster_centers_")
-        place = {**self._place(), "memory_limit": self._checked()["memory_limit"]}
-        return labels_by_centers(self._open_more(X), self.cluster_centers_, self.metric, **place)
+        limit = self._checked()["memory_limit"]
+        return labels_by_centers(self._open_more(X), self.cluster_centers_, self.metric, self._place(), limit)
 
     def agglomerate(
         self, X: Any, *, n_clusters: int | None = None, distance_threshold: float | None = None

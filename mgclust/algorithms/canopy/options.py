@@ -35,6 +35,8 @@ class CanopyOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        workers: Any = None,
+        resources: dict[str, float] | None = None,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -47,6 +49,8 @@ class CanopyOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.workers = workers
+        self.resources = resources
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,7 @@ def labels_by_centers(
     dataset: Dataset,
     centers: np.ndarray,
     metric: str,
-    *,
-    client: Any,
-    device: str,
-    n_workers: int | None,
+    place: Mapping[str, Any],
     memory_limit: int | None,
 ) -> Any:
     """The nearest of some centres, which are given as rows, of each row of a data set.
@@ -58,8 +56,10 @@ def labels_by_centers(
     centers : ndarray of shape (n_clusters, n_features)
     metric : str
         One of `METRICS`.
-    client, device, n_workers, memory_limit
-        Where to compute.
+    place : mapping
+        Where to compute, as arguments of `connect`.
+    memory_limit : int, optional
+        Bytes of its device that each rank may use.
 
     Returns
     -------
@@ -68,5 +68,5 @@ def labels_by_centers(
     """
     arguments = {"centers": centers, "metric": metric}
     spec = RunSpec(nearest_given, arguments, dtype="float64", memory_limit=memory_limit, resident=False)
-    with connect(client=client, device=device, n_workers=n_workers) as cluster:
+    with connect(**place, optional=True) as cluster:
         return run(spec, dataset, cluster).arrays["labels"]

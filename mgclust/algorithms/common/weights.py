@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from mgclust.algorithms.base import Clusterer, Inputs, Progress
-from mgclust.base.dask_arrays import computed, empty_chunk, is_dask
+from mgclust.base.dask_arrays import computed, empty_chunk, is_dask, unannotated
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -132,6 +132,7 @@ def _without_empty_chunks(array: Any) -> Any:
     return array.rechunk((tuple(filter(None, array.chunks[0])),)) if is_dask(array) else array
 
 
+@unannotated
 def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
     """Weights of the rows of a data set; refuses those that are none.
 

@@ -219,7 +219,7 @@ class ModularityClusterer(Clusterer):
         graph = _graph_of(inputs)
         value: CommunitiesOutput = outcome.value
         self._dataset = graph
-        self._fitted_with = {**self._place(), "resolution": float(self.resolution)}
+        self._fitted_with = {"device": self.device, "resolution": float(self.resolution)}
         self._tree: MergeTree | None = value.tree
         self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.n_clusters
         self.modularity_ = value.modularity
@@ -262,9 +262,8 @@ class ModularityClusterer(Clusterer):
             }
             need = partial(estimate, n=self.n_nodes_, levels=True)
             spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
-            where = {name: place[name] for name in ("client", "device", "n_workers")}
             reject_lost(self._dataset.dask_array)
-            with connect(**where) as cluster:
+            with connect(**{**self._place(), "device": place["device"]}, optional=True) as cluster:
                 self._tree = run(spec, self._dataset, cluster).value
         assert self._tree is not None
         return self._tree
@@ -297,6 +296,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         See `DensityPeaks`. With "auto", "greedy" runs on the host unless nodes have on average 64 neighbours or more.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
+    workers : str, int or sequence of these, optional
+    resources : dict of str to float, optional
         See `DensityPeaks`. "greedy" merges on one rank; the other ranks only share the reading.
     memory_limit : int or str, optional
         Device memory that one rank may use.
@@ -381,6 +382,8 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
         See `DensityPeaks`. "auto" merges on the host unless nodes have on average 64 neighbours or more.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
+    workers : str, int or sequence of these, optional
+    resources : dict of str to float, optional
         See `DensityPeaks`. One rank merges; the other ranks only share the reading.
     memory_limit : int or str, optional
         Device memory that one rank may use.

@@ -41,6 +41,8 @@ class CommunitiesOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        workers: Any = None,
+        resources: dict[str, float] | None = None,
         memory_limit: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -51,6 +53,8 @@ class CommunitiesOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.workers = workers
+        self.resources = resources
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
@@ -77,6 +81,8 @@ class FastNewmanOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        workers: Any = None,
+        resources: dict[str, float] | None = None,
         memory_limit: int | str | None = None,
         verbose: bool = False,
     ) -> None:
@@ -85,5 +91,7 @@ class FastNewmanOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.workers = workers
+        self.resources = resources
         self.memory_limit = memory_limit
         self.verbose = verbose

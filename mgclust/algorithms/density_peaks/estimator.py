@@ -30,7 +30,7 @@ from mgclust.algorithms.density_peaks.ranks import DensityPeaksOutput
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts
 from mgclust.algorithms.density_peaks.run_spec import arguments_by_row, list_length, run_spec, unequal
 from mgclust.algorithms.density_peaks.stability import with_stability
-from mgclust.base.dask_arrays import is_dask, reject_lost
+from mgclust.base.dask_arrays import is_dask, reject_lost, unannotated
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -125,6 +125,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     n_workers : int, optional
         Take so many of a cluster's workers, and leave the others to other runs; of ``client="local"``, start so many.
         By default a run takes those that are there, as far as they are free. Results do not depend on it.
+    workers : str, int or sequence of these, optional
+        Addresses, names or hosts of the workers of a running cluster that a run may have, as ``Client.submit`` takes
+        them. By default all workers that have this version of mgclust, and a GPU if the run is on GPUs.
+    resources : dict of str to float, optional
+        Resources of Dask that each rank takes for as long as it runs, such as ``{"GPU": 1}``. A run may have only
+        workers that offer them (``dask worker --resources``).
     dtype : {"float32", "float64"}, default="float32"
     memory_limit : int or str, optional
         Device memory that one rank may use; data beyond it stay on the host and are streamed.
@@ -319,7 +325,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             resident=False,
         )
         densities = open_dataset(self.rho_[:, None])
-        with connect(**self._place()) as cluster:
+        with connect(**self._place(), optional=True) as cluster:
             outcome = run(spec, densities, cluster)
         return *outcome.value, outcome.arrays["labels"]
 
@@ -373,9 +379,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
             row_arguments=arguments_by_row(self._weights),
         )
         kept = self._kept_data()
-        with connect(**self._place()) as cluster:
+        with connect(**self._place(), optional=True) as cluster:
             return run(spec, kept, cluster, beside=dataset).arrays["labels"]
 
+    @unannotated
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
         self.stability_ = None
         result = super()._run(inputs, on_progress, checkpoint)

@@ -103,6 +103,8 @@ class DensityPeaksOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        workers: Any = None,
+        resources: dict[str, float] | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -126,6 +128,8 @@ class DensityPeaksOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.workers = workers
+        self.resources = resources
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

@@ -84,7 +84,7 @@ default="auto"
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
         The last two scale each row to unit length first (correlation: centred by its own mean before); centres are
         means of such rows.
-    device, client, n_workers, verbose
+    device, client, n_workers, workers, resources, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25
@@ -251,8 +251,7 @@ default="auto"
         return self._open_more(X)
 
     def _memberships_of(self, dataset: Dataset) -> Memberships:
-        place = {**self._place(), "memory_limit": self._checked()["memory_limit"]}
-        return Memberships(self._clusters, dataset, **place)
+        return Memberships(self._clusters, dataset, self._place(), self._checked()["memory_limit"])
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         return run_spec(parameters, inputs, seed=self._seed(parameters["random_state"]))

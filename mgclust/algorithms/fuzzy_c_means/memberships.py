@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -70,23 +70,21 @@ class Memberships:
     ----------
     clusters : Clusters
     dataset : Dataset
-    client, device, n_workers, memory_limit
-        Where to compute; see `FuzzyCMeans`.
+    place : mapping
+        Where to compute, as arguments of `connect`.
+    memory_limit : int, optional
+        Bytes of its device that each rank may use.
     """
 
     def __init__(
         self,
         clusters: Clusters,
         dataset: Dataset,
-        *,
-        client: Any,
-        device: str,
-        n_workers: int | None,
+        place: Mapping[str, Any],
         memory_limit: int | None,
     ) -> None:
         self._clusters, self._dataset = clusters, dataset
-        self._place = {"client": client, "device": device, "n_workers": n_workers}
-        self._memory_limit = memory_limit
+        self._place, self._memory_limit = place, memory_limit
         self.shape = (dataset.shape[0], len(clusters.prototypes.centers))
         self.dtype = np.dtype(clusters.dtype)
 
@@ -143,7 +141,7 @@ class Memberships:
         Those of a Dask array stay with its rows.
         """
         reject_lost(self._dataset.dask_array)
-        with connect(**self._place) as cluster:
+        with connect(**self._place, optional=True) as cluster:
             on_workers = stays_on_workers(cluster, self._dataset)
         if on_workers or 2 * self.nbytes <= psutil.virtual_memory().available:
             return self.array()
@@ -172,7 +170,7 @@ class Memberships:
             row_arguments={} if weights is None else {"weights": weights.array},
         )
         reject_lost(self._dataset.dask_array)
-        with connect(**self._place) as cluster:
+        with connect(**self._place, optional=True) as cluster:
             if what == "memberships" and not stays_on_workers(cluster, self._dataset):
                 self._check_room()
             return run(spec, self._dataset, cluster)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import computed, is_dask
+from mgclust.base.dask_arrays import computed, is_dask, unannotated
 from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
 
@@ -22,6 +22,7 @@ class Labeling(NamedTuple):
     classes: np.ndarray  # shape (K,): what the user calls them, ascending
 
 
+@unannotated
 def encode_labels(labels: Any, n_samples: int) -> Labeling:
     """Number clusters in the order of their labels.
 

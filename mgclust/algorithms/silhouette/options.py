@@ -57,6 +57,8 @@ class SilhouetteOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        workers: Any = None,
+        resources: dict[str, float] | None = None,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         verbose: bool = False,
@@ -66,6 +68,8 @@ class SilhouetteOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.workers = workers
+        self.resources = resources
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.verbose = verbose

@@ -12,21 +12,21 @@ import sys
 import tempfile
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mgclust.base.dask_arrays import in_event_loop
 from mgclust.base.errors import ClusterUnavailableError, DeviceUnavailableError, InputError, RunFailed
 from mgclust.base.progress import WAITING, paced
 from mgclust.engine import tls
+from mgclust.engine.dask.candidates import WorkerCandidates, WorkerRules, candidates_of
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.run_spec import Work
 from mgclust.engine.safe_path import safe_path
 from mgclust.outside.quoting import shortened
 
-__all__ = ["Cluster", "check_workers", "connect", "leave_pool", "too_few", "wait_limit"]
+__all__ = ["Cluster", "connect", "leave_pool", "too_few", "wait_limit"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
@@ -47,6 +47,7 @@ class Cluster:
     workers: tuple[str, ...] = ()
     lasting: bool = False  # whether the client is the caller's, and so there after the run
     exact: bool = False  # whether a run has `size` ranks; else as many of them as are free
+    rules: WorkerRules = field(default_factory=WorkerRules)  # which of the cluster's workers a run may have
 
 
 @contextlib.contextmanager
@@ -56,6 +57,9 @@ def connect(
     n_workers: int | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     work: Work | None = None,
+    workers: Any = None,
+    resources: Any = None,
+    optional: bool = False,
 ) -> Iterator[Cluster]:
     """The ranks that a run will have.
 
@@ -74,7 +78,7 @@ def connect(
         MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier `connect`
         found, as it is.
     device : {"auto", "cpu", "cuda"}
-        "auto": GPUs if every rank has one, else CPUs.
+        "auto": GPUs if there is one, else CPUs. On a cluster with GPUs, workers without one are left out.
     n_workers : int, optional
         Of a running cluster, use so many workers, beside other runs that leave so many; by default those that are
         there now, as far as they are free. Of a local one, start so many.
@@ -84,6 +88,13 @@ def connect(
     work : Work, optional
         Of the run without a number for which this is: an adaptive cluster without workers is told at once how many it
         should start.
+    workers : str, int or collection of these, optional
+        Addresses, names or hosts of the workers that a run may have, as ``Client.submit`` takes them.
+    resources : dict of str to float, optional
+        Resources of Dask that each rank takes for as long as it runs. A run may have only workers that offer them.
+    optional : bool
+        Whether `n_workers`, `workers` and `resources` count only where there is a cluster. Without one the run is in
+        this process.
 
     Yields
     ------
@@ -92,7 +103,7 @@ def connect(
     Raises
     ------
     DeviceUnavailableError
-        No GPU, or not one for each worker.
+        No GPU, or one that several workers would share.
     ClusterUnavailableError
         No scheduler, or a closed client; or fewer workers than are needed after half a minute (`ADAPTIVE_TIMEOUT` where
         the cluster is adaptive).
@@ -103,16 +114,20 @@ def connect(
         raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers={n_workers} should be >= 1.")
+    rules = WorkerRules.checked(workers, resources)
     if isinstance(client, Cluster):
-        yield client if n_workers is None else replace(client, size=n_workers, exact=True)
+        yield _part_of(client, n_workers, rules)
         return
-    if isinstance(client, str) and client == "auto":
+    automatic = isinstance(client, str) and client == "auto"
+    if automatic:
         client = _active_client() if _worker() is None else None
     if client is None:
-        if n_workers not in (None, 1):
-            raise InputError(f"n_workers={n_workers} needs a cluster; pass client='local' to start one here.")
+        if (n_workers not in (None, 1) or rules) and not optional:
+            raise _needs_cluster(n_workers, rules, automatic)
         yield Cluster(1, _local_device(device))
         return
+    if rules and isinstance(client, str) and client == "local":
+        raise InputError(f"{rules} chooses among the workers of a running cluster, and client='local' starts one.")
     tls.guard()
     given, exact = client, n_workers is not None
     with contextlib.ExitStack() as stack:
@@ -128,10 +143,38 @@ def connect(
             client = stack.enter_context(_client_of(client))
         _reject_others(client)
         growth = work.growth(device) if work is not None and n_workers is None else 1
-        offers = _workers(client, n_workers or 1, growth, paced(on_progress))
-        workers = tuple(offers)
-        device = _common_device(offers, workers, device)
-        yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
+        found = _enough(client, rules, device, n_workers or 1, growth, paced(on_progress))
+        found.warn()
+        size, addresses = n_workers or len(found.offers), tuple(found.offers)
+        yield Cluster(size, found.device, client, addresses, client is given, exact, rules)
+
+
+def _part_of(cluster: Cluster, n_workers: int | None, rules: WorkerRules) -> Cluster:
+    """Make a cluster of some of the workers of one that is connected."""
+    if rules:
+        if cluster.client is None:
+            raise _needs_cluster(n_workers, rules, False)
+        found = candidates_of(cluster.client, rules, cluster.device)
+        found.warn()
+        size = cluster.size if cluster.exact else len(found.offers)
+        cluster = replace(cluster, size=size, workers=tuple(found.offers), rules=rules)
+    return cluster if n_workers is None else replace(cluster, size=n_workers, exact=True)
+
+
+def _needs_cluster(n_workers: int | None, rules: WorkerRules, automatic: bool) -> InputError:
+    """Make the error for a run in this process that should have workers."""
+    what = str(rules) if n_workers in (None, 1) else f"n_workers={n_workers}"
+    if automatic and _worker() is not None:
+        return InputError(
+            f"{what} needs a cluster, and in a task of Dask client='auto' is the task's process; give the address of "
+            "the scheduler, or a client."
+        )
+    if automatic:
+        return InputError(
+            f"{what} needs a cluster, and there is no active Dask client: none was connected, or it is closed (Dask "
+            "closes one whose scheduler has gone). Connect a client, or pass client='local' to start a cluster here."
+        )
+    return InputError(f"{what} needs a cluster; pass client='local' to start one here.")
 
 
 def _reject_others(client: Any) -> None:
@@ -265,7 +308,10 @@ def _remote_client(address: str) -> Iterator[Any]:
     try:
         client = opened(address, CONNECT_TIMEOUT, security)
     except Exception as error:  # what is no scheduler may answer anything
-        hint = "Give the address that the scheduler prints, such as tcp://host:8786 or tls://host:8786."
+        hint = (
+            "Give the address that the scheduler prints, such as tcp://host:8786 or tls://host:8786; client=None "
+            "computes in this process."
+        )
         if address.startswith("tls://"):
             hint = "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts."
         raise ClusterUnavailableError(
@@ -311,11 +357,11 @@ def _client_of(cluster: Any) -> Iterator[Any]:
         yield client
 
 
-def too_few(client: Any, found: int, wanted: int, seconds: float) -> ClusterUnavailableError:
-    """Make the error for workers that are missing for longer than `wait_limit`."""
+def too_few(client: Any, found: int, wanted: int, seconds: float, why: str) -> ClusterUnavailableError:
+    """Make the error for workers that are missing for longer than `wait_limit`; `why` as of `WorkerCandidates.why`."""
     return ClusterUnavailableError(
         f"the cluster at {client.scheduler.address} has {found} worker(s) after {seconds:g} "
-        f"s, {wanted} are needed; start some (dask worker, or dask cuda worker for GPUs)."
+        f"s, {wanted} are needed{why}; start some (dask worker, or dask cuda worker for GPUs)."
     )
 
 
@@ -324,111 +370,37 @@ def wait_limit(answer: Mapping[str, Any]) -> float:
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
 
 
-def check_workers(client: Any, addresses: Iterable[str], device: str) -> None:
-    """Refuse workers that have come since `connect` has looked, where a run cannot have them.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    addresses : iterable of str
-        All workers of the run.
-    device : {"cpu", "cuda"}
-        Kind of its devices.
-
-    Raises
-    ------
-    DeviceUnavailableError
-        One of them has no GPU, or not one of its own.
-    InputError
-        One cannot import mgclust.
-    """
-    offers = _offers(client)
-    _common_device(offers, tuple(address for address in addresses if address in offers), device)
-
-
-def _workers(
-    client: Any, wanted: int, growth: int, on_progress: Callable[[dict[str, Any]], None] | None
-) -> dict[str, Any]:
-    """Offers of the workers by address, in order; waits until there are enough.
+def _enough(
+    client: Any,
+    rules: WorkerRules,
+    device: str,
+    wanted: int,
+    growth: int,
+    on_progress: Callable[[dict[str, Any]], None] | None,
+) -> WorkerCandidates:
+    """Workers that a run may have; waits until there are enough.
 
     An adaptive cluster is told how many these are, or to how many it should grow.
     """
     from mgclust.engine.dask.scheduler import ask, tell
 
-    found = _offers(client)
-    if len(found) >= wanted:
+    found = candidates_of(client, rules, device)
+    if len(found.offers) >= wanted:
         return found
     began, name = time.monotonic(), uuid.uuid4().hex
     try:
         while True:
-            most = max(wanted, growth)
-            answer = ask(client, "ask", run=name, client=client.id, least=wanted, most=most, method="")
-            there = len(answer["all"])
-            if there >= wanted and len(found := _offers(client)) >= wanted:
+            asked = {"least": wanted, "most": max(wanted, growth), "among": list(found.offers)}
+            answer = ask(client, "ask", run=name, client=client.id, method="", **asked)
+            found = candidates_of(client, rules, device)
+            if len(found.offers) >= wanted:
                 return found
             if time.monotonic() - began > wait_limit(answer):
-                raise too_few(client, there, wanted, wait_limit(answer))
+                raise too_few(client, len(found.offers), wanted, wait_limit(answer), found.why())
             if on_progress is not None:
                 on_progress(dict(WAITING))
     finally:
         tell(client, "give_back", run=name)
-
-
-def _offers(client: Any) -> dict[str, Any]:
-    """Devices of each worker that is there, by address; asked once of a process, which has a folder of its own."""
-    from mgclust.engine.dask.scheduler import ANSWER_SECONDS, workers_of
-    from mgclust.engine.dask.tasks import offer
-
-    known = vars(client).setdefault("mgclust_offers", {})
-    folders = {address: record.get("local_directory") for address, record in workers_of(client).items()}
-    for address in list(known):
-        if known[address][0] != folders.get(address):
-            known.pop(address, None)
-    unknown = [address for address in folders if address not in known]
-    try:
-        asked = {"workers": unknown, "on_error": "return", "callback_timeout": ANSWER_SECONDS}
-        found = client.run(offer, **asked) if unknown else {}
-    except TimeoutError:
-        heard = {address: record["last_seen"] for address, record in workers_of(client).items() if address in unknown}
-        silent = min(heard, key=lambda address: heard[address], default="")
-        raise RunFailed(
-            f"the workers have not answered for {ANSWER_SECONDS:g} s, the scheduler has not heard of {silent} for "
-            "longest: its process is stopped or hangs, or its machine is away. End it, and run again."
-        ) from None
-    except Exception as error:
-        raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
-    for address, each in list(found.items()):
-        if isinstance(each, ModuleNotFoundError):
-            raise InputError(f"the workers cannot import {each.name}; install mgclust there, too.") from each
-        if isinstance(each, OSError) and address not in workers_of(client):
-            del found[address], folders[address]  # it left meanwhile, as workers of an adaptive cluster do
-        elif isinstance(each, BaseException):
-            raise RunFailed(f"worker {address} did not answer: {type(each).__name__}: {each}.") from each
-    known.update({address: (folders[address], each) for address, each in found.items()})
-    return {address: (found.get(address) or known[address][1]) for address in sorted(folders)}
-
-
-def _common_device(offers: dict[str, Any], workers: tuple[str, ...], device: str) -> str:
-    """One device for all ranks, or why not."""
-    if device == "cpu":
-        return device
-    without = [address for address in workers if offers[address].why_no_gpu]
-    if device == "auto" and len(without) == len(workers):
-        return "cpu"
-    if without:
-        raise DeviceUnavailableError(
-            f"{len(without)} of {len(workers)} workers have no GPU, the first is {without[0]}: "
-            f"{offers[without[0]].why_no_gpu}. Use device='cpu', or a cluster of GPU workers only (dask cuda "
-            "worker)."
-        )
-    shared = [gpu for gpu, count in Counter(offers[address].gpu for address in workers).items() if count > 1]
-    if shared:
-        twins = [address for address in workers if offers[address].gpu == shared[0]]
-        raise DeviceUnavailableError(
-            f"workers {', '.join(twins)} would share one GPU; start one worker a GPU (dask cuda worker, or "
-            "client='local'), or use device='cpu'."
-        )
-    return "cuda"
 
 
 def _first_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import queue
 import secrets
 import threading
@@ -24,18 +25,19 @@ from functools import partial
 from typing import Any
 
 import dask
-from distributed import Client, Future
+from distributed import Client, Future, futures_of
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import is_dask
+from mgclust.base.dask_arrays import is_dask, without_annotations
 from mgclust.base.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
-from mgclust.engine.dask import collections, scheduler, sessions, tasks
+from mgclust.engine.dask import collections, scheduler, sessions, task_starts, tasks
+from mgclust.engine.dask.candidates import candidates_of
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
@@ -63,13 +65,15 @@ class Driver:
         How many ranks it may have.
     on_progress : callable or None
         As for `mgclust.engine.spmd.run`.
+    rows : Dataset, optional
+        Rows near which the ranks should be.
 
     Attributes
     ----------
     size : int
         How many ranks it has.
     there : int
-        How many workers the cluster had when it began.
+        How many workers there were that it might have had when it began.
     adaptive : bool
         Whether the cluster starts and retires workers by itself.
     monitor : RunMonitor
@@ -77,11 +81,17 @@ class Driver:
     """
 
     def __init__(
-        self, cluster: Cluster, first: RankAssignment, least: int, most: int, on_progress: Emit | None
+        self,
+        cluster: Cluster,
+        first: RankAssignment,
+        least: int,
+        most: int,
+        on_progress: Emit | None,
+        rows: Dataset | None = None,
     ) -> None:
         self._client: Client = cluster.client
         self._least, self._most = least, most
-        self._known = set(cluster.workers)
+        self._among, self._rules, self._rows = list(cluster.workers), cluster.rules, rows
         self.size, self.there, self.adaptive = least, 0, False
         self._first = first
         self._identities: dict[str, str] = {}  # of the run's workers by address
@@ -252,7 +262,7 @@ class Driver:
         # Other runs share the hosts: ranks take their share of a host even if other workers on it are not theirs.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
-            with self._span():
+            with without_annotations(), self._span():
                 for rank, address in enumerate(self.monitor.workers):
                     assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
                     (source, arrays), (source_beside, arrays_beside) = (
@@ -269,6 +279,7 @@ class Driver:
                         {name: parts[rank][1] for name, parts in by_row.items()},
                         key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
                         workers=[address],
+                        resources=self._rules.resources,
                         allow_other_workers=False,
                         pure=False,
                         retries=0,
@@ -313,8 +324,12 @@ class Driver:
 
     def _collect(self, pending: dict[int, Future]) -> list[Any]:
         values: dict[int, Any] = {}
+        look = time.monotonic() + task_starts.START_SECONDS
         while pending:
             event = self.monitor.next(pending)
+            if time.monotonic() > look:
+                task_starts.look_at_ranks(self._client, pending)
+                look = math.inf
             if isinstance(event, tuple) and event[0] in pending:
                 rank, outcome = event
                 values[rank] = self._value(rank, pending.pop(rank), outcome)
@@ -398,6 +413,12 @@ class Driver:
         if isinstance(error, RunCancelled):
             reason = "it was cancelled"
         self._tell(tasks.stop, self._run, reason)
+        with contextlib.suppress(Exception):  # those that Dask has given to no worker hear of nothing
+            waits = scheduler.ask(
+                self._client, "waits", NOTIFY_LIMIT_SECONDS, keys=[each.key for each in futures.values()]
+            )
+            never = [each for each in futures.values() if waits.get(each.key, {}).get("state") == "no-worker"]
+            self._aside(self._client.cancel, never)
         end = time.monotonic() + STOP_GRACE_SECONDS
         there = set(self.monitor.workers)
         while time.monotonic() < end:
@@ -434,23 +455,29 @@ class Driver:
         thread.join(NOTIFY_LIMIT_SECONDS)
 
     def _wait_for_workers(self) -> None:
-        enough = time.monotonic()
+        enough, first = time.monotonic(), {"keys": self._chunks(), "resources": self._rules.resources}
         while True:
             asked = {"run": self._run, "client": self._client.id, "least": self._least, "most": self._most}
-            answer = scheduler.ask(self._client, "ask", **asked, method=self._method)
+            answer = scheduler.ask(self._client, "ask", **asked, method=self._method, among=self._among, **first)
             self._identities, self._all_workers = answer["workers"], answer["all"]
-            self.there, self.adaptive = len(self._all_workers), answer["adaptive"]
+            self.there, self.adaptive = len(set(self._among).intersection(self._all_workers)), answer["adaptive"]
             if self._identities:
                 self.size = len(self._identities)
-                if not self._identities.keys() <= self._known:
-                    clusters.check_workers(self._client, self._identities, self._first.device)
                 self._first = replace(self._first, partition=Partition.plan(self._first.partition.n_rows, self.size))
                 return
-            if self.there >= self._least:
+            self.monitor.progress(WAITING)
+            first = {}
+            found = candidates_of(self._client, self._rules, self._first.device)  # others may have come
+            self._among = list(found.offers)
+            if len(self._among) >= self._least:
                 enough = time.monotonic()
             elif time.monotonic() - enough > (limit := clusters.wait_limit(answer)):
-                raise clusters.too_few(self._client, self.there, self._least, limit)
-            self.monitor.progress(WAITING)
+                raise clusters.too_few(self._client, len(self._among), self._least, limit, found.why())
+
+    def _chunks(self) -> list[Any]:
+        """Keys of the chunks that Dask has of the rows, or of what these are computed from."""
+        array = None if self._rows is None else self._rows.dask_array
+        return [] if array is None else [future.key for future in futures_of(array)]
 
     def _give_back(self) -> None:
         scheduler.tell(self._client, "give_back", run=self._run)

@@ -21,7 +21,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
@@ -31,6 +31,7 @@ from distributed.comm.addressing import get_address_host
 
 from mgclust.engine.dask.runs_page import add_page
 from mgclust.engine.dask.session_registry import SessionRegistry
+from mgclust.engine.dask.worker_costs import cheapest, costs_of, total, waits_of
 
 __all__ = ["PREFIX", "Leases"]
 
@@ -56,11 +57,18 @@ class _Lease:
     least: int  # with fewer it does not begin
     most: int  # more it does not take
     since: float
+    among: frozenset[str] | None = None  # addresses of workers that it may have; None: all
+    keys: tuple[Any, ...] = ()  # of the chunks of its rows, where Dask has them
+    resources: dict[str, float] | None = None  # of Dask, which each rank takes
     workers: list[str] = field(default_factory=list)
     number: int = 0  # in order of arrival, for people
     method: str = ""  # empty: no run yet, but a client that looks for workers
     changed: float = 0.0  # when it came or was given its workers
     event: dict[str, Any] = field(default_factory=dict)  # the last one of its progress
+
+    def of(self, workers: Iterable[str]) -> set[str]:
+        """Workers that it may have."""
+        return {address for address in workers if self.among is None or address in self.among}
 
 
 class Leases(SchedulerPlugin):  # type: ignore[misc]
@@ -102,7 +110,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         scheduler.handlers.update(
             {
                 "adaptive_target": self.scale_target,
-                **{f"{PREFIX}{name}": getattr(self, name) for name in ("ask", "give_back", "keep", "end", "watch")},
+                **{
+                    f"{PREFIX}{name}": getattr(self, name)
+                    for name in ("ask", "give_back", "waits", "keep", "end", "watch")
+                },
             }
         )
         with contextlib.suppress(Exception):  # no run fails for a page, whatever Dask's next version has changed
@@ -112,10 +123,21 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         """End with the scheduler."""
         self._sessions.close()
 
-    async def ask(self, run: str, client: str, least: int, most: int, method: str) -> dict[str, Any]:
+    async def ask(
+        self,
+        run: str,
+        client: str,
+        least: int,
+        most: int,
+        method: str,
+        among: list[str] | None = None,
+        keys: Iterable[Any] = (),
+        resources: dict[str, float] | None = None,
+    ) -> dict[str, Any]:
         """Queue a run, unless it is queued; wait until its turn has come, or it has been a while.
 
-        The method is for people.
+        The method is for people. A run has workers `among` these, as its last question says. The first question has the
+        keys of the chunks of its rows, and the resources that each rank takes.
 
         Returns
         -------
@@ -126,8 +148,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         end = self._monotonic() + self._turn
         if run not in self._over and run not in self._leases:
             lease = _Lease(client, least, most, self._now(), number=next(self._numbers), method=str(method))
-            lease.changed = self._monotonic()
+            lease.changed, lease.keys, lease.resources = self._monotonic(), tuple(keys), resources
             self._leases[run] = lease
+        if run in self._leases:
+            self._leases[run].among = None if among is None else frozenset(among)
         while True:
             self._changed.clear()
             self._serve()
@@ -146,6 +170,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._forget(run)
         self._changed.set()
         return True  # as None would mean that there is no such operation
+
+    async def waits(self, keys: list[Any]) -> dict[Any, dict[str, Any]]:
+        """Tell why tasks have not begun."""
+        return waits_of(self._scheduler, keys)
 
     async def keep(self, session: str, client: str, workers: dict[str, str], end: dict[str, Any]) -> bool:
         """Note a session that is about to open; those that had one of its workers are over."""
@@ -204,7 +232,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return {
             "running": [self._shown(lease) for lease in leases if lease.workers],
             "waiting": [
-                {**self._shown(lease), "waits_for": self._waits_for(lease, waiting[:i], len(there), of)}
+                {**self._shown(lease), "waits_for": self._waits_for(lease, waiting[:i], len(lease.of(there)), of)}
                 for i, lease in enumerate(waiting)
             ],
             "ended": list(reversed(self._ended)),
@@ -320,16 +348,24 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._drop_silent(now)
         there = self._there()
         free = set(there).difference(*(lease.workers for lease in self._leases.values()))
-        waiting = [lease for lease in self._leases.values() if not lease.workers and lease.least <= len(there)]
+        waiting = [
+            lease for lease in self._leases.values() if not lease.workers and lease.least <= len(lease.of(there))
+        ]
         sharing = sum(lease.least < lease.most for lease in waiting)
         for lease in waiting:  # those that ask for more than there is delay no other
-            size = self._share(lease, len(free), len(there), sharing, now)
-            if not size:
-                break
-            sharing -= lease.least < lease.most
-            workers = self._sessions.connected(lease.client, free, size, there) or _near_each_other(free, size)
-            lease.workers, lease.changed = workers, self._monotonic()
-            free.difference_update(lease.workers)
+            mine = lease.of(free)
+            size = self._share(lease, len(mine), len(lease.of(there)), sharing, now) if mine else 0
+            if size:
+                sharing -= lease.least < lease.most
+                lease.workers, lease.changed = self._chosen(lease, mine, size, there), self._monotonic()
+            free.difference_update(lease.workers or mine)  # those behind it wait for workers that it may have
+
+    def _chosen(self, lease: _Lease, free: set[str], size: int, there: dict[str, str]) -> list[str]:
+        """Workers for a run: those that its client has connected, unless others are idler or hold more of its rows."""
+        costs = costs_of(self._scheduler, free, lease.keys, lease.resources)
+        best = cheapest(costs, size)
+        connected = self._sessions.connected(lease.client, free, size, there)
+        return connected if connected and total(costs, connected) <= total(costs, best) else best
 
     def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:
         """Number of workers that the first run in the queue is given; 0: it waits on."""
@@ -358,13 +394,3 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             self._heard[client] = heard, since
             if now - since > CLIENT_TIMEOUT_SECONDS:
                 self._drop(client)
-
-
-def _near_each_other(free: set[str], size: int) -> list[str]:
-    """Pick free workers on the host that has just enough, else on as few hosts as may be."""
-    hosts: dict[str, list[str]] = {}
-    for address in sorted(free):
-        hosts.setdefault(get_address_host(address), []).append(address)
-    fullest = sorted(hosts.values(), key=len, reverse=True)
-    enough = [workers for workers in fullest if len(workers) >= size]
-    return sorted(list(chain(*enough[-1:] or fullest))[:size])

@@ -21,11 +21,11 @@ from dask.core import flatten
 from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
-from mgclust.base.dask_arrays import check_chunk, lost_array
+from mgclust.base.dask_arrays import check_chunk, lost_array, without_annotations
 from mgclust.base.errors import RunFailed
 from mgclust.data import Dataset
 from mgclust.data.arrays import plain_rows
-from mgclust.engine.dask import sessions
+from mgclust.engine.dask import sessions, task_starts
 from mgclust.engine.partition import Partition
 
 __all__ = ["ChunkedRows", "chunks_of", "place", "place_beside"]
@@ -183,15 +183,29 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
     try:
         chunks = futures_of(array, client=client)
         if {future.key for future in chunks} != set(keys):
-            chunks = futures_of(client.persist(array), client=client)
+            with without_annotations():
+                chunks = futures_of(client.persist(array), client=client)
+        _wait(client, chunks)
         for future in chunks:  # where they end up is known once they are computed
             error = future.exception() if future.status != "finished" else None
+            if future.status == "cancelled":
+                raise lost_array()
             if error is not None:
                 raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
     except CancelledError:
         raise lost_array() from None
     by_key = {future.key: future for future in chunks}
     return [by_key[key] for key in keys], np.cumsum([0, *array.chunks[0]])
+
+
+def _wait(client: Client, chunks: list[Future]) -> None:
+    """Wait for the first chunk that is not there; warn if it takes long because no worker may compute it."""
+    missing = [future for future in chunks if future.status == "pending"]
+    if missing:
+        try:
+            missing[0].exception(timeout=task_starts.START_SECONDS)
+        except TimeoutError:
+            task_starts.look_at_chunks(client, missing)
 
 
 def _shared(edges: np.ndarray, start: int, stop: int) -> np.ndarray:

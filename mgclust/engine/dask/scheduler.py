@@ -18,7 +18,7 @@ import cloudpickle
 from distributed import Client
 
 from mgclust.base.errors import ClusterUnavailableError, InputError, MgclustError, RunFailed
-from mgclust.engine.dask import clients, leases, runs_page, session_registry
+from mgclust.engine.dask import clients, leases, runs_page, session_registry, worker_costs
 
 __all__ = ["ANSWER_SECONDS", "ask", "ask_in_loop", "gone", "is_open", "tell", "workers_of"]
 
@@ -178,7 +178,7 @@ class _SentLeases(leases.Leases):
 @functools.cache
 def _plugin() -> bytes:
     """`Leases`, to be loaded where there is no mgclust."""
-    sent = (leases, runs_page, session_registry)
+    sent = (leases, runs_page, session_registry, worker_costs)
     with _LOCK:
         for module in sent:
             cloudpickle.register_pickle_by_value(module)

@@ -1,0 +1,304 @@
+"""Workers of a running cluster that a run may have, and why it may not have the others.
+
+A run may have workers that the caller permits, that are not paused, that have this version of mgclust, and that have a
+GPU if the run is on GPUs. A worker that lacks something is left out, and delays no run on others.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from mgclust import __version__
+from mgclust.base.errors import DeviceUnavailableError, InputError, RunFailed, WorkerWarning, warn_caller
+from mgclust.outside.quoting import shortened
+
+__all__ = ["WorkerCandidates", "WorkerRules", "candidates_of"]
+
+NAMED = 3  # workers that a sentence names; of more it says how many there are
+
+
+@dataclass(frozen=True)
+class WorkerRules:
+    """Workers that the caller of a run permits.
+
+    Attributes
+    ----------
+    workers : tuple of str and int, or None
+        Addresses, names (aliases) or hosts, as ``Client.submit`` takes them; None: all.
+    resources : dict of str to float, or None
+        Resources of Dask that each rank takes for as long as it runs.
+    """
+
+    workers: tuple[str | int, ...] | None = None
+    resources: dict[str, float] | None = None
+
+    @classmethod
+    def checked(cls, workers: Any, resources: Any) -> WorkerRules:
+        """Make rules of what a user gave.
+
+        Parameters
+        ----------
+        workers, resources : object
+            As for `mgclust.engine.dask.cluster.connect`.
+
+        Raises
+        ------
+        InputError
+            They are not what can be given.
+        """
+        given = (workers,) if isinstance(workers, (str, int)) else workers
+        if given is not None:
+            several = isinstance(given, Collection) and not isinstance(given, (Mapping, bytes))
+            if not several or not given or not all(_is_name(each) for each in given):
+                raise InputError(
+                    f"workers={shortened(repr(workers))} should be addresses, names or hosts of workers, at least one; "
+                    "give them as Client.submit takes them, such as ['tcp://10.0.0.7:40331', 'gpu-1']. n_workers= "
+                    "takes a number of workers."
+                )
+            given = tuple(given)
+        if resources is not None and not (
+            isinstance(resources, Mapping)
+            and resources
+            and all(isinstance(name, str) and _is_amount(amount) for name, amount in resources.items())
+        ):
+            raise InputError(
+                f"resources={shortened(repr(resources))} should be a dict of amounts > 0 by name, such as "
+                "{'GPU': 1}; give what workers were started with (dask worker --resources)."
+            )
+        return cls(given, None if resources is None else {name: float(each) for name, each in resources.items()})
+
+    def __bool__(self) -> bool:
+        return self.workers is not None or self.resources is not None
+
+    def __str__(self) -> str:
+        parts = [] if self.workers is None else [f"workers={shortened(repr(list(self.workers)))}"]
+        parts += [] if self.resources is None else [f"resources={shortened(repr(self.resources))}"]
+        return " and ".join(parts)
+
+    def permit(self, address: str, record: Mapping[str, Any]) -> bool:
+        """Return whether a run may have a worker, as far as the caller says.
+
+        Parameters
+        ----------
+        address : str
+        record : mapping
+            The scheduler's record of it.
+        """
+        offered = record.get("resources") or {}
+        return self._named(address, record) and all(
+            offered.get(name, 0) >= amount for name, amount in (self.resources or {}).items()
+        )
+
+    def missing(self, records: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Those that the caller names, and that are not in the cluster.
+
+        Parameters
+        ----------
+        records : mapping of str to mapping
+            The scheduler's records of its workers, by address.
+        """
+        there = {name for address, record in records.items() for name in _names(address, record)}
+        return [str(each) for each in self.workers or () if str(each) not in there]
+
+    def _named(self, address: str, record: Mapping[str, Any]) -> bool:
+        return self.workers is None or not _names(address, record).isdisjoint(map(str, self.workers))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > 0
+
+
+def _names(address: str, record: Mapping[str, Any]) -> set[str]:
+    """Texts by which `workers` may name a worker."""
+    return {address, address.partition("://")[2], str(record.get("name", "")), str(record.get("host", ""))}
+
+
+@dataclass(frozen=True)
+class WorkerCandidates:
+    """Workers of a cluster at one moment.
+
+    Attributes
+    ----------
+    rules : WorkerRules
+    device : {"cpu", "cuda"}
+        Device of the ranks.
+    offers : dict of str to mgclust.engine.dask.tasks.Offer
+        Devices of the workers that a run may have, by address, in order.
+    unfit : dict of str to str
+        Why a run may not have workers that the rules permit, by address.
+    paused : list of str
+        Addresses of those that take no task now.
+    missing : list of str
+        Workers that the rules name and that are not there.
+    n_permitted, n_workers : int
+        How many workers the rules permit, and how many the cluster has.
+    """
+
+    rules: WorkerRules
+    device: str
+    offers: dict[str, Any]
+    unfit: dict[str, str] = field(default_factory=dict)
+    paused: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    n_permitted: int = 0
+    n_workers: int = 0
+
+    def warn(self) -> None:
+        """Warn of the workers that are left out, once for all."""
+        if reasons := [*_left_out(self.unfit), *self._missing()]:
+            there = f"the run may have {len(self.offers)} of {self.n_workers} worker(s)"
+            warn_caller(f"{there}: {'; '.join(reasons)}. workers= chooses workers.", WorkerWarning)
+
+    def why(self) -> str:
+        """Reasons for which there are not more, as a clause; empty if there are none."""
+        reasons = [] if not self.rules else [f"{self.rules} permits {self.n_permitted} of {self.n_workers}"]
+        if self.paused:
+            reasons.append(f"paused: {_listed(self.paused)} (nearly out of memory: free some, or start it again)")
+        reasons += _left_out(self.unfit) + self._missing()
+        return f" ({'; '.join(reasons)})" if reasons else ""
+
+    def _missing(self) -> list[str]:
+        return [f"not in the cluster: {_listed(self.missing)}"] if self.missing else []
+
+
+def _left_out(unfit: Mapping[str, str]) -> list[str]:
+    """A clause for each reason for which workers are left out."""
+    reasons = dict.fromkeys(unfit.values())
+    return [f"{_listed([each for each in unfit if unfit[each] == reason])} left out: {reason}" for reason in reasons]
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def candidates_of(client: Any, rules: WorkerRules, device: str) -> WorkerCandidates:
+    """Look which workers of a cluster a run may have.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    rules : WorkerRules
+    device : {"auto", "cpu", "cuda"}
+        "auto": GPUs if a worker has one.
+
+    Raises
+    ------
+    InputError
+        The workers that are there can run nothing, none of them.
+    DeviceUnavailableError
+        None of them has a GPU, or two share one.
+    RunFailed
+        They do not answer.
+    """
+    from mgclust.engine.dask.scheduler import workers_of
+
+    records = workers_of(client)
+    permitted = {address: record for address, record in sorted(records.items()) if rules.permit(address, record)}
+    running = {address: record for address, record in permitted.items() if record["status"] == "running"}
+    paused = [address for address, record in permitted.items() if record["status"] == "paused"]
+    offers, unfit = _offers(client, running)
+    if unfit and not offers:
+        reasons = "; ".join(_left_out(unfit))
+        raise InputError(f"none of {len(unfit)} worker(s) can run mgclust: {reasons}.")
+    device, without = _device_of(offers, device)
+    for address, reason in without.items():
+        del offers[address]
+        unfit[address] = f"no GPU ({reason}; device='cpu' needs none)"
+    return WorkerCandidates(rules, device, offers, unfit, paused, rules.missing(records), len(permitted), len(records))
+
+
+def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Devices of workers by address, and why others can run nothing.
+
+    A process is asked once, which has a folder of its own; one that can run nothing is asked each time.
+    """
+    from mgclust.engine.dask.tasks import offer
+
+    known = vars(client).setdefault("mgclust_offers", {})
+    for address in list(known):
+        if address in running and known[address][0] != running[address]["local_directory"]:
+            known.pop(address, None)
+    unknown = [address for address in running if address not in known]
+    # A function of Python's own: the worker may have no mgclust, another version of it, or another version of Python.
+    versions = _answers(client, unknown, pkgutil.resolve_name, "mgclust:__version__")
+    same = [address for address, version in versions.items() if version == __version__]
+    offers = _answers(client, same, offer)
+    unfit = {
+        address: _why_unfit(offers.get(address, version))
+        for address, version in versions.items()
+        if isinstance(offers.get(address, version), (str, BaseException))
+    }
+    known.update(
+        {
+            address: (running[address]["local_directory"], found)
+            for address, found in offers.items()
+            if address not in unfit
+        }
+    )
+    fit = [address for address in running if address in known and (address not in unknown or address in offers)]
+    return {address: known[address][1] for address in fit}, unfit
+
+
+def _why_unfit(answer: Any) -> str:
+    if isinstance(answer, ModuleNotFoundError):
+        return f"no module {answer.name} (install mgclust {__version__} there)"
+    if isinstance(answer, BaseException):
+        return f"{type(answer).__name__}: {shortened(str(answer))}"
+    return f"mgclust {shortened(answer)}, not {__version__} as here (install one version)"
+
+
+def _answers(client: Any, workers: list[str], function: Any, *arguments: Any) -> dict[str, Any]:
+    """Values of a function on workers, or what it raised there, by address; those that have left are left out."""
+    from mgclust.engine.dask.scheduler import ANSWER_SECONDS, workers_of
+
+    if not workers:
+        return {}
+    try:
+        asked = {"workers": workers, "on_error": "return", "callback_timeout": ANSWER_SECONDS}
+        found: dict[str, Any] = client.run(function, *arguments, **asked)
+    except TimeoutError:
+        heard = {address: record["last_seen"] for address, record in workers_of(client).items() if address in workers}
+        silent = min(heard, key=lambda address: heard[address], default="")
+        raise RunFailed(
+            f"the workers have not answered for {ANSWER_SECONDS:g} s, the scheduler has not heard of {silent} for "
+            "longest: its process is stopped or hangs, or its machine is away. End it, or leave it out by workers=, "
+            "and run again."
+        ) from None
+    except Exception as error:
+        raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
+    if any(isinstance(each, OSError) for each in found.values()):  # workers of an adaptive cluster leave
+        there = workers_of(client)
+        found = {address: each for address, each in found.items() if not isinstance(each, OSError) or address in there}
+    return found
+
+
+def _device_of(offers: Mapping[str, Any], device: str) -> tuple[str, dict[str, str]]:
+    """One device for all ranks, and why workers do not have it, by address."""
+    without = {address: each.why_no_gpu for address, each in offers.items() if each.why_no_gpu}
+    if device == "cpu" or not offers or (device == "auto" and len(without) == len(offers)):
+        return ("cpu" if device == "auto" else device), {}
+    if len(without) == len(offers):
+        address, reason = next(iter(without.items()))
+        raise DeviceUnavailableError(
+            f"{len(without)} of {len(offers)} workers have no GPU, the first is {address}: {reason}. Use device='cpu', "
+            "or a cluster with GPU workers (dask cuda worker)."
+        )
+    having = [address for address in offers if address not in without]
+    shared = [gpu for gpu, count in Counter(offers[address].gpu for address in having).items() if count > 1]
+    if shared:
+        twins = [address for address in having if offers[address].gpu == shared[0]]
+        raise DeviceUnavailableError(
+            f"workers {', '.join(twins)} would share one GPU; start one worker a GPU (dask cuda worker, or "
+            "client='local'), leave some out by workers=, or use device='cpu'."
+        )
+    return "cuda", without

@@ -1,0 +1,312 @@
+"""Which workers a run has, of which it is told that it may have them, and what it says of the others."""
+
+from __future__ import annotations
+
+import pickle
+import pkgutil
+import threading
+
+import dask
+import dask.array as da
+import distributed
+import numpy as np
+import pytest
+from distributed import get_worker
+
+import mgclust
+from mgclust import DensityPeaks, FuzzyCMeans, WorkerWarning, silhouette_score
+from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
+from mgclust.data import open_dataset
+from mgclust.engine import spmd
+from mgclust.engine.dask import cluster as cluster_module
+from mgclust.engine.dask import task_starts
+from mgclust.engine.dask.cluster import connect
+from mgclust.engine.dask.scheduler import workers_of
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("workers")
+ROWS = np.random.default_rng(0).normal(size=(90, 2))
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A client of three workers of one thread in this process, which have two slots each."""
+    options = {"threads_per_worker": 1, "processes": False, "dashboard_address": None, "resources": {"slot": 2}}
+    options["memory_limit"] = 0  # else Dask runs a worker again that a test has paused
+    with (
+        distributed.LocalCluster(n_workers=3, **options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def address_here(context):
+    """Address of rank 0's worker; on every rank."""
+    context.comm.barrier()
+    return get_worker().address
+
+
+def place_of(client, rows=ROWS, **choice):
+    """Address of the worker on which a run of one rank is."""
+    with connect(client, "cpu", **{"n_workers": 1, **choice}) as cluster:
+        return spmd.run(spmd.RunSpec(address_here), open_dataset(rows), cluster).value
+
+
+@pytest.fixture
+def busy(own):
+    """A function that keeps a worker busy until the test ends; the key of its task."""
+    end, futures = threading.Event(), []
+
+    def keep(address, **options):
+        begun = threading.Event()
+        name = f"busy-{address}-{len(futures)}"
+        HELD[name] = begun, end
+        futures.append(own.submit(hold, name, workers=[address], key=name, pure=False, **options))
+        begun.wait(30)
+        return name
+
+    yield keep
+    end.set()
+    for future in futures:
+        future.result(30)
+
+
+HELD = {}
+
+
+def hold(name):
+    begun, end = HELD[name]
+    begun.set()
+    end.wait(60)
+
+
+def test_idle_workers_come_first(own, busy):
+    first, second, third = sorted(workers_of(own))
+    for address in (first, third):
+        busy(address)
+    assert place_of(own) == second
+
+
+def test_a_run_is_where_its_rows_are(own):
+    for address in sorted(workers_of(own)):
+        parts = own.scatter([np.ones((30, 2)), np.zeros((60, 2))], workers=[address], hash=False)
+        chunks = [da.from_delayed(dask.delayed(part), (n, 2), float) for part, n in zip(parts, (30, 60), strict=True)]
+        X = da.concatenate(chunks)
+        assert place_of(own, X) == address
+        kept = own.persist(X, workers=[address])
+        assert not any(future.exception() for future in distributed.futures_of(kept))
+        assert place_of(own, kept) == address
+
+
+@pytest.mark.parametrize("by", ["address", "without its scheme", "name", "name as text", "host"])
+def test_workers_are_chosen_as_by_submit(own, by):
+    address, record = sorted(workers_of(own).items())[1]
+    known = {
+        "address": address,
+        "without its scheme": address.partition("://")[2],
+        "name": record["name"],
+        "name as text": [str(record["name"])],
+        "host": (record["host"],),
+    }
+    with connect(own, "cpu", workers=known[by]) as found:
+        assert found.workers == (tuple(sorted(workers_of(own))) if by == "host" else (address,))
+    if by != "host":
+        assert place_of(own, workers=known[by]) == address
+
+
+def test_all_that_take_a_number_of_workers_take_workers_and_resources(own):
+    address = sorted(workers_of(own))[2]
+    where = {"client": own, "device": "cpu", "workers": [address], "resources": {"slot": 1}}
+    model = FuzzyCMeans(3, random_state=0, **where).fit(ROWS)
+    assert model.result_.hardware["ranks"] == model.result_.hardware["workers"] == 1
+    assert not {"workers", "resources"} & model.result_.parameters.keys()
+    labels = np.arange(len(ROWS)) % 2
+    assert silhouette_score(ROWS, labels, **where) == silhouette_score(ROWS, labels, client=None, device="cpu")
+    near = mgclust.nearest_neighbors(ROWS, 2, **where).indices
+    np.testing.assert_array_equal(near, mgclust.nearest_neighbors(ROWS, 2, client=None, device="cpu").indices)
+    assert mgclust.modularity([(0, 1), (1, 2)], [0, 0, 0], **where) == 0.0
+    with connect(own, "cpu") as cluster:
+        fitted = DensityPeaks(3, client=cluster, workers=address).fit(ROWS)
+    assert fitted.result_.hardware["workers"] == 1
+
+
+def test_each_rank_takes_its_resources(own, busy):
+    """One of the slots of each worker is left: a rank that needs both waits, though a thread is idle."""
+    first, second, _ = sorted(workers_of(own))
+    busy(first, resources={"slot": 1})
+    assert place_of(own, workers=[first, second], resources={"slot": 2}) == second
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        ({"workers": ["nobody"]}, r"workers=\['nobody'\] permits 0 of 3; not in the cluster: nobody"),
+        ({"workers": [0, 1], "n_workers": 3}, r"3 are needed \(workers=\[0, 1\] permits 2 of 3\)"),
+        ({"resources": {"GPU": 1}}, r"resources={'GPU': 1.0} permits 0 of 3\); start some"),
+        ({"resources": {"slot": 3}}, r"resources={'slot': 3.0} permits 0 of 3"),
+    ],
+)
+def test_a_refusal_says_what_was_asked_for(own, monkeypatch, choice, why):
+    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.1)
+    with pytest.raises(ClusterUnavailableError, match=why):
+        connect(own, "cpu", **choice).__enter__()
+
+
+def test_a_name_that_is_not_there_is_named(own):
+    with pytest.warns(WorkerWarning, match="1 of 3 worker.*not in the cluster: gpu-7"):
+        assert place_of(own, workers=[1, "gpu-7"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ModuleNotFoundError("No module named 'mgclust'", name="mgclust"), "no module mgclust"),
+        ("0.0.7", r"mgclust 0\.0\.7, not .* as here"),
+        (ImportError("libfoo.so"), "ImportError: libfoo.so"),
+    ],
+)
+def test_workers_that_cannot_run_mgclust_are_left_out_and_named(own, monkeypatch, answer, reason):
+    run, unfit = own.run, sorted(workers_of(own))[:2]
+
+    def answers(function, *arguments, workers, **options):
+        found = run(function, *arguments, workers=workers, **options)
+        return {
+            address: answer if address in unfit and function is pkgutil.resolve_name else found[address]
+            for address in found
+        }
+
+    monkeypatch.setattr(own, "run", answers)
+    monkeypatch.setattr(own, "mgclust_offers", {}, raising=False)
+    said = rf"1 of 3 worker\(s\): {unfit[0]}, {unfit[1]} left out: {reason}"
+    with pytest.warns(WorkerWarning, match=said) as seen:
+        assert place_of(own) not in unfit
+    assert len(seen) == 1
+    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.1)
+    with pytest.raises(ClusterUnavailableError, match=f"1 worker.*2 are needed .*left out: {reason}"):
+        connect(own, "cpu", n_workers=2).__enter__()
+    with pytest.raises(InputError, match=rf"none of 2 worker\(s\) can run mgclust: .*{reason}"):
+        connect(own, "cpu", workers=unfit).__enter__()
+
+
+def test_a_paused_worker_is_named(own, monkeypatch):
+    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.1)
+    address = sorted(workers_of(own))[0]
+    set_status(own, address, "paused")
+    try:
+        with pytest.raises(ClusterUnavailableError, match=f"2 worker.*3 are needed .paused: {address} .nearly out of"):
+            connect(own, "cpu", n_workers=3).__enter__()
+        with connect(own, "cpu") as found:
+            assert address not in found.workers
+    finally:
+        set_status(own, address, "running")
+
+
+def set_status(client, address, status):
+    def change(dask_worker):
+        from distributed import Status
+
+        dask_worker.status = Status[status]
+
+    client.run(change, workers=[address])
+    wait_for(lambda: workers_of(client)[address]["status"] == status)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"resources": {"GPU": 1}},
+        {"workers": ["nowhere"]},
+        {"workers": ["nowhere"], "allow_other_workers": True, "retries": 3, "priority": -7},
+        {"resources": lambda key: {"GPU": 1}},
+    ],
+)
+@pytest.mark.parametrize("kind", ["array", "dask array", "dask data frame"])
+def test_annotations_of_the_surroundings_do_not_reach_internal_tasks(own, monkeypatch, given, kind):
+    """With them, tasks that no worker may run waited for ever."""
+    seen, submit = [], own.submit
+
+    def look(*arguments, **options):
+        future = submit(*arguments, **options)
+        seen.append(future.key)
+        return future
+
+    monkeypatch.setattr(own, "submit", look)
+    w = np.ones(len(ROWS)) if kind == "array" else da.ones(len(ROWS), chunks=30)
+    X = ROWS if kind == "array" else da.from_array(ROWS, (30, 1))
+    if kind == "dask data frame":
+        X = X.to_dask_dataframe(columns=["a", "b"])
+    with own.as_current(), dask.annotate(**given, span={"name": ("mine",), "ids": ("mine-1",)}):
+        model = FuzzyCMeans(3, random_state=0, n_workers=2, device="cpu").fit(X, sample_weight=w)
+    expected = FuzzyCMeans(3, random_state=0, client=None, device="cpu").fit(ROWS).labels_
+    with own.as_current():
+        np.testing.assert_array_equal(np.asarray(model.labels_), expected)
+
+    def annotations(dask_scheduler):
+        return [dask_scheduler.tasks[key].annotations for key in seen if key in dask_scheduler.tasks]
+
+    for each in own.run_on_scheduler(annotations):
+        assert each["span"]["name"] == ("mine",) and not each.get("resources") and not each.get("allow_other_workers")
+
+
+def test_a_rank_that_does_not_begin_says_why(own, busy, monkeypatch):
+    monkeypatch.setattr(task_starts, "START_SECONDS", 1.2)  # two heartbeats
+    address = sorted(workers_of(own))[0]
+    key = busy(address)
+    with pytest.warns(WorkerWarning, match=f"rank 0 has not begun on {address}: the worker is busy with {key}"):
+        threading.Timer(2.4, HELD[key][1].set).start()
+        assert place_of(own, workers=[address]) == address
+
+
+def test_a_rank_that_cannot_begin_ends_the_run(own, monkeypatch):
+    monkeypatch.setattr(task_starts, "START_SECONDS", 0.6)
+    with connect(own, "cpu", n_workers=1, resources={"slot": 1}) as cluster:
+        own.run(set_slots, 0)
+        try:
+            with pytest.raises(RunFailed, match=r"rank 0 cannot begin on inproc.*no worker offers resources={'"):
+                spmd.run(spmd.RunSpec(address_here), open_dataset(ROWS), cluster)
+        finally:
+            own.run(set_slots, 2)
+
+
+async def set_slots(amount, dask_worker):
+    await dask_worker.set_resources(slot=amount)
+
+
+def test_a_dask_array_that_no_worker_may_compute_is_named(own, monkeypatch):
+    """Its own annotations stay; Dask waits for a worker that offers what they ask for."""
+    monkeypatch.setattr(task_starts, "START_SECONDS", 0.2)
+    with dask.annotate(resources={"tape": 1}):
+        X = own.persist(da.ones((90, 2), chunks=(30, 2)))
+    threading.Timer(1.0, own.cancel, [X]).start()
+    said = r"Dask array cannot begin: no worker offers resources={'tape': 1}"
+    with pytest.warns(WorkerWarning, match=said), pytest.raises(RunFailed):
+        place_of(own, X)
+
+
+GRAPH = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)]
+
+
+@pytest.mark.quick("*-FuzzyCMeans")
+@pytest.mark.parametrize(
+    ("make", "X", "use"),
+    [
+        (lambda **place: FuzzyCMeans(3, random_state=0, **place), ROWS, "predict"),
+        (lambda **place: FuzzyCMeans(3, random_state=0, **place), ROWS, "predict_memberships"),
+        (lambda **place: DensityPeaks(3, **place), ROWS, "predict"),
+        (lambda **place: mgclust.Canopy(2.0, 1.0, **place), ROWS, "predict"),
+        (lambda **place: mgclust.AffinityPropagation(**place), ROWS, "predict"),
+        (lambda **place: mgclust.Communities(**place), GRAPH, "cut"),
+    ],
+    ids=["FuzzyCMeans", "memberships", "DensityPeaks", "Canopy", "AffinityPropagation", "Communities"],
+)
+@pytest.mark.parametrize("given", ["the active client", "client="])
+def test_an_estimator_that_was_fitted_on_workers_predicts_where_there_are_none(own, make, X, use, given):
+    place = {"device": "cpu", "n_workers": 2, "resources": {"slot": 1}}
+    with own.as_current():
+        model = make(**place, client="auto" if given == "the active client" else own).fit(X)
+        expected = np.asarray(getattr(model, use)(X if X is ROWS else 2))
+    again = pickle.loads(pickle.dumps(model))
+    assert again.n_workers == 2 and again.client == "auto"  # an address of this process is none of another
+    np.testing.assert_array_equal(getattr(again, use)(X if X is ROWS else 2), expected)
+    with pytest.raises(InputError, match="n_workers=2 needs a cluster, and there is no active Dask client"):
+        again.fit(X)
