@@ -254,7 +254,7 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
         self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], digest: str | None
     ) -> dict[str, Any]:
         """The part of a Result that is the same for all methods."""
-        left_out = ("client", "n_workers", "verbose", "copy")  # `hardware` says on how many
+        left_out = ("client", "n_workers", "retries", "verbose", "copy")  # `hardware` says on how many
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         return {
             "method": self.method,
@@ -267,7 +267,8 @@ class Method(Declaration, BaseEstimator):  # type: ignore[misc]
 
     def _place(self) -> dict[str, Any]:
         """Place to compute, as `connect` takes it."""
-        return {"client": self.client, "device": self.device, "n_workers": self.n_workers}
+        names = ("client", "device", "n_workers", "retries")
+        return {name: getattr(self, name) for name in names}
 
     @staticmethod
     def _seed(random_state: Any) -> int:

@@ -18,7 +18,7 @@ __all__ = ["PLACE", "Declaration", "refuses"]
 P = ParamSpec("P")
 
 # The command line and the service set these, from options of their own.
-PLACE = ("client", "device", "n_workers", "verbose")
+PLACE = ("client", "device", "n_workers", "retries", "verbose")
 IN_MEMORY = ("copy",)  # of rows in memory alone, which neither has
 
 
@@ -78,6 +78,7 @@ class Declaration:
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
         "n_workers": Integer(at_least=1, optional=True, help="How many of a cluster's workers to take."),
+        "retries": Integer(at_least=0, help="How often a run that has lost a worker of its cluster is tried again."),
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,

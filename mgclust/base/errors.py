@@ -26,6 +26,8 @@ is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind
     ├── DataWarning                     the data were read otherwise than they may have been meant
     ├── ParameterWarning                a parameter has no effect, was not met, or does not suit the data
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
+
+A `RetryWarning` (UserWarning) tells nothing of a result: the run lost a worker, and was tried again.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ __all__ = [
     "ParameterWarning",
     "PoorOptimumWarning",
     "PrecisionWarning",
+    "RetryWarning",
     "RunCancelled",
     "RunFailed",
     "WeakStructureWarning",
@@ -140,6 +143,10 @@ class DataWarning(ClusteringWarning):
 
 class ParameterWarning(ClusteringWarning):
     """A parameter has no effect, could not be met, or does not suit the data."""
+
+
+class RetryWarning(UserWarning):
+    """A run lost a worker and is tried again, as `retries` allows; its result is the same."""
 
 
 class Doubt(str):

@@ -32,8 +32,8 @@ def leases_of(workers: list[SimpleNamespace], clients: tuple[str, ...], **option
 
 
 def ask(
-    plugin: Leases, run: str, client: str, least: int, method: str = "density-peaks", most: int = 0
+    plugin: Leases, run: str, client: str, least: int, method: str = "density-peaks", most: int = 0, **how: Any
 ) -> dict[str, str]:
     """The workers that a run is given now."""
-    found: dict[str, str] = asyncio.run(plugin.ask(run, client, least, most or least, method))["workers"]
+    found: dict[str, str] = asyncio.run(plugin.ask(run, client, least, most or least, method, **how))["workers"]
     return found

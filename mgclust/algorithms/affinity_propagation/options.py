@@ -50,6 +50,7 @@ class AffinityPropagationOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 0,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -67,6 +68,7 @@ class AffinityPropagationOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -112,6 +114,7 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 0,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -130,6 +133,7 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

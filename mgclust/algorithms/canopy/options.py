@@ -35,6 +35,7 @@ class CanopyOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -47,6 +48,7 @@ class CanopyOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

@@ -47,6 +47,7 @@ def labels_by_centers(
     client: Any,
     device: str,
     n_workers: int | None,
+    retries: int,
     memory_limit: int | None,
 ) -> Any:
     """The nearest of some centres, which are given as rows, of each row of a data set.
@@ -58,7 +59,7 @@ def labels_by_centers(
     centers : ndarray of shape (n_clusters, n_features)
     metric : str
         One of `METRICS`.
-    client, device, n_workers, memory_limit
+    client, device, n_workers, retries, memory_limit
         Where to compute.
 
     Returns
@@ -68,5 +69,5 @@ def labels_by_centers(
     """
     arguments = {"centers": centers, "metric": metric}
     spec = RunSpec(nearest_given, arguments, dtype="float64", memory_limit=memory_limit, resident=False)
-    with connect(client=client, device=device, n_workers=n_workers) as cluster:
+    with connect(client=client, device=device, n_workers=n_workers, retries=retries) as cluster:
         return run(spec, dataset, cluster).arrays["labels"]

@@ -262,7 +262,7 @@ class ModularityClusterer(Clusterer):
             }
             need = partial(estimate, n=self.n_nodes_, levels=True)
             spec = RunSpec(hierarchy_of, arguments, need, self._dataset.dtype.name)
-            where = {name: place[name] for name in ("client", "device", "n_workers")}
+            where = {name: place[name] for name in ("client", "device", "n_workers", "retries")}
             reject_lost(self._dataset.dask_array)
             with connect(**where) as cluster:
                 self._tree = run(spec, self._dataset, cluster).value
@@ -298,6 +298,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
         See `DensityPeaks`. "greedy" merges on one rank; the other ranks only share the reading.
+    retries : int, default=0
+        See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
         Device memory that one rank may use.
     random_state : int, Generator or RandomState, optional
@@ -382,6 +384,8 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
         See `DensityPeaks`. One rank merges; the other ranks only share the reading.
+    retries : int, default=0
+        See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
         Device memory that one rank may use.
     verbose : bool, default=False

@@ -34,6 +34,7 @@ def modularity(
     weight: str | None = "weight",
     client: Any = "auto",
     n_workers: int | None = None,
+    retries: int = 0,
     device: str = "auto",
 ) -> float:
     """Modularity of communities in a graph.
@@ -50,6 +51,7 @@ def modularity(
         As for `open_graph`.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
+    retries : int, default=0
     device : {"auto", "cpu", "cuda"}, default="auto"
         As for `Communities`.
 
@@ -85,7 +87,7 @@ def modularity(
     reject_lost(given)
     arguments = {"n": opened.n_nodes, "labels": given if is_dask(given) else _dense(given), "resolution": resolution}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
-    with connect(client=client, device=device, n_workers=n_workers) as cluster:
+    with connect(client=client, device=device, n_workers=n_workers, retries=retries) as cluster:
         return float(run(spec, opened, cluster).value)
 
 

@@ -41,6 +41,7 @@ class CommunitiesOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 0,
         memory_limit: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -51,6 +52,7 @@ class CommunitiesOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
@@ -77,6 +79,7 @@ class FastNewmanOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 0,
         memory_limit: int | str | None = None,
         verbose: bool = False,
     ) -> None:
@@ -85,5 +88,6 @@ class FastNewmanOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.memory_limit = memory_limit
         self.verbose = verbose

@@ -73,6 +73,7 @@ def iterate_memberships(
     device: str = "auto",
     client: Any = "auto",
     n_workers: int | None = None,
+    retries: int = 0,
 ) -> MembershipIterations:
     """Run fuzzy c-means from given memberships, in float64 and Euclidean distances.
 
@@ -90,7 +91,7 @@ def iterate_memberships(
         The Frobenius norm of a change of the memberships below which it is the last.
     max_iter : int
         At least 1.
-    device, client, n_workers
+    device, client, n_workers, retries
         As of `FuzzyCMeans`.
 
     Returns
@@ -100,7 +101,7 @@ def iterate_memberships(
     arguments = {"memberships": memberships, "fixed": centers, "m": m, "error": error, "max_iter": max_iter}
     need = partial(estimate_iterations, c=memberships.shape[1])
     spec = RunSpec(membership_iterations, arguments, need, "float64", metric="euclidean")
-    with connect(client=client, device=device, n_workers=n_workers) as cluster:
+    with connect(client=client, device=device, n_workers=n_workers, retries=retries) as cluster:
         outcome = run(spec, open_dataset(X), cluster)
     found, history, coefficient = outcome.value
     each = outcome.arrays

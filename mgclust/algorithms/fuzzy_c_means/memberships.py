@@ -70,7 +70,7 @@ class Memberships:
     ----------
     clusters : Clusters
     dataset : Dataset
-    client, device, n_workers, memory_limit
+    client, device, n_workers, retries, memory_limit
         Where to compute; see `FuzzyCMeans`.
     """
 
@@ -82,10 +82,11 @@ class Memberships:
         client: Any,
         device: str,
         n_workers: int | None,
+        retries: int,
         memory_limit: int | None,
     ) -> None:
         self._clusters, self._dataset = clusters, dataset
-        self._place = {"client": client, "device": device, "n_workers": n_workers}
+        self._place = {"client": client, "device": device, "n_workers": n_workers, "retries": retries}
         self._memory_limit = memory_limit
         self.shape = (dataset.shape[0], len(clusters.prototypes.centers))
         self.dtype = np.dtype(clusters.dtype)

@@ -86,6 +86,7 @@ class FuzzyCMeansOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 1,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -107,6 +108,7 @@ class FuzzyCMeansOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

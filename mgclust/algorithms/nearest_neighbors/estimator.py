@@ -45,7 +45,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
-    device, client, n_workers, memory_limit, verbose
+    device, client, n_workers, retries, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
@@ -102,6 +102,7 @@ def nearest_neighbors(
     device: str = "auto",
     client: Any = "auto",
     n_workers: int | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Neighborhoods:
@@ -122,7 +123,7 @@ def nearest_neighbors(
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
-    device, client, n_workers, memory_limit
+    device, client, n_workers, retries, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
@@ -141,8 +142,9 @@ def nearest_neighbors(
     >>> distances.tolist()
     [[1.0, 3.0], [1.0, 2.0], [0.0, 2.0], [0.0, 2.0]]
     """
-    options = {"metric": metric, "device": device, "client": client, "n_workers": n_workers, "dtype": dtype}
-    return _search(X, queries, NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options))
+    place = {"client": client, "device": device, "n_workers": n_workers, "retries": retries}
+    model = NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
+    return _search(X, queries, model)
 
 
 def _search(X: Any, queries: Any, model: NearestNeighbors) -> Neighborhoods:
@@ -190,6 +192,7 @@ def kneighbors_graph(
     device: str = "auto",
     client: Any = "auto",
     n_workers: int | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> csr_matrix:
@@ -201,7 +204,7 @@ def kneighbors_graph(
         As for `nearest_neighbors`.
     mode : {"connectivity", "distance"}, default="connectivity"
         What a link weighs: 1, or the distance. Links of distance 0 are stored.
-    queries, metric, device, client, n_workers, dtype, memory_limit
+    queries, metric, device, client, n_workers, retries, dtype, memory_limit
         As for `nearest_neighbors`.
 
     Returns
@@ -219,8 +222,8 @@ def kneighbors_graph(
     """
     mode = Choice("connectivity", "distance").check("mode", mode)
     dataset = open_dataset(X)
-    options = {"metric": metric, "device": device, "client": client, "n_workers": n_workers, "dtype": dtype}
-    model = NearestNeighbors(n_neighbors, memory_limit=memory_limit, **options)
+    place = {"client": client, "device": device, "n_workers": n_workers, "retries": retries}
+    model = NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
     model._links = True
     weights, columns = map(on_host, _search(dataset, queries, model))
     del model  # which has them, too

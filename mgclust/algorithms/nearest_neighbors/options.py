@@ -28,6 +28,7 @@ class NearestNeighborsOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 0,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         verbose: bool = False,
@@ -37,6 +38,7 @@ class NearestNeighborsOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.verbose = verbose

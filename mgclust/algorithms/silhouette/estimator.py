@@ -79,7 +79,7 @@ class Silhouette(SilhouetteOptions, Method):
         its own rows; of a sparse matrix, what is not stored is 0.
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; all but euclidean and manhattan take float64 anyway.
-    device, client, n_workers, memory_limit, verbose
+    device, client, n_workers, retries, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
@@ -206,6 +206,7 @@ def silhouette_samples(
     device: str = "auto",
     client: Any = "auto",
     n_workers: int | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Any:
@@ -222,7 +223,7 @@ def silhouette_samples(
         all pairs, shape (n_samples, n_samples); of a sparse matrix, what is not stored is 0.
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; all but euclidean and manhattan take float64 anyway.
-    device, client, n_workers, memory_limit
+    device, client, n_workers, retries, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
@@ -236,7 +237,7 @@ def silhouette_samples(
     >>> silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1], client=None).round(3).tolist()
     [0.905, 0.895, 0.895, 0.905]
     """
-    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
+    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers, "retries": retries}
     return _fitted(X, labels, metric=metric, dtype=dtype, memory_limit=memory_limit, **place).samples_
 
 
@@ -267,6 +268,7 @@ def silhouette_score(
     device: str = "auto",
     client: Any = "auto",
     n_workers: int | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> float:
@@ -274,7 +276,7 @@ def silhouette_score(
 
     Parameters
     ----------
-    X, labels, metric, device, client, n_workers, dtype, memory_limit
+    X, labels, metric, device, client, n_workers, retries, dtype, memory_limit
         As for `silhouette_samples`.
     sample_size : int, optional
         Take so many rows, drawn by `random_state` as scikit-learn draws them, and only the distances between these.
@@ -285,7 +287,7 @@ def silhouette_score(
     -------
     float
     """
-    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
+    place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers, "retries": retries}
     sample_size = Integer(at_least=1, optional=True).check("sample_size", sample_size)
     if sample_size is not None:
         dataset = open_dataset(X)

@@ -57,6 +57,7 @@ class SilhouetteOptions(Declaration):
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
+        retries: int = 0,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         verbose: bool = False,
@@ -66,6 +67,7 @@ class SilhouetteOptions(Declaration):
         self.device = device
         self.client = client
         self.n_workers = n_workers
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.verbose = verbose

@@ -47,6 +47,7 @@ class Cluster:
     workers: tuple[str, ...] = ()
     lasting: bool = False  # whether the client is the caller's, and so there after the run
     exact: bool = False  # whether a run has `size` ranks; else as many of them as are free
+    retries: int = 0  # how often a run that has lost a worker is tried again
 
 
 @contextlib.contextmanager
@@ -56,6 +57,7 @@ def connect(
     n_workers: int | None = None,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     work: Work | None = None,
+    retries: int = 0,
 ) -> Iterator[Cluster]:
     """The ranks that a run will have.
 
@@ -84,6 +86,8 @@ def connect(
     work : Work, optional
         Of the run without a number for which this is: an adaptive cluster without workers is told at once how many it
         should start.
+    retries : int
+        How often a run that has lost a worker is tried again.
 
     Yields
     ------
@@ -103,8 +107,11 @@ def connect(
         raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers={n_workers} should be >= 1.")
+    if retries < 0:
+        raise InputError(f"retries={retries} should be >= 0; 0 ends a run that loses a worker.")
     if isinstance(client, Cluster):
-        yield client if n_workers is None else replace(client, size=n_workers, exact=True)
+        asked = {} if n_workers is None else {"size": n_workers, "exact": True}
+        yield replace(client, retries=retries, **asked)
         return
     if isinstance(client, str) and client == "auto":
         client = _active_client() if _worker() is None else None
@@ -131,7 +138,7 @@ def connect(
         offers = _workers(client, n_workers or 1, growth, paced(on_progress))
         workers = tuple(offers)
         device = _common_device(offers, workers, device)
-        yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact)
+        yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact, retries=retries)
 
 
 def _reject_others(client: Any) -> None:

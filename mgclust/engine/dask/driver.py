@@ -32,6 +32,7 @@ from mgclust.base.dask_arrays import is_dask
 from mgclust.base.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
+from mgclust.engine.checkpoint_memory import files_of
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask import collections, scheduler, sessions, tasks
@@ -40,6 +41,7 @@ from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
+from mgclust.engine.retries import Kept, Start
 from mgclust.engine.rows import share_of
 from mgclust.engine.transport.wire import PeerLost, SessionLost, too_late, waited_for
 
@@ -62,6 +64,8 @@ class Driver:
         How many ranks it may have.
     on_progress : callable or None
         As for `mgclust.engine.spmd.run`.
+    start : Start, optional
+        Where it starts if it has lost a worker.
 
     Attributes
     ----------
@@ -71,23 +75,37 @@ class Driver:
         How many workers the cluster had when it began.
     adaptive : bool
         Whether the cluster starts and retires workers by itself.
+    leased : bool
+        Whether it has its workers.
     monitor : RunMonitor
         What the run's workers report, and whether they are there.
+    checkpoint : Kept or None
+        Its last checkpoint in memory.
     """
 
     def __init__(
-        self, cluster: Cluster, first: RankAssignment, least: int, most: int, on_progress: Emit | None
+        self,
+        cluster: Cluster,
+        first: RankAssignment,
+        least: int,
+        most: int,
+        on_progress: Emit | None,
+        start: Start | None = None,
     ) -> None:
         self._client: Client = cluster.client
         self._least, self._most = least, most
         self._known = set(cluster.workers)
-        self.size, self.there, self.adaptive = least, 0, False
+        self.size, self.there, self.adaptive, self.leased = least, 0, False, False
         self._first = first
         self._identities: dict[str, str] = {}  # of the run's workers by address
         self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
         self._run = first.run
-        self.monitor = RunMonitor(cluster.client, first.run, on_progress)
+        self._start = start or Start()
+        self.checkpoint = self._start.checkpoint
+        self._fetching: threading.Thread | None = None
+        self._on_progress = on_progress
+        self.monitor = RunMonitor(cluster.client, first.run, self._receive)
         # Of the tasks, which the dashboard shows by it.
         self._method = first.spec.function.__name__.strip("_").replace("_", "-")
         self._clean = True
@@ -136,18 +154,19 @@ class Driver:
             )
         whole = self.monitor.watched(self._whole_arguments, silence=False)
         by_row = self.monitor.watched(self._row_arguments, silence=False)
+        saved = self.monitor.watched(self._saved) if self._start.checkpoint else [None] * self.size
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
-            done = self._compute(sources, others, whole, by_row)
+            done = self._compute(sources, others, whole, by_row, saved)
         else:
             try:
-                done = self._compute(sources, others, whole, by_row)
+                done = self._compute(sources, others, whole, by_row, saved)
             except SessionLost:
                 self._abandon()
                 self.monitor.subscribe()
                 self._connect()
-                done = self._compute(sources, others, whole, by_row)
+                done = self._compute(sources, others, whole, by_row, saved)
         self._clean = True  # each rank has freed its own, and their connections are whole
         reports = [each.report for each in done]
         refuse(reports, dataset.shape, self._first.spec.dtype)
@@ -174,6 +193,39 @@ class Driver:
         return {
             name: place_beside(self._client, column, self.monitor.workers, shares) for name, column in columns.items()
         }
+
+    def _saved(self) -> list[Any]:
+        """What each rank reads of the checkpoint from which the run resumes, on its worker."""
+        kept, partition = self._start.checkpoint, self._first.partition
+        assert kept is not None
+        parts = [files_of(kept.files, partition.blocks_of(rank)) for rank in range(self.size)]
+        return [
+            self._client.scatter([part], workers=[address], hash=False)[0]
+            for part, address in zip(parts, self.monitor.workers, strict=True)
+        ]
+
+    def _receive(self, event: dict[str, Any]) -> None:
+        """Pass an event on; fetch a checkpoint of which it tells."""
+        number = event.pop("checkpoint", None)
+        if self._on_progress is not None:
+            self._on_progress(event)
+        if number is None or (self._fetching is not None and self._fetching.is_alive()):
+            return
+        self._fetching = threading.Thread(target=self._fetch, args=(number, time.monotonic()), daemon=True)
+        self._fetching.start()
+
+    def _fetch(self, number: int, saved: float) -> None:
+        """Take the files of a checkpoint from all ranks; the one before stays if a rank does not hand over its own."""
+        ranks = {address: rank for rank, address in enumerate(self.monitor.workers)}
+        how = {"workers": list(ranks), "on_error": "return", "callback_timeout": scheduler.ANSWER_SECONDS}
+        with contextlib.suppress(Exception):  # which the run itself hears of
+            parts = list(self._client.run(tasks.checkpoint_of, self._run, ranks, number, **how).values())
+            if len(parts) == self.size and all(isinstance(part, dict) for part in parts):
+                self.checkpoint = Kept({name: each for part in parts for name, each in part.items()}, saved)
+
+    def silent(self) -> frozenset[str]:
+        """Identities of workers that have not answered for so long that the run ended."""
+        return frozenset(self._identities[address] for address in self.monitor.silent)
 
     def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
         """Arrays that the ranks have delivered, with a row for each of these."""
@@ -241,6 +293,7 @@ class Driver:
         others: list[Rows],
         whole: dict[str, list[Future]],
         by_row: dict[str, list[Rows]],
+        saved: list[Any],
     ) -> list[Done]:
         """One pinned task a rank; what they did in rank order, or the exception that tells most."""
         futures: dict[int, Future] = {}
@@ -263,6 +316,7 @@ class Driver:
                         arrays_beside,
                         whole,
                         {name: parts[rank][1] for name, parts in by_row.items()},
+                        saved[rank],
                         key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
                         workers=[address],
                         allow_other_workers=False,
@@ -398,7 +452,8 @@ class Driver:
             workers = scheduler.workers_of(self._client, NOTIFY_LIMIT_SECONDS)
         except Exception:
             return []
-        return [address for address in self.monitor.workers if address in workers]
+        silent = self.monitor.silent
+        return [address for address in self.monitor.workers if address in workers and address not in silent]
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on every worker of the run, but wait only so long: one of them may hang."""
@@ -418,18 +473,21 @@ class Driver:
         thread.join(NOTIFY_LIMIT_SECONDS)
 
     def _wait_for_workers(self) -> None:
-        enough = time.monotonic()
+        began = enough = time.monotonic()
         while True:
             asked = {"run": self._run, "client": self._client.id, "least": self._least, "most": self._most}
-            answer = scheduler.ask(self._client, "ask", **asked, method=self._method)
+            asked |= {"method": self._method, "without": sorted(self._start.without)}
+            answer = scheduler.ask(self._client, "ask", **asked)
             self._identities, self._all_workers = answer["workers"], answer["all"]
             self.there, self.adaptive = len(self._all_workers), answer["adaptive"]
             if self._identities:
-                self.size = len(self._identities)
+                self.size, self.leased = len(self._identities), True
                 if not self._identities.keys() <= self._known:
                     clusters.check_workers(self._client, self._identities, self._first.device)
                 self._first = replace(self._first, partition=Partition.plan(self._first.partition.n_rows, self.size))
                 return
+            if time.monotonic() - began > self._start.patience:
+                raise clusters.too_few(self._client, self.there, self._least, self._start.patience)
             if self.there >= self._least:
                 enough = time.monotonic()
             elif time.monotonic() - enough > (limit := clusters.wait_limit(answer)):

@@ -21,7 +21,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
@@ -59,6 +59,7 @@ class _Lease:
     method: str = ""  # empty: no run yet, but a client that looks for workers
     changed: float = 0.0  # when it came or was given its workers
     event: dict[str, Any] = field(default_factory=dict)  # the last one of its progress
+    without: frozenset[str] = frozenset()  # identities of workers that it does not take
 
 
 class Leases(SchedulerPlugin):  # type: ignore[misc]
@@ -110,21 +111,23 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         """End with the scheduler."""
         self._sessions.close()
 
-    async def ask(self, run: str, client: str, least: int, most: int, method: str) -> dict[str, Any]:
+    async def ask(
+        self, run: str, client: str, least: int, most: int, method: str, without: Iterable[str] = ()
+    ) -> dict[str, Any]:
         """Queue a run, unless it is queued; wait until its turn has come, or it has been a while.
 
-        The method is for people.
+        The method is for people. The run takes none of the workers whose identities `without` names: they are silent.
 
         Returns
         -------
         dict
             ``workers``: identities of the run's workers by address, of which each process has its own; empty: ask
-            again. ``all``: addresses of all that are there. ``adaptive``: whether the cluster grows on demand.
+            again. ``all``: addresses of all that are there for it. ``adaptive``: whether the cluster grows on demand.
         """
         end = self._monotonic() + self._turn
         if run not in self._over and run not in self._leases:
             lease = _Lease(client, least, most, self._now(), number=next(self._numbers), method=str(method))
-            lease.changed = self._monotonic()
+            lease.changed, lease.without = self._monotonic(), frozenset(without)
             self._leases[run] = lease
         while True:
             self._changed.clear()
@@ -134,7 +137,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
-        there = self._there()
+        there = self._there(frozenset(without))
         taken = {address: there.get(address, "") for address in (found.workers if found else ())}
         return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive()}
 
@@ -248,7 +251,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             self._ended.append(self._shown(lease))
 
     def _wanted(self) -> int:
-        return sum(len(lease.workers) or lease.most for lease in self._leases.values())
+        return sum(len(lease.workers) or lease.most + len(lease.without) for lease in self._leases.values())
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
         """Workers that may be retired: those that no run has."""
@@ -279,9 +282,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._heard.pop(client, None)
         self._changed.set()
 
-    def _there(self) -> dict[str, str]:
-        """Identities of all workers that take tasks, by address."""
-        return {worker.address: worker.server_id for worker in self._scheduler.running}
+    def _there(self, without: frozenset[str] = frozenset()) -> dict[str, str]:
+        """Identities of all workers that take tasks, by address; but for some."""
+        running = self._scheduler.running
+        return {worker.address: worker.server_id for worker in running if worker.server_id not in without}
 
     def _is_adaptive(self) -> bool:
         return self._adaptive is not None and self._monotonic() - self._adaptive < ADAPTIVE_SECONDS
@@ -296,16 +300,18 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         """Give workers to runs whose turn has come."""
         now = self._now()
         self._drop_silent(now)
-        there = self._there()
-        free = set(there).difference(*(lease.workers for lease in self._leases.values()))
-        waiting = [lease for lease in self._leases.values() if not lease.workers and lease.least <= len(there)]
+        leases = list(self._leases.values())
+        free = set(self._there()).difference(*(lease.workers for lease in leases))
+        waiting = [lease for lease in leases if not lease.workers and lease.least <= len(self._there(lease.without))]
         sharing = sum(lease.least < lease.most for lease in waiting)
         for lease in waiting:  # those that ask for more than there is delay no other
-            size = self._share(lease, len(free), len(there), sharing, now)
+            there = self._there(lease.without)
+            own = free & there.keys()
+            size = self._share(lease, len(own), len(there), sharing, now)
             if not size:
                 break
             sharing -= lease.least < lease.most
-            workers = self._sessions.connected(lease.client, free, size, there) or _near_each_other(free, size)
+            workers = self._sessions.connected(lease.client, own, size, there) or _near_each_other(own, size)
             lease.workers, lease.changed = workers, self._monotonic()
             free.difference_update(lease.workers)
 

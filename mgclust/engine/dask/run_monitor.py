@@ -51,6 +51,8 @@ class RunMonitor:
         Workers from which ranks still get rows.
     begun : bool
         Whether a rank is known to have begun.
+    silent : set of str
+        Addresses of workers that have not answered for so long that the run ended.
     events : queue.SimpleQueue
         What has happened: the progress of ranks as dicts, and what the caller's own threads put there.
     """
@@ -60,6 +62,7 @@ class RunMonitor:
         self.workers: list[str] = []
         self.holders: set[str] = set()
         self.begun = False
+        self.silent: set[str] = set()
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self._heartbeats: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
@@ -164,6 +167,7 @@ class RunMonitor:
         heard = {rank: alive[self.workers[rank]]["last_seen"] for rank in pending}
         for rank, seconds in self._heartbeats.of(heard).items():
             if silence and seconds > HEARTBEAT_TIMEOUT_SECONDS:
+                self.silent.add(self.workers[rank])
                 raise WorkerLost(
                     f"worker {self.workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
                     "is stopped or hangs, or its machine is away. End it, and run again."
