@@ -115,13 +115,13 @@ class CheckpointConfig:
 class Checkpointer:
     """Checkpoints as an algorithm sees them, ``context.checkpoint``.
 
-    Without a `CheckpointConfig` nothing is due and nothing found. All ranks call the same methods in the same order.
-    `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take now.
+    `plan` is a `CheckpointConfig`; without it nothing is due and nothing found. All ranks call the same methods in the
+    same order. `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take now.
     """
 
     def __init__(
         self,
-        plan: CheckpointConfig | None,
+        plan: Any,
         *,
         comm: Comm,
         partition: Partition,
@@ -130,7 +130,7 @@ class Checkpointer:
         say: Callable[..., None],
         room: Callable[[], int],
     ) -> None:
-        self._plan = plan
+        self._plan: Any = plan
         self._comm = comm
         self._partition = partition
         self._kernels = kernels

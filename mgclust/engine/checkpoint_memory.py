@@ -60,9 +60,7 @@ class MemoryCheckpoint:
 
 
 class MemoryCheckpointer(Checkpointer):
-    """A `Checkpointer` whose files the caller of the run fetches."""
-
-    _plan: MemoryCheckpoint
+    """A `Checkpointer` whose files the caller of the run fetches; its plan is a `MemoryCheckpoint`."""
 
     def save(
         self,

@@ -30,7 +30,7 @@ from mgclust.data import open_dataset
 from mgclust.engine import checkpoint_memory, retries, spmd
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_memory import MemoryCheckpoint, files_of
-from mgclust.engine.dask import driver, run_monitor
+from mgclust.engine.dask import run_monitor
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.retries import Kept, Retries
 from support import lease_cases, rank_jobs
@@ -214,9 +214,8 @@ def test_killed_workers(client, often, tmp_path, victims):
 @pytest.mark.slow
 def test_a_killed_worker_of_a_run_with_checkpoints_on_disk(client, tmp_path):
     kept = CheckpointConfig(tmp_path / "kept", 0.0, 1.0)
-    begin = functools.partial(os.kill, signal.SIGKILL)
     began, _, told = run_and_lose(client, tmp_path, lambda: os.kill(pid(tmp_path, 1), signal.SIGKILL), 3, 3, kept)
-    assert begin and began > 0 and f"resumes from its last checkpoint in {str(tmp_path / 'kept')!r}" in told
+    assert began > 0 and f"resumes from its last checkpoint in {str(tmp_path / 'kept')!r}" in told
 
 
 @pytest.mark.slow
@@ -246,7 +245,7 @@ def test_workers_that_the_cluster_gives_up(own_client, often, tmp_path, how):
             address = {value: key for key, value in own_client.run(os.getpid).items()}[pid(tmp_path, 2)]
             own_client.retire_workers([address])
 
-    began, outcome, told = run_and_lose(own_client, tmp_path, lose)
+    began, outcome, _ = run_and_lose(own_client, tmp_path, lose)
     assert began > 0 and outcome.ranks == (1 if how == "scale" else 2)
     assert "none took their place" in outcome.hardware["fewer_because"]
 
@@ -267,9 +266,12 @@ def test_a_number_of_workers_that_does_not_come_back(own_client, often, tmp_path
 @pytest.mark.slow
 def test_a_worker_that_is_lost_again(client, tmp_path):
     dataset = open_dataset(np.zeros((N, 2), np.float32))
-    with connect(client, "cpu", n_workers=2, retries=1) as cluster:
-        with pytest.raises(WorkerLost, match="retries=1 had been used up"), pytest.warns(RetryWarning):
-            spmd.run(spmd.RunSpec(rank_jobs.die, {"rank": 1}), dataset, cluster)
+    with (
+        connect(client, "cpu", n_workers=2, retries=1) as cluster,
+        pytest.raises(WorkerLost, match="retries=1 had been used up"),
+        pytest.warns(RetryWarning),
+    ):
+        spmd.run(spmd.RunSpec(rank_jobs.die, {"rank": 1}), dataset, cluster)
 
 
 @pytest.mark.slow

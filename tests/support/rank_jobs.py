@@ -309,7 +309,7 @@ def count_up(context, folder, steps, pause=0.0):
 
 
 def die_at(stage):
-    """End this process once a rank of it begins a stage, or, without a name, where it may save the fifth time."""
+    """End this process once a rank of it begins a stage, or, without a name, where it may save the third time."""
     from mgclust.engine.checkpoint import Checkpointer
     from mgclust.engine.context import Context
 
@@ -322,7 +322,7 @@ def die_at(stage):
 
     def due_of(self, **how):
         asked[0] += 1
-        if not stage and asked[0] == 5:
+        if not stage and asked[0] == 3:
             time.sleep(0.3)  # for which the caller fetches what was saved
             os.kill(os.getpid(), signal.SIGKILL)
         return due(self, **how)

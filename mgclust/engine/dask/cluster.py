@@ -110,8 +110,8 @@ def connect(
     if retries < 0:
         raise InputError(f"retries={retries} should be >= 0; 0 ends a run that loses a worker.")
     if isinstance(client, Cluster):
-        asked = {} if n_workers is None else {"size": n_workers, "exact": True}
-        yield replace(client, retries=retries, **asked)
+        client = replace(client, retries=retries)
+        yield client if n_workers is None else replace(client, size=n_workers, exact=True)
         return
     if isinstance(client, str) and client == "auto":
         client = _active_client() if _worker() is None else None
@@ -138,7 +138,9 @@ def connect(
         offers = _workers(client, n_workers or 1, growth, paced(on_progress))
         workers = tuple(offers)
         device = _common_device(offers, workers, device)
-        yield Cluster(n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact, retries=retries)
+        yield Cluster(
+            n_workers or len(workers), device, client, workers, lasting=client is given, exact=exact, retries=retries
+        )
 
 
 def _reject_others(client: Any) -> None:
