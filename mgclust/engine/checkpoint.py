@@ -116,7 +116,8 @@ class Checkpointer:
     """Checkpoints as an algorithm sees them, ``context.checkpoint``.
 
     `plan` is a `CheckpointConfig`; without it nothing is due and nothing found. All ranks call the same methods in the
-    same order. `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take now.
+    same order. `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take
+    now.
     """
 
     def __init__(

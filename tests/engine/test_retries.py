@@ -295,16 +295,19 @@ METHODS = {
     ),
     "fuzzy c-means": (
         lambda **how: FuzzyCMeans(5, n_init=2, tol=0, max_iter=40, **how).fit(rows()),
-        ("init", "iterate", ""),
+        ("init", "labels", ""),
     ),
-    "canopies": (lambda **how: Canopy(t1=4.0, t2=2.0, **how).fit(rows()), ("centers", "")),
-    "affinity propagation": (lambda **how: AffinityPropagation(**how).fit(rows()[:1500]), ("iterate", "")),
+    "canopies": (
+        lambda **how: Canopy(t1=0.2, t2=0.1, **how).fit(np.random.default_rng(0).normal(size=(30_000, 3))),
+        ("centers", "memberships", ""),
+    ),
+    "affinity propagation": (lambda **how: AffinityPropagation(**how).fit(rows()[:1500]), ("messages", "")),
     "adaptive": (lambda **how: AdaptiveAffinityPropagation(max_iter=400, **how).fit(rows()[:1100]), ("scan", "")),
     "communities": (
         lambda **how: Communities(**how).fit(kneighbors_graph(rows(), 8, client=None, device="cpu")),
-        ("move",),
+        ("communities",),
     ),
-    "silhouettes": (lambda **how: silhouette_samples(rows(), np.arange(3100) % 3, **how), ("silhouettes",)),
+    "silhouettes": (lambda **how: silhouette_samples(rows(), np.arange(3100) % 3, **how), ("silhouette",)),
     "nearest neighbours": (lambda **how: nearest_neighbors(rows(), 5, **how), ("neighbors",)),
 }
 
