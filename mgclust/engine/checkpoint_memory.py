@@ -49,7 +49,7 @@ class MemoryCheckpoint:
     saved : mapping of str to object, optional
         The files of the rank from which it resumes.
     seconds, share : float
-        As of `mgclust.engine.checkpoint.CheckpointConfig`.
+        See `mgclust.engine.checkpoint.CheckpointConfig`.
     """
 
     run: str
@@ -115,7 +115,7 @@ def take(run: str, rank: int, number: int) -> Files | None:
     run : str
     rank : int
     number : int
-        Of the checkpoint.
+        Number of the checkpoint.
     """
     with _LOCK:
         if _HELD.get((run, rank), (0, None))[0] != number:

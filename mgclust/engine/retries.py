@@ -15,14 +15,14 @@ from mgclust.base.errors import ClusterUnavailableError, RetryWarning, WorkerLos
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.run_spec import RunSpec
 
-__all__ = ["Kept", "Retries", "Start"]
+__all__ = ["AttemptStart", "HeldCheckpoint", "RunAttempts"]
 
 REPLACEMENT_SECONDS = 10.0  # seconds; a nanny of Dask starts a worker in two or three
 REMEDIES = (" End it, and run again.", " Run again.")  # of the sentences of losses
 
 
 @dataclass(frozen=True)
-class Kept:
+class HeldCheckpoint:
     """A checkpoint in memory that the caller of a run has."""
 
     files: dict[str, Any]  # of all ranks, by name
@@ -30,15 +30,15 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Start:
+class AttemptStart:
     """Where an attempt starts, and with which workers."""
 
-    checkpoint: Kept | None = None  # in memory
+    checkpoint: HeldCheckpoint | None = None  # in memory
     without: frozenset[str] = frozenset()  # identities of workers that it does not take
     patience: float = inf  # seconds to wait for workers
 
 
-class Retries:
+class RunAttempts:
     """Attempts of one run.
 
     Parameters
@@ -54,7 +54,7 @@ class Retries:
     ----------
     least, most : int
         How many ranks the next attempt may have.
-    start : Start
+    start : AttemptStart
         Where it starts.
     used : int
         How often the run was tried again.
@@ -65,10 +65,16 @@ class Retries:
         self._lost: WorkerLost | None = None
         self._size = 0  # ranks before the first loss
         self.least, self.most = least, most
-        self.start, self.used = Start(), 0
+        self.start, self.used = AttemptStart(), 0
 
     def after_loss(
-        self, error: WorkerLost, spec: RunSpec, size: int, kept: Kept | None, silent: frozenset[str], seconds: float
+        self,
+        error: WorkerLost,
+        spec: RunSpec,
+        size: int,
+        kept: HeldCheckpoint | None,
+        silent: frozenset[str],
+        seconds: float,
     ) -> None:
         """Plan the next attempt and warn of it; raise the error if none is left.
 
@@ -79,7 +85,7 @@ class Retries:
         spec : RunSpec
         size : int
             Ranks of the attempt.
-        kept : Kept or None
+        kept : HeldCheckpoint or None
             Its last checkpoint in memory.
         silent : frozenset of str
             Identities of the workers that are there, but do not answer.
@@ -94,7 +100,7 @@ class Retries:
         self._lost, self._size = error, max(self._size, size)
         self.least = self.most = size
         patience = inf if self._n_workers is not None else min(REPLACEMENT_SECONDS, max(1.0, seconds))
-        self.start = Start(kept, self.start.without | silent, patience)
+        self.start = AttemptStart(kept, self.start.without | silent, patience)
         where = "restarts from its beginning"
         if isinstance(spec.checkpoint, CheckpointConfig):
             where = f"resumes from its last checkpoint in {str(spec.checkpoint.folder)!r}"

@@ -33,7 +33,7 @@ from mgclust.engine.context import Context, Emit
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, hardware, refuse, run_rank
-from mgclust.engine.retries import Retries
+from mgclust.engine.retries import RunAttempts
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec, Work
 
@@ -149,7 +149,7 @@ def _on_workers(
     least, most, retired, work = cluster.size if cluster.exact else 1, cluster.size, False, first.spec.work
     if work is not None and not cluster.exact:
         most = max(min(most, work.ranks(cluster.device)), work.growth(cluster.device))
-    retries = Retries(cluster.retries, least, most, cluster.size if cluster.exact else None)
+    retries = RunAttempts(cluster.retries, least, most, cluster.size if cluster.exact else None)
     in_memory = cluster.retries > 0 and first.spec.checkpoint is None
     while True:
         began, name = time.monotonic(), uuid.uuid4().hex

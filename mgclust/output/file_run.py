@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.algorithms.base import Progress
-from mgclust.base.errors import InputError, RetryWarning
+from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
@@ -76,32 +75,11 @@ def placed(
 
 
 def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
-    """Cluster, and compare with the truth where the data carries one.
-
-    Warnings of the result and of retries go to `progress`, too.
-    """
-    with _retries_told(progress):
-        result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
+    """Cluster, and compare with the truth where the data carries one; the result's warnings go to `progress`, too."""
+    result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
     for text in result.warnings:
         progress({"warning": text})
     return compared(result, dataset)
-
-
-@contextlib.contextmanager
-def _retries_told(progress: Progress) -> Iterator[None]:
-    """Pass warnings of retries to `progress`, in place of Python's lines."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RetryWarning)
-        show = warnings.showwarning
-
-        def told(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
-            if issubclass(category, RetryWarning):
-                progress({"warning": str(message)})
-            else:
-                show(message, category, *place, **named)
-
-        warnings.showwarning = told
-        yield
 
 
 def compared(result: Result, dataset: Dataset) -> Result:

@@ -32,7 +32,7 @@ from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.checkpoint_memory import MemoryCheckpoint, files_of
 from mgclust.engine.dask import run_monitor
 from mgclust.engine.dask.cluster import connect
-from mgclust.engine.retries import Kept, Retries
+from mgclust.engine.retries import HeldCheckpoint, RunAttempts
 from support import lease_cases, rank_jobs
 from support.checkpoint_cases import groups
 from support.waiting import wait_for
@@ -90,12 +90,17 @@ LOST = "worker tcp://1 of rank 1 was lost during the run: its process died. Run 
     ("kept", "checkpoint", "n_workers", "where"),
     [
         (None, None, None, r"rank 1 was lost during the run: its process died\. The run restarts from its beginning"),
-        (Kept({}, time.monotonic()), None, 2, r"resumes from its checkpoint of \d+ s ago once n_workers=2 are free"),
+        (
+            HeldCheckpoint({}, time.monotonic()),
+            None,
+            2,
+            r"resumes from its checkpoint of \d+ s ago once n_workers=2 are free",
+        ),
         (None, CheckpointConfig("/kept"), None, r"resumes from its last checkpoint in '/kept' \(retry 1 of 2\)"),
     ],
 )
 def test_each_retry_is_one_warning_and_the_last_loss_is_raised(kept, checkpoint, n_workers, where):
-    attempts, spec = Retries(2, 1, 4, n_workers), spmd.RunSpec(rank_jobs.count_up, checkpoint=checkpoint)
+    attempts, spec = RunAttempts(2, 1, 4, n_workers), spmd.RunSpec(rank_jobs.count_up, checkpoint=checkpoint)
     with pytest.warns(RetryWarning, match=where) as told:
         attempts.after_loss(WorkerLost(LOST), spec, 3, kept, frozenset({"a"}), 99.0)
     assert len(told) == 1 and attempts.least == attempts.most == 3 and attempts.start.checkpoint is kept
@@ -117,7 +122,7 @@ def test_each_retry_is_one_warning_and_the_last_loss_is_raised(kept, checkpoint,
 def test_without_retries_a_loss_is_raised_as_it_is():
     error = WorkerLost(LOST)
     with pytest.raises(WorkerLost) as raised:
-        Retries(0, 1, 2, None).after_loss(error, spmd.RunSpec(rank_jobs.count_up), 2, None, frozenset(), 1.0)
+        RunAttempts(0, 1, 2, None).after_loss(error, spmd.RunSpec(rank_jobs.count_up), 2, None, frozenset(), 1.0)
     assert raised.value is error
 
 

@@ -41,7 +41,7 @@ from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
-from mgclust.engine.retries import Kept, Start
+from mgclust.engine.retries import AttemptStart, HeldCheckpoint
 from mgclust.engine.rows import share_of
 from mgclust.engine.transport.wire import PeerLost, SessionLost, too_late, waited_for
 
@@ -64,7 +64,7 @@ class Driver:
         How many ranks it may have.
     on_progress : callable or None
         As for `mgclust.engine.spmd.run`.
-    start : Start, optional
+    start : AttemptStart, optional
         Where it starts if it has lost a worker.
 
     Attributes
@@ -79,7 +79,7 @@ class Driver:
         Whether it has its workers.
     monitor : RunMonitor
         What the run's workers report, and whether they are there.
-    checkpoint : Kept or None
+    checkpoint : HeldCheckpoint or None
         Its last checkpoint in memory.
     """
 
@@ -90,7 +90,7 @@ class Driver:
         least: int,
         most: int,
         on_progress: Emit | None,
-        start: Start | None = None,
+        start: AttemptStart | None = None,
     ) -> None:
         self._client: Client = cluster.client
         self._least, self._most = least, most
@@ -101,7 +101,7 @@ class Driver:
         self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
         self._run = first.run
-        self._start = start or Start()
+        self._start = start or AttemptStart()
         self.checkpoint = self._start.checkpoint
         self._fetching: threading.Thread | None = None
         self._on_progress = on_progress
@@ -221,7 +221,7 @@ class Driver:
         with contextlib.suppress(Exception):  # which the run itself hears of
             parts = list(self._client.run(tasks.checkpoint_of, self._run, ranks, number, **how).values())
             if len(parts) == self.size and all(isinstance(part, dict) for part in parts):
-                self.checkpoint = Kept({name: each for part in parts for name, each in part.items()}, saved)
+                self.checkpoint = HeldCheckpoint({name: each for part in parts for name, each in part.items()}, saved)
 
     def silent(self) -> frozenset[str]:
         """Identities of workers that have not answered for so long that the run ended."""
