@@ -25,7 +25,9 @@ from mgclust import (
     nearest_neighbors,
     silhouette_samples,
 )
+from mgclust.algorithms import base
 from mgclust.base.errors import ClusterUnavailableError, RetryWarning, WorkerLost
+from mgclust.cli import run_command
 from mgclust.data import open_dataset
 from mgclust.engine import checkpoint_memory, retries, spmd
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -131,6 +133,16 @@ def test_a_lease_leaves_out_workers_that_are_silent():
     assert lease_cases.ask(plugin, "1", "c", 1, without=["of tcp://a:1"]) == {"tcp://b:1": "of tcp://b:1"}
     assert lease_cases.ask(plugin, "2", "c", 2, without=["of tcp://a:1"]) == {}
     assert lease_cases.ask(plugin, "3", "c", 1) == {"tcp://a:1": "of tcp://a:1"}  # "2" does not delay it
+
+
+def test_the_command_line_hands_retries_over(monkeypatch, tmp_path):
+    given = []
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 2)))
+    monkeypatch.setattr(base, "connect", lambda **how: given.append(how["retries"]) or connect(None, "cpu"))
+    run = ["run", "fuzzy-c-means", str(tmp_path / "x.npy"), "--cpu", "--no-report", "--n-clusters", "2"]
+    for options in (["--retries", "3"], []):
+        assert run_command([*run, "-o", str(tmp_path / f"out{len(options)}"), *options]) == 0
+    assert given == [3, 1]
 
 
 # On workers.
