@@ -176,7 +176,7 @@ def block_of(name: str) -> int | None:
 
 
 def in_folder(folder: Path) -> Callable[[str], Any]:
-    """What `Saved` reads of a checkpoint on disk."""
+    """Make the reader that `Saved` needs for a checkpoint on disk."""
 
     def read(name: str) -> Any:
         if name == CONTROL:

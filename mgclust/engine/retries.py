@@ -31,7 +31,7 @@ class HeldCheckpoint:
 
 @dataclass(frozen=True)
 class AttemptStart:
-    """Where an attempt starts, and with which workers."""
+    """Start of an attempt: its checkpoint and its workers."""
 
     checkpoint: HeldCheckpoint | None = None  # in memory
     without: frozenset[str] = frozenset()  # identities of workers that it does not take

@@ -195,7 +195,7 @@ class Driver:
         }
 
     def _saved(self) -> list[Any]:
-        """What each rank reads of the checkpoint from which the run resumes, on its worker."""
+        """Send each rank its files of the checkpoint from which the run resumes."""
         kept, partition = self._start.checkpoint, self._first.partition
         assert kept is not None
         parts = [files_of(kept.files, partition.blocks_of(rank)) for rank in range(self.size)]
