@@ -39,6 +39,7 @@ _ERRORS = (
     "ParameterWarning",
     "PoorOptimumWarning",
     "PrecisionWarning",
+    "RetryWarning",
     "RunCancelled",
     "RunFailed",
     "WeakStructureWarning",

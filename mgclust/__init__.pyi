@@ -35,6 +35,7 @@ from mgclust.base.errors import MgclustError as MgclustError
 from mgclust.base.errors import ParameterWarning as ParameterWarning
 from mgclust.base.errors import PoorOptimumWarning as PoorOptimumWarning
 from mgclust.base.errors import PrecisionWarning as PrecisionWarning
+from mgclust.base.errors import RetryWarning as RetryWarning
 from mgclust.base.errors import RunCancelled as RunCancelled
 from mgclust.base.errors import RunFailed as RunFailed
 from mgclust.base.errors import WeakStructureWarning as WeakStructureWarning

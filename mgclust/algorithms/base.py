@@ -261,7 +261,15 @@ class Method(Declaration, BaseEstimator):
         self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], digest: str | None
     ) -> dict[str, Any]:
         """The part of a Result that is the same for all methods."""
-        left_out = ("client", "n_workers", "workers", "resources", "verbose", "copy")  # `hardware` says on how many
+        left_out = (
+            "client",
+            "n_workers",
+            "workers",
+            "resources",
+            "retries",
+            "verbose",
+            "copy",
+        )  # `hardware` says on how many
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         return {
             "method": self.method,
@@ -274,7 +282,9 @@ class Method(Declaration, BaseEstimator):
 
     def _place(self) -> dict[str, Any]:
         """Place to compute, as `connect` takes it."""
-        return {name: getattr(self, name) for name in ("client", "device", "n_workers", "workers", "resources")}
+        return {
+            name: getattr(self, name) for name in ("client", "device", "n_workers", "workers", "resources", "retries")
+        }
 
     @staticmethod
     def _seed(random_state: Any) -> int:

@@ -18,7 +18,7 @@ __all__ = ["PLACE", "Declaration", "refuses"]
 P = ParamSpec("P")
 
 # The command line and the service set these, from options of their own.
-PLACE = ("client", "device", "n_workers", "workers", "resources", "verbose")
+PLACE = ("client", "device", "n_workers", "workers", "resources", "retries", "verbose")
 IN_MEMORY = ("copy",)  # of rows in memory alone, which neither has
 
 
@@ -80,6 +80,7 @@ class Declaration:
         "n_workers": Integer(at_least=1, optional=True, help="How many of a cluster's workers to take."),
         "workers": Anything(help="Addresses, names or hosts of the workers of a cluster that a run may have."),
         "resources": Anything(help="Resources of Dask that each rank takes, by name."),
+        "retries": Integer(at_least=0, help="How often a run that has lost a worker of its cluster is tried again."),
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,

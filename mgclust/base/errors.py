@@ -28,6 +28,7 @@ is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
 
 A `WorkerWarning` (UserWarning) is about the workers of a cluster instead: results do not depend on them.
+A `RetryWarning` (UserWarning) tells nothing of a result: the run lost a worker, and was tried again.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ __all__ = [
     "ParameterWarning",
     "PoorOptimumWarning",
     "PrecisionWarning",
+    "RetryWarning",
     "RunCancelled",
     "RunFailed",
     "WeakStructureWarning",
@@ -148,6 +150,10 @@ class ParameterWarning(ClusteringWarning):
 
 class WorkerWarning(UserWarning):
     """Workers of a cluster are left out, or keep a run waiting: the sentence names them, and what helps."""
+
+
+class RetryWarning(UserWarning):
+    """A run lost a worker and is tried again, as `retries` allows; its result is the same."""
 
 
 class Doubt(str):

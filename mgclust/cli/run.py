@@ -144,6 +144,7 @@ def _cluster(
     columns: str | None,
     checkpoint: str | None,
     checkpoint_seconds: float | None,
+    retries: int | None,
     overwrite: bool,
     as_json: bool,
     report: bool,
@@ -159,6 +160,8 @@ def _cluster(
         raise InputError("--workers goes with --cpu or --scheduler.")
     check_target(output, overwrite)  # before hours of computing
     saved = _checkpoint(checkpoint, checkpoint_seconds)
+    if retries is not None:
+        parameters = {**parameters, "retries": retries}
     dataset = open_sources(method, sources, columns=columns, **how)
     with ShownProgress() as progress, placed(**place) as where:
         result = fit(method(**parameters, **where), dataset, progress, saved)
@@ -196,6 +199,8 @@ run = job_command(
                      help="Save now and then how far the run is; the same command then resumes from there."),
         click.Option(["--checkpoint-seconds"], type=float, metavar="S",
                      help="At least so long between two checkpoints. [default: 60]"),
+        click.Option(["--retries"], type=click.IntRange(0), metavar="N",
+                     help="How often a run that has lost a worker is tried again. [default: 1 or 0, by method]"),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
         click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,

@@ -1,7 +1,8 @@
 """Checkpoints: what a run needs to resume, on as many ranks as there are then.
 
 An algorithm asks `Checkpointer.load` first of all, `Checkpointer.due` where its ranks meet anyway, and gives
-`Checkpointer.save` what its next iteration begins with. `mgclust.engine.checkpoint_files` has what is on disk.
+`Checkpointer.save` what its next iteration begins with. `mgclust.engine.checkpoint_files` has what is on disk,
+`mgclust.engine.checkpoint_memory` what the caller of a run keeps for its retries.
 
 A checkpoint is written under another name and renamed once all ranks have theirs on disk: it is there whole or not at
 all. What is large is copied first and written in the background, while the run continues.
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from mgclust.engine.checkpoint_files import (
     are_whole,
     block_file,
     differences,
+    in_folder,
     name_of,
     number_of,
     ours,
@@ -56,7 +58,6 @@ Found = tuple[int, dict[str, str]]  # a checkpoint's number, and the hashes of i
 
 # No room, no memory for a copy, no further thread: the run continues without.
 UNWRITTEN = (OSError, MemoryError, RuntimeError)
-DUE_POLL_SECONDS = 0.2  # seconds between two questions whether a checkpoint is due
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class CheckpointConfig:
     share: float = 0.02
     strict: bool = True
     run: Mapping[str, str] = field(default_factory=dict)
+    poll: ClassVar[float] = 0.2  # seconds between two questions whether one is due
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", os.path.abspath(self.folder))
@@ -113,13 +115,14 @@ class CheckpointConfig:
 class Checkpointer:
     """Checkpoints as an algorithm sees them, ``context.checkpoint``.
 
-    Without a `CheckpointConfig` nothing is due and nothing found. All ranks call the same methods in the same order.
-    `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take now.
+    `plan` is a `CheckpointConfig`; without it nothing is due and nothing found. All ranks call the same methods in the
+    same order. `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take
+    now.
     """
 
     def __init__(
         self,
-        plan: CheckpointConfig | None,
+        plan: Any,
         *,
         comm: Comm,
         partition: Partition,
@@ -128,7 +131,7 @@ class Checkpointer:
         say: Callable[..., None],
         room: Callable[[], int],
     ) -> None:
-        self._plan = plan
+        self._plan: Any = plan
         self._comm = comm
         self._partition = partition
         self._kernels = kernels
@@ -140,7 +143,6 @@ class Checkpointer:
         self._last: int | None = None  # the last one that is known to be whole
         if plan is None:
             return
-        self._folder = Path(plan.folder)
         try:
             self._found, self._number = self._open(plan)
         except InputError as error:
@@ -168,7 +170,7 @@ class Checkpointer:
         if self._calls < self._every and not seldom:
             return False
         now = time.perf_counter()
-        in_a_pause = self._calls * min(DUE_POLL_SECONDS, self._plan.seconds) / max(now - self._asked, 1e-9)
+        in_a_pause = self._calls * min(self._plan.poll, self._plan.seconds) / max(now - self._asked, 1e-9)
         # At most twice as many as the last time: what comes may take longer than what was.
         every = max(1, min(2 * self._calls, int(in_a_pause)))
         if self._writing is not None:
@@ -229,12 +231,13 @@ class Checkpointer:
                 own = self._partition.blocks_of(self._comm.rank)
                 if self._all(are_whole(folder, files, own)):
                     self._last = number
-                    return Saved(folder, files, self._partition, self._comm.rank)
+                    return Saved(in_folder(folder), files, self._partition, self._comm.rank)
                 self._say(warning=f"checkpoint {str(folder)!r} is damaged, or of another version, and is skipped.")
         return None
 
     def _open(self, plan: CheckpointConfig) -> tuple[list[Found], int]:
         """The checkpoints that are there, the last one first, and the highest number; refuses another run's."""
+        self._folder = Path(plan.folder)
         answer = self._comm.agree(self._look(plan) if self._comm.rank == 0 else None)
         if isinstance(answer, InputError):
             raise answer

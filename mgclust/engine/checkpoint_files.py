@@ -22,7 +22,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,8 @@ from mgclust.outside.json_text import parse_json
 from mgclust.results.array_files import write_array
 
 __all__ = [
-    "CONTROL", "Ragged", "Saved", "Writer", "are_whole", "block_file", "differences", "name_of", "number_of", "ours",
-    "read_index", "write_index",
+    "CONTROL", "Ragged", "Saved", "Writer", "are_whole", "block_file", "block_of", "differences", "in_folder",
+    "name_of", "number_of", "ours", "read_index", "write_index",
 ]  # fmt: skip
 
 FORMAT, FORMAT_VERSION = "mgclust-checkpoint", 2
@@ -112,6 +112,11 @@ class Ragged:
         self._values = values
         self._ends = np.concatenate([[0], np.cumsum(counts)])
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return int(self._values.nbytes)
+
     def __getitem__(self, rows: slice) -> np.ndarray:
         """The elements of rows from one on to before another."""
         return self._values[self._ends[rows.start] : self._ends[rows.stop]]
@@ -119,6 +124,15 @@ class Ragged:
 
 class Saved:
     """A checkpoint that was found whole.
+
+    Parameters
+    ----------
+    read : callable
+        Returns what a file holds, by its name: text of `CONTROL`, else an array.
+    names : iterable of str
+        Its files.
+    partition : Partition
+    rank : int
 
     Attributes
     ----------
@@ -128,11 +142,11 @@ class Saved:
         Those that all ranks have alike, on the host.
     """
 
-    def __init__(self, folder: Path, files: Mapping[str, str], partition: Partition, rank: int) -> None:
-        self._folder, self._partition, self._rank = folder, partition, rank
-        self.control: dict[str, Any] = parse_json((folder / CONTROL).read_text(encoding="utf-8"))
-        alike = [name for name in files if name.endswith(".npy") and not OF_A_BLOCK.fullmatch(name)]
-        self.arrays = {name.removesuffix(".npy"): _load(folder / name) for name in alike}
+    def __init__(self, read: Callable[[str], Any], names: Iterable[str], partition: Partition, rank: int) -> None:
+        self._read, self._partition, self._rank = read, partition, rank
+        self.control: dict[str, Any] = parse_json(read(CONTROL))
+        alike = [name for name in names if name.endswith(".npy") and block_of(name) is None]
+        self.arrays: dict[str, np.ndarray] = {name.removesuffix(".npy"): read(name) for name in alike}
 
     def rows(self, name: str) -> Iterator[tuple[slice, np.ndarray]]:
         """An array's rows that are this rank's, a block at a time, on the host.
@@ -152,7 +166,24 @@ class Saved:
     def blocks(self, name: str) -> Iterator[np.ndarray]:
         """Blocks of an array or a `Ragged` that are of this rank's rows, one after the other, on the host."""
         for block in self._partition.blocks_of(self._rank):
-            yield _load(self._folder / block_file(name, block))
+            yield self._read(block_file(name, block))
+
+
+def block_of(name: str) -> int | None:
+    """The number of the block that a file holds; None where it holds what all ranks have alike."""
+    match = OF_A_BLOCK.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def in_folder(folder: Path) -> Callable[[str], Any]:
+    """Make the reader that `Saved` needs for a checkpoint on disk."""
+
+    def read(name: str) -> Any:
+        if name == CONTROL:
+            return (folder / name).read_text(encoding="utf-8")
+        return np.load(folder / name, allow_pickle=False)
+
+    return read
 
 
 def ours(folder: Path) -> list[Path]:
@@ -179,11 +210,6 @@ def name_of(number: int) -> str:
 def block_file(name: str, block: int) -> str:
     """The file of an array's block."""
     return f"{name}.{block:05d}.npy"
-
-
-def _load(path: Path) -> np.ndarray:
-    array: np.ndarray = np.load(path, allow_pickle=False)
-    return array
 
 
 def _digest(path: Path) -> str:
@@ -228,7 +254,7 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 def are_whole(folder: Path, files: Mapping[str, str], blocks: Container[int]) -> bool:
     """Return whether the files that a rank with these blocks is going to read are as they were written."""
-    mine = [name for name in files if (block := OF_A_BLOCK.fullmatch(name)) is None or int(block[1]) in blocks]
+    mine = [name for name in files if (block := block_of(name)) is None or block in blocks]
     try:
         with ThreadPoolExecutor(WRITERS) as readers:
             digests = list(readers.map(_digest, (folder / name for name in mine)))

@@ -22,6 +22,7 @@ import numpy as np
 
 from mgclust.engine.abort import Abort
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
+from mgclust.engine.checkpoint_memory import MemoryCheckpoint, MemoryCheckpointer
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import CHUNK_NUMBERS, Beside, Block, Rows
 from mgclust.engine.transport.comm import Comm
@@ -54,7 +55,7 @@ class Context:
         Ends every wait of a cancelled run.
     emit : callable or None
         Called with the events of the progress, on rank 0.
-    checkpoint : CheckpointConfig, optional
+    checkpoint : CheckpointConfig or MemoryCheckpoint, optional
         Where to save and to resume from.
     room : callable
         Says how many bytes of host memory copies for checkpoints may take now.
@@ -89,7 +90,7 @@ class Context:
         free: int,
         abort: Abort,
         emit: Emit | None,
-        checkpoint: CheckpointConfig | None = None,
+        checkpoint: CheckpointConfig | MemoryCheckpoint | None = None,
         room: Callable[[], int] = lambda: 0,
         keep_on_workers: bool = False,
         beside: Beside | None = None,
@@ -113,7 +114,8 @@ class Context:
         self._compiled = 0
         # Streams are collective: all ranks go through as many chunks as the one that has most.
         self.chunk_count = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
-        self.checkpoint = Checkpointer(
+        kind = MemoryCheckpointer if isinstance(checkpoint, MemoryCheckpoint) else Checkpointer
+        self.checkpoint = kind(
             checkpoint, comm=comm, partition=partition, kernels=kernels, stage=self.stage, say=self.say, room=room
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import CheckpointConfig
+from mgclust.engine.checkpoint_memory import MemoryCheckpoint
 from mgclust.engine.memory import EstimateFunction
 
 __all__ = ["RunSpec", "Work"]
@@ -110,8 +111,9 @@ class RunSpec:
         Numbers of the rows near which the origin should lie; None: any.
     resident : bool
         Rows that fit stay in memory. False: each is read when it is asked for, as suits a function that asks once.
-    checkpoint : CheckpointConfig, optional
-        Where the function may save its state, and where it resumes from: ``context.checkpoint``.
+    checkpoint : CheckpointConfig or MemoryCheckpoint, optional
+        Where the function may save its state, and where it resumes from: ``context.checkpoint``. A run on workers that
+        may be tried again has a MemoryCheckpoint, unless it is given another.
     work : Work, optional
         Bounds the ranks of a run that asks for no number of workers.
     row_arguments : mapping
@@ -130,7 +132,7 @@ class RunSpec:
     metric: str = ""
     typical: np.ndarray | None = None
     resident: bool = True
-    checkpoint: CheckpointConfig | None = None
+    checkpoint: CheckpointConfig | MemoryCheckpoint | None = None
     work: Work | None = None
     row_arguments: Mapping[str, Any] = field(default_factory=dict)
     first_calls: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -8,6 +8,7 @@
                       one pinned task a rank: load rows, look for NaN, compare memory; meet the other ranks, where any
                       refusal ends it; run the function. The caller watches the workers meanwhile
                       whatever happens: all ranks stopped and awaited, rows freed, workers given back
+                      where a worker was lost: again, from the last checkpoint (`mgclust.engine.retries`)
 
 The second path is in `mgclust.engine.dask.driver`.
 """
@@ -23,14 +24,16 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.dask_arrays import computed, is_dask
-from mgclust.base.errors import InsufficientMemoryError, WorkerLost
+from mgclust.base.errors import ClusterUnavailableError, InsufficientMemoryError, WorkerLost
 from mgclust.base.progress import paced
 from mgclust.data import Dataset
 from mgclust.engine.abort import Abort
+from mgclust.engine.checkpoint_memory import MemoryCheckpoint
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, hardware, refuse, run_rank
+from mgclust.engine.retries import RunAttempts
 from mgclust.engine.rows import offset_of
 from mgclust.engine.run_spec import RunSpec, Work
 
@@ -38,6 +41,7 @@ __all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 
 RETIRING_SECONDS = 10.0  # seconds between the decision to retire a worker and its end
 BUSY = "other runs had the others"
+NOT_REPLACED = "{} worker(s) were lost during the run, and none took their place within seconds"
 NOT_GROWN = "within seconds the cluster did not grow to the {} workers that there is work for; n_workers= waits longer"
 
 
@@ -58,7 +62,7 @@ class Outcome:
         the caller to the ranks and back.
     hardware : dict
         Devices, hosts, versions. On a cluster also "workers": how many there were; and, where a run without a number
-        took fewer, "fewer_because": why, in words.
+        took fewer, "fewer_because": why, in words. "retries": how often it was tried again after the loss of a worker.
     ranks : int
         How many there were.
     """
@@ -111,7 +115,7 @@ def run(
     InputError, InsufficientMemoryError
         Refused before the run; ClusterUnavailableError if there are fewer workers than it asks for, or no scheduler.
     WorkerLost, CollectiveTimeout, RunFailed
-        It could not be finished.
+        It could not be finished; WorkerLost once the retries of the cluster are used up.
     KeyboardInterrupt
         After all ranks have stopped.
     """
@@ -139,35 +143,51 @@ def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _on_workers(
     first: RankAssignment, dataset: Dataset, cluster: Cluster, on_progress: Emit | None, beside: Dataset | None
 ) -> Outcome:
-    """A run on a cluster; again on all workers where those that it took have too little memory."""
+    """A run on a cluster, again where it took too few workers for its memory, or lost one."""
     from mgclust.engine.dask.driver import Driver
 
     least, most, retired, work = cluster.size if cluster.exact else 1, cluster.size, False, first.spec.work
     if work is not None and not cluster.exact:
         most = max(min(most, work.ranks(cluster.device)), work.growth(cluster.device))
+    retries = RunAttempts(cluster.retries, least, most, cluster.size if cluster.exact else None)
+    in_memory = cluster.retries > 0 and first.spec.checkpoint is None
     while True:
-        began = time.monotonic()
-        with Driver(cluster, replace(first, run=uuid.uuid4().hex), least, most, on_progress, dataset) as driver:
-            try:
+        began, name = time.monotonic(), uuid.uuid4().hex
+        spec = replace(first.spec, checkpoint=MemoryCheckpoint(name)) if in_memory else first.spec
+        attempt = replace(first, run=name, spec=spec)
+        driver = Driver(cluster, attempt, retries.least, retries.most, on_progress, dataset, retries.start)
+        try:
+            with driver:
                 value, arrays, timings, reports = driver.run(dataset, beside)
-            except InsufficientMemoryError:
-                if cluster.exact or driver.size >= driver.there:
-                    raise
-                least = most = driver.there
-                continue
-            except WorkerLost:
-                # One that an adaptive cluster had decided to retire; it does not retire those that a run has. Or one
-                # that had died before the run, of which the scheduler did not know yet.
-                early = time.monotonic() - began <= RETIRING_SECONDS and (driver.adaptive or not driver.monitor.begun)
-                if retired or not early:
-                    raise
+        except InsufficientMemoryError:
+            if cluster.exact or driver.size >= driver.there:
+                raise
+            retries.least = retries.most = driver.there
+            continue
+        except ClusterUnavailableError as error:
+            if driver.leased:
+                raise
+            retries.after_wait(error)
+            continue
+        except WorkerLost as error:
+            # One that an adaptive cluster had decided to retire; it does not retire those that a run has. Or one
+            # that had died before the run, of which the scheduler did not know yet.
+            seconds = time.monotonic() - began
+            early = seconds <= RETIRING_SECONDS and (driver.adaptive or not driver.monitor.begun)
+            if early and not retired:
                 retired = True
                 continue
+            retries.after_loss(error, spec, driver.size, driver.checkpoint, driver.silent(), seconds)
+            continue
         found = {**hardware(reports, cluster.device), "workers": driver.there}
-        if driver.size < min(most, driver.there):
+        if retries.used:
+            found["retries"] = retries.used
+        if lost := retries.not_replaced(driver.size):
+            found["fewer_because"] = NOT_REPLACED.format(lost)
+        elif driver.size < min(retries.most, driver.there):
             found["fewer_because"] = BUSY
         elif work is not None and driver.size < min(cluster.size, driver.there):
             found["fewer_because"] = work.sentence(cluster.device)
-        elif driver.adaptive and driver.size < most:
-            found["fewer_because"] = NOT_GROWN.format(most)
+        elif driver.adaptive and driver.size < retries.most:
+            found["fewer_because"] = NOT_GROWN.format(retries.most)
         return Outcome(value, arrays, timings, found, driver.size)

@@ -286,6 +286,54 @@ def until_told(context, folder):
     raise TimeoutError("the signal did not come")
 
 
+def count_up(context, folder, steps, pause=0.0):
+    """A recurrence over the rows and one over their sums, which a checkpoint holds; from which step it resumed."""
+    here, saved, rows = Path(folder), context.checkpoint.load(), np.arange(context.rows.start, context.rows.stop)
+    total, done = np.zeros(2, np.int64), 0
+    if saved is not None:
+        total, done = saved.arrays["total"], saved.control["done"]
+        for place, part in saved.rows("rows"):
+            rows[place] = part
+    began = done
+    write_pid(here, context.rank)
+    (here / f"from-{done}-{context.rank}").touch()
+    while done < steps:
+        time.sleep(pause)
+        done += 1
+        rows = (3 * rows + done) % 1009
+        total[:] = total[1], (total @ [7, 5] + context.comm.all_reduce(rows.sum(keepdims=True))[0]) % 1013
+        context.progress(done / steps)
+        if context.checkpoint.due():
+            context.checkpoint.save({"done": done}, {"total": total}, {"rows": rows})
+    context.deliver(rows=rows)
+    return total.tolist(), began
+
+
+def die_at(when):
+    """End this process once a rank of it begins a stage, or may save for the so-and-so-many-th time; or never."""
+    from mgclust.engine.checkpoint import Checkpointer
+    from mgclust.engine.context import Context
+
+    asked = [0]
+
+    def stage(self, name):
+        if name == when:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return stage.before(self, name)
+
+    def due(self, **how):
+        asked[0] += 1
+        if asked[0] == when:
+            time.sleep(0.5)  # for which the caller fetches what was saved
+            os.kill(os.getpid(), signal.SIGKILL)
+        return due.before(self, **how)
+
+    for kind, function in ((Context, stage), (Checkpointer, due)):
+        known = getattr(kind, function.__name__)
+        function.before = getattr(known, "before", known)
+        setattr(kind, function.__name__, function.before if when is None else function)
+
+
 def connections(context):
     """Of all ranks: both ends of what connects each to the others."""
     links = sorted(getattr(context.comm, "_links", {}).items())

@@ -71,7 +71,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     save_candidates : bool, default=False
         Keep the labels and exemplars of all candidates in ``result_.arrays``, so that they are saved with the result.
         ``mgclust run`` and the service also write each candidate as a result directory, ``candidates/K``.
-    device, client, n_workers, workers, resources, verbose
+    device, client, n_workers, workers, resources, retries, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of similarities and messages.

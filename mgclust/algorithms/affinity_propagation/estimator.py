@@ -76,7 +76,7 @@ default="euclidean"
         Which messages are kept: of all pairs, two n x n matrices; or neighbour lists of the pairs that can matter. The
         result is the same, bit for bit. "auto" takes lists from 1,000 rows on, on a GPU from 4,000, and goes over to
         all pairs where lists have become slower and the matrices fit; "sparse" keeps to lists.
-    device, client, n_workers, workers, resources, verbose
+    device, client, n_workers, workers, resources, retries, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of similarities and messages. Up to 1,024 rows (2^20 similarities) take float64 whatever is asked for; see

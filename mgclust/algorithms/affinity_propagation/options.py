@@ -52,6 +52,7 @@ class AffinityPropagationOptions(Declaration):
         n_workers: int | None = None,
         workers: Any = None,
         resources: dict[str, float] | None = None,
+        retries: int = 0,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -71,6 +72,7 @@ class AffinityPropagationOptions(Declaration):
         self.n_workers = n_workers
         self.workers = workers
         self.resources = resources
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state
@@ -118,6 +120,7 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         n_workers: int | None = None,
         workers: Any = None,
         resources: dict[str, float] | None = None,
+        retries: int = 0,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -138,6 +141,7 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         self.n_workers = n_workers
         self.workers = workers
         self.resources = resources
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

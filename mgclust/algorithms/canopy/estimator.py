@@ -63,7 +63,7 @@ class Canopy(CanopyOptions, Clusterer):
     metric : {"euclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
         "cosine" and "correlation" distances (1 - similarity) do not obey the triangle inequality: two rows within t1
         of a centre may be up to 4 t1 from each other, not 2 t1.
-    device, client, n_workers, workers, resources, memory_limit, verbose
+    device, client, n_workers, workers, resources, retries, memory_limit, verbose
         As for `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float64"
         Type of the distances. In float32, about twice as fast, a row may fall on the other side of a threshold that

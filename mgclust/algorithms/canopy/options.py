@@ -37,6 +37,7 @@ class CanopyOptions(Declaration):
         n_workers: int | None = None,
         workers: Any = None,
         resources: dict[str, float] | None = None,
+        retries: int = 1,
         dtype: str = "float64",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -51,6 +52,7 @@ class CanopyOptions(Declaration):
         self.n_workers = n_workers
         self.workers = workers
         self.resources = resources
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

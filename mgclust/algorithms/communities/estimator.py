@@ -299,6 +299,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     workers : str, int or sequence of these, optional
     resources : dict of str to float, optional
         See `DensityPeaks`. "greedy" merges on one rank; the other ranks only share the reading.
+    retries : int, default=0
+        See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
         Device memory that one rank may use.
     random_state : int, Generator or RandomState, optional
@@ -385,6 +387,8 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     workers : str, int or sequence of these, optional
     resources : dict of str to float, optional
         See `DensityPeaks`. One rank merges; the other ranks only share the reading.
+    retries : int, default=0
+        See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
         Device memory that one rank may use.
     verbose : bool, default=False

@@ -36,6 +36,7 @@ def modularity(
     n_workers: int | None = None,
     workers: Any = None,
     resources: dict[str, float] | None = None,
+    retries: int = 0,
     device: str = "auto",
 ) -> float:
     """Modularity of communities in a graph.
@@ -54,6 +55,7 @@ def modularity(
     n_workers : int, optional
     workers : str, int or sequence of these, optional
     resources : dict of str to float, optional
+    retries : int, default=0
     device : {"auto", "cpu", "cuda"}, default="auto"
         As for `Communities`.
 
@@ -89,7 +91,7 @@ def modularity(
     reject_lost(given)
     arguments = {"n": opened.n_nodes, "labels": given if is_dask(given) else _dense(given), "resolution": resolution}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
-    with connect(client, device, n_workers, workers=workers, resources=resources) as cluster:
+    with connect(client, device, n_workers, workers=workers, resources=resources, retries=retries) as cluster:
         return float(run(spec, opened, cluster).value)
 
 

@@ -43,6 +43,7 @@ class CommunitiesOptions(Declaration):
         n_workers: int | None = None,
         workers: Any = None,
         resources: dict[str, float] | None = None,
+        retries: int = 0,
         memory_limit: int | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
@@ -55,6 +56,7 @@ class CommunitiesOptions(Declaration):
         self.n_workers = n_workers
         self.workers = workers
         self.resources = resources
+        self.retries = retries
         self.memory_limit = memory_limit
         self.random_state = random_state
         self.verbose = verbose
@@ -83,6 +85,7 @@ class FastNewmanOptions(Declaration):
         n_workers: int | None = None,
         workers: Any = None,
         resources: dict[str, float] | None = None,
+        retries: int = 0,
         memory_limit: int | str | None = None,
         verbose: bool = False,
     ) -> None:
@@ -93,5 +96,6 @@ class FastNewmanOptions(Declaration):
         self.n_workers = n_workers
         self.workers = workers
         self.resources = resources
+        self.retries = retries
         self.memory_limit = memory_limit
         self.verbose = verbose

@@ -131,6 +131,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     resources : dict of str to float, optional
         Resources of Dask that each rank takes for as long as it runs, such as ``{"GPU": 1}``. A run may have only
         workers that offer them (``dask worker --resources``).
+    retries : int, default=1
+        So often a run that has lost a worker is tried again on those that are left or replace it, with the same result
+        and a warning. It resumes from its last checkpoint if that is on disk or takes up to 64 MiB, else from its
+        beginning. The default is 1 for density peaks, fuzzy c-means and canopies, else 0.
     dtype : {"float32", "float64"}, default="float32"
     memory_limit : int or str, optional
         Device memory that one rank may use; data beyond it stay on the host and are streamed.

@@ -105,6 +105,7 @@ class DensityPeaksOptions(Declaration):
         n_workers: int | None = None,
         workers: Any = None,
         resources: dict[str, float] | None = None,
+        retries: int = 1,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         random_state: Any = None,
@@ -130,6 +131,7 @@ class DensityPeaksOptions(Declaration):
         self.n_workers = n_workers
         self.workers = workers
         self.resources = resources
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.random_state = random_state

@@ -84,7 +84,7 @@ default="auto"
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
         The last two scale each row to unit length first (correlation: centred by its own mean before); centres are
         means of such rows.
-    device, client, n_workers, workers, resources, verbose
+    device, client, n_workers, workers, resources, retries, verbose
         As in `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
         Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25

@@ -75,6 +75,7 @@ def iterate_memberships(
     n_workers: int | None = None,
     workers: Any = None,
     resources: dict[str, float] | None = None,
+    retries: int = 0,
 ) -> MembershipIterations:
     """Run fuzzy c-means from given memberships, in float64 and Euclidean distances.
 
@@ -92,7 +93,7 @@ def iterate_memberships(
         The Frobenius norm of a change of the memberships below which it is the last.
     max_iter : int
         At least 1.
-    device, client, n_workers, workers, resources
+    device, client, n_workers, workers, resources, retries
         As of `FuzzyCMeans`.
 
     Returns
@@ -102,7 +103,7 @@ def iterate_memberships(
     arguments = {"memberships": memberships, "fixed": centers, "m": m, "error": error, "max_iter": max_iter}
     need = partial(estimate_iterations, c=memberships.shape[1])
     spec = RunSpec(membership_iterations, arguments, need, "float64", metric="euclidean")
-    with connect(client, device, n_workers, workers=workers, resources=resources) as cluster:
+    with connect(client, device, n_workers, workers=workers, resources=resources, retries=retries) as cluster:
         outcome = run(spec, open_dataset(X), cluster)
     found, history, coefficient = outcome.value
     each = outcome.arrays

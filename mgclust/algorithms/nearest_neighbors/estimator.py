@@ -45,7 +45,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
-    device, client, n_workers, workers, resources, memory_limit, verbose
+    device, client, n_workers, workers, resources, retries, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
@@ -104,6 +104,7 @@ def nearest_neighbors(
     n_workers: int | None = None,
     workers: Any = None,
     resources: dict[str, float] | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Neighborhoods:
@@ -124,7 +125,7 @@ def nearest_neighbors(
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances.
-    device, client, n_workers, workers, resources, memory_limit
+    device, client, n_workers, workers, resources, retries, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
@@ -143,7 +144,14 @@ def nearest_neighbors(
     >>> distances.tolist()
     [[1.0, 3.0], [1.0, 2.0], [0.0, 2.0], [0.0, 2.0]]
     """
-    place = {"client": client, "device": device, "n_workers": n_workers, "workers": workers, "resources": resources}
+    place = {
+        "client": client,
+        "device": device,
+        "n_workers": n_workers,
+        "workers": workers,
+        "resources": resources,
+        "retries": retries,
+    }
     return _search(
         X, queries, NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
     )
@@ -196,6 +204,7 @@ def kneighbors_graph(
     n_workers: int | None = None,
     workers: Any = None,
     resources: dict[str, float] | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> csr_matrix:
@@ -207,7 +216,7 @@ def kneighbors_graph(
         As for `nearest_neighbors`.
     mode : {"connectivity", "distance"}, default="connectivity"
         What a link weighs: 1, or the distance. Links of distance 0 are stored.
-    queries, metric, device, client, n_workers, workers, resources, dtype, memory_limit
+    queries, metric, device, client, n_workers, workers, resources, retries, dtype, memory_limit
         As for `nearest_neighbors`.
 
     Returns
@@ -225,7 +234,14 @@ def kneighbors_graph(
     """
     mode = Choice("connectivity", "distance").check("mode", mode)
     dataset = open_dataset(X)
-    place = {"client": client, "device": device, "n_workers": n_workers, "workers": workers, "resources": resources}
+    place = {
+        "client": client,
+        "device": device,
+        "n_workers": n_workers,
+        "workers": workers,
+        "resources": resources,
+        "retries": retries,
+    }
     model = NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
     model._links = True
     weights, columns = map(on_host, _search(dataset, queries, model))

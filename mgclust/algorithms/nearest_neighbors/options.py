@@ -30,6 +30,7 @@ class NearestNeighborsOptions(Declaration):
         n_workers: int | None = None,
         workers: Any = None,
         resources: dict[str, float] | None = None,
+        retries: int = 0,
         dtype: str = "float32",
         memory_limit: int | str | None = None,
         verbose: bool = False,
@@ -41,6 +42,7 @@ class NearestNeighborsOptions(Declaration):
         self.n_workers = n_workers
         self.workers = workers
         self.resources = resources
+        self.retries = retries
         self.dtype = dtype
         self.memory_limit = memory_limit
         self.verbose = verbose

@@ -79,7 +79,7 @@ class Silhouette(SilhouetteOptions, Method):
         its own rows; of a sparse matrix, what is not stored is 0.
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; all but euclidean and manhattan take float64 anyway.
-    device, client, n_workers, workers, resources, memory_limit, verbose
+    device, client, n_workers, workers, resources, retries, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
@@ -208,6 +208,7 @@ def silhouette_samples(
     n_workers: int | None = None,
     workers: Any = None,
     resources: dict[str, float] | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Any:
@@ -224,7 +225,7 @@ def silhouette_samples(
         all pairs, shape (n_samples, n_samples); of a sparse matrix, what is not stored is 0.
     dtype : {"float32", "float64"}, default="float32"
         Type of the distances; all but euclidean and manhattan take float64 anyway.
-    device, client, n_workers, workers, resources, memory_limit
+    device, client, n_workers, workers, resources, retries, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
@@ -239,7 +240,7 @@ def silhouette_samples(
     [0.905, 0.895, 0.895, 0.905]
     """
     place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
-    place.update(workers=workers, resources=resources)
+    place.update(workers=workers, resources=resources, retries=retries)
     return _fitted(X, labels, metric=metric, dtype=dtype, memory_limit=memory_limit, **place).samples_
 
 
@@ -272,6 +273,7 @@ def silhouette_score(
     n_workers: int | None = None,
     workers: Any = None,
     resources: dict[str, float] | None = None,
+    retries: int = 0,
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> float:
@@ -279,7 +281,7 @@ def silhouette_score(
 
     Parameters
     ----------
-    X, labels, metric, device, client, n_workers, workers, resources, dtype, memory_limit
+    X, labels, metric, device, client, n_workers, workers, resources, retries, dtype, memory_limit
         As for `silhouette_samples`.
     sample_size : int, optional
         Take so many rows, drawn by `random_state` as scikit-learn draws them, and only the distances between these.
@@ -291,7 +293,7 @@ def silhouette_score(
     float
     """
     place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
-    place.update(workers=workers, resources=resources)
+    place.update(workers=workers, resources=resources, retries=retries)
     sample_size = Integer(at_least=1, optional=True).check("sample_size", sample_size)
     if sample_size is not None:
         dataset = open_dataset(X)

@@ -48,6 +48,7 @@ class Cluster:
     lasting: bool = False  # whether the client is the caller's, and so there after the run
     exact: bool = False  # whether a run has `size` ranks; else as many of them as are free
     rules: WorkerRules = field(default_factory=WorkerRules)  # which of the cluster's workers a run may have
+    retries: int = 0  # how often a run that has lost a worker is tried again
 
 
 @contextlib.contextmanager
@@ -59,6 +60,7 @@ def connect(
     work: Work | None = None,
     workers: Any = None,
     resources: Any = None,
+    retries: int = 0,
     optional: bool = False,
 ) -> Iterator[Cluster]:
     """The ranks that a run will have.
@@ -92,6 +94,8 @@ def connect(
         Addresses, names or hosts of the workers that a run may have, as ``Client.submit`` takes them.
     resources : dict of str to float, optional
         Resources of Dask that each rank takes for as long as it runs. A run may have only workers that offer them.
+    retries : int
+        How often a run that has lost a worker is tried again.
     optional : bool
         Whether `n_workers`, `workers` and `resources` count only where there is a cluster. Without one the run is in
         this process.
@@ -115,8 +119,10 @@ def connect(
     if n_workers is not None and n_workers < 1:
         raise InputError(f"n_workers={n_workers} should be >= 1.")
     rules = WorkerRules.checked(workers, resources)
+    if retries < 0:
+        raise InputError(f"retries={retries} should be >= 0; 0 ends a run that loses a worker.")
     if isinstance(client, Cluster):
-        yield _part_of(client, n_workers, rules)
+        yield _part_of(replace(client, retries=retries), n_workers, rules)
         return
     automatic = isinstance(client, str) and client == "auto"
     if automatic:
@@ -146,7 +152,7 @@ def connect(
         found = _enough(client, rules, device, n_workers or 1, growth, paced(on_progress))
         found.warn()
         size, addresses = n_workers or len(found.offers), tuple(found.offers)
-        yield Cluster(size, found.device, client, addresses, client is given, exact, rules)
+        yield Cluster(size, found.device, client, addresses, client is given, exact, rules, retries)
 
 
 def _part_of(cluster: Cluster, n_workers: int | None, rules: WorkerRules) -> Cluster:

@@ -34,6 +34,7 @@ from mgclust.base.dask_arrays import is_dask, without_annotations
 from mgclust.base.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
+from mgclust.engine.checkpoint_memory import MemoryCheckpoint, files_of
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask import collections, scheduler, sessions, task_starts, tasks
@@ -43,6 +44,7 @@ from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
+from mgclust.engine.retries import AttemptStart, HeldCheckpoint
 from mgclust.engine.rows import share_of
 from mgclust.engine.transport.wire import PeerLost, SessionLost, too_late, waited_for
 
@@ -67,6 +69,8 @@ class Driver:
         As for `mgclust.engine.spmd.run`.
     rows : Dataset, optional
         Rows near which the ranks should be.
+    start : AttemptStart, optional
+        Where it starts if it has lost a worker.
 
     Attributes
     ----------
@@ -76,8 +80,12 @@ class Driver:
         How many workers there were that it might have had when it began.
     adaptive : bool
         Whether the cluster starts and retires workers by itself.
+    leased : bool
+        Whether it has its workers.
     monitor : RunMonitor
         What the run's workers report, and whether they are there.
+    checkpoint : HeldCheckpoint or None
+        Its last checkpoint in memory.
     """
 
     def __init__(
@@ -88,17 +96,23 @@ class Driver:
         most: int,
         on_progress: Emit | None,
         rows: Dataset | None = None,
+        start: AttemptStart | None = None,
     ) -> None:
         self._client: Client = cluster.client
         self._least, self._most = least, most
         self._among, self._rules, self._rows = list(cluster.workers), cluster.rules, rows
-        self.size, self.there, self.adaptive = least, 0, False
+        self.size, self.there, self.adaptive, self.leased = least, 0, False, False
         self._first = first
         self._identities: dict[str, str] = {}  # of the run's workers by address
         self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
         self._run = first.run
-        self.monitor = RunMonitor(cluster.client, first.run, on_progress)
+        self._start = start or AttemptStart()
+        self.checkpoint = self._start.checkpoint
+        self._fetching: threading.Thread | None = None
+        self._on_progress = on_progress
+        heard = on_progress is not None or isinstance(first.spec.checkpoint, MemoryCheckpoint)
+        self.monitor = RunMonitor(cluster.client, first.run, self._receive if heard else None)
         # Of the tasks, which the dashboard shows by it.
         self._method = first.spec.function.__name__.strip("_").replace("_", "-")
         self._clean = True
@@ -149,18 +163,19 @@ class Driver:
         any_whole = any(is_dask(value) for value in spec.arguments.values())
         whole = self.monitor.watched(self._whole_arguments, silence=False) if any_whole else {}
         by_row = self.monitor.watched(self._row_arguments, silence=False) if spec.row_arguments else {}
+        saved = self.monitor.watched(self._saved) if self._start.checkpoint else [None] * self.size
         placed = time.perf_counter()
         if self._session is None:
             self._connect()
-            done = self._compute(sources, others, whole, by_row)
+            done = self._compute(sources, others, whole, by_row, saved)
         else:
             try:
-                done = self._compute(sources, others, whole, by_row)
+                done = self._compute(sources, others, whole, by_row, saved)
             except SessionLost:
                 self._abandon()
                 self.monitor.subscribe()
                 self._connect()
-                done = self._compute(sources, others, whole, by_row)
+                done = self._compute(sources, others, whole, by_row, saved)
         self._clean = True  # each rank has freed its own, and their connections are whole
         reports = [each.report for each in done]
         refuse(reports, dataset.shape, self._first.spec.dtype)
@@ -187,6 +202,39 @@ class Driver:
         return {
             name: place_beside(self._client, column, self.monitor.workers, shares) for name, column in columns.items()
         }
+
+    def _saved(self) -> list[Any]:
+        """Send each rank its files of the checkpoint from which the run resumes."""
+        kept, partition = self._start.checkpoint, self._first.partition
+        assert kept is not None
+        parts = [files_of(kept.files, partition.blocks_of(rank)) for rank in range(self.size)]
+        return [
+            self._client.scatter([part], workers=[address], hash=False)[0]
+            for part, address in zip(parts, self.monitor.workers, strict=True)
+        ]
+
+    def _receive(self, event: dict[str, Any]) -> None:
+        """Pass an event on; fetch a checkpoint of which it tells."""
+        number = event.pop("checkpoint", None)
+        if self._on_progress is not None:
+            self._on_progress(event)
+        if number is None or (self._fetching is not None and self._fetching.is_alive()):
+            return
+        self._fetching = threading.Thread(target=self._fetch_checkpoint, args=(number, time.monotonic()), daemon=True)
+        self._fetching.start()
+
+    def _fetch_checkpoint(self, number: int, saved: float) -> None:
+        """Take the files of a checkpoint from all ranks; the one before stays if a rank does not hand over its own."""
+        ranks = {address: rank for rank, address in enumerate(self.monitor.workers)}
+        how = {"workers": list(ranks), "on_error": "return", "callback_timeout": scheduler.ANSWER_SECONDS}
+        with contextlib.suppress(Exception):  # which the run itself hears of
+            parts = list(self._client.run(tasks.checkpoint_of, self._run, ranks, number, **how).values())
+            if len(parts) == self.size and all(isinstance(part, dict) for part in parts):
+                self.checkpoint = HeldCheckpoint({name: each for part in parts for name, each in part.items()}, saved)
+
+    def silent(self) -> frozenset[str]:
+        """Identities of workers that have not answered for so long that the run ended."""
+        return frozenset(self._identities[address] for address in self.monitor.silent)
 
     def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
         """Arrays that the ranks have delivered, with a row for each of these."""
@@ -255,6 +303,7 @@ class Driver:
         others: list[Rows],
         whole: dict[str, list[Future]],
         by_row: dict[str, list[Rows]],
+        saved: list[Any],
     ) -> list[Done]:
         """One pinned task a rank; what they did in rank order, or the exception that tells most."""
         futures: dict[int, Future] = {}
@@ -277,6 +326,7 @@ class Driver:
                         arrays_beside,
                         whole,
                         {name: parts[rank][1] for name, parts in by_row.items()},
+                        saved[rank],
                         key=f"mgclust-{self._method}-{self._run}-{session}-{rank}",
                         workers=[address],
                         resources=self._rules.resources,
@@ -433,9 +483,10 @@ class Driver:
         """Those of some workers that are there, after so many seconds or when one of them has left."""
         try:
             given = {"workers": list(workers), "seconds": seconds}
-            return list(scheduler.ask(self._client, "watch", NOTIFY_LIMIT_SECONDS, **given))
+            there = scheduler.ask(self._client, "watch", NOTIFY_LIMIT_SECONDS, **given)
         except Exception:
             return []
+        return [address for address in there if address not in self.monitor.silent]
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call a function on every worker of the run, but wait only so long: one of them may hang."""
@@ -455,20 +506,24 @@ class Driver:
         thread.join(NOTIFY_LIMIT_SECONDS)
 
     def _wait_for_workers(self) -> None:
-        enough, first = time.monotonic(), {"keys": self._chunks(), "resources": self._rules.resources}
+        first = {"keys": self._chunks(), "resources": self._rules.resources}
+        began = enough = time.monotonic()
         while True:
             asked = {"run": self._run, "client": self._client.id, "least": self._least, "most": self._most}
-            answer = scheduler.ask(self._client, "ask", **asked, method=self._method, among=self._among, **first)
+            asked |= {"method": self._method, "among": self._among, "without": sorted(self._start.without)}
+            answer = scheduler.ask(self._client, "ask", **asked, **first)
             self._identities, self._all_workers = answer["workers"], answer["all"]
             self.there, self.adaptive = len(set(self._among).intersection(self._all_workers)), answer["adaptive"]
             if self._identities:
-                self.size = len(self._identities)
+                self.size, self.leased = len(self._identities), True
                 self._first = replace(self._first, partition=Partition.plan(self._first.partition.n_rows, self.size))
                 return
             self.monitor.progress(WAITING)
             first = {}
             found = candidates_of(self._client, self._rules, self._first.device)  # others may have come
             self._among = list(found.offers)
+            if time.monotonic() - began > self._start.patience:
+                raise clusters.too_few(self._client, len(self._among), self._least, self._start.patience, found.why())
             if len(self._among) >= self._least:
                 enough = time.monotonic()
             elif time.monotonic() - enough > (limit := clusters.wait_limit(answer)):

@@ -21,7 +21,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
@@ -65,10 +65,15 @@ class _Lease:
     method: str = ""  # empty: no run yet, but a client that looks for workers
     changed: float = 0.0  # when it came or was given its workers
     event: dict[str, Any] = field(default_factory=dict)  # the last one of its progress
+    without: frozenset[str] = frozenset()  # identities of workers that it does not take
 
-    def of(self, workers: Iterable[str]) -> set[str]:
-        """Workers that it may have."""
-        return {address for address in workers if self.among is None or address in self.among}
+    def of(self, there: Mapping[str, str]) -> set[str]:
+        """Those of some workers, given as identities by address, that it may have."""
+        return {
+            address
+            for address, identity in there.items()
+            if identity not in self.without and (self.among is None or address in self.among)
+        }
 
 
 class Leases(SchedulerPlugin):  # type: ignore[misc]
@@ -131,24 +136,27 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         most: int,
         method: str,
         among: list[str] | None = None,
+        without: Iterable[str] = (),
         keys: Iterable[Any] = (),
         resources: dict[str, float] | None = None,
     ) -> dict[str, Any]:
         """Queue a run, unless it is queued; wait until its turn has come, or it has been a while.
 
-        The method is for people. A run has workers `among` these, as its last question says. The first question has the
-        keys of the chunks of its rows, and the resources that each rank takes.
+        The method is for people. A run has workers `among` these, as its last question says, and none whose identity is
+        in `without`: these are silent. The first question has the keys of the chunks of its rows, and the resources
+        that each rank takes.
 
         Returns
         -------
         dict
             ``workers``: identities of the run's workers by address, of which each process has its own; empty: ask
-            again. ``all``: addresses of all that are there. ``adaptive``: whether the cluster grows on demand.
+            again. ``all``: addresses of all that are there for it. ``adaptive``: whether the cluster grows on demand.
         """
         end = self._monotonic() + self._turn
         if run not in self._over and run not in self._leases:
             lease = _Lease(client, least, most, self._now(), number=next(self._numbers), method=str(method))
             lease.changed, lease.keys, lease.resources = self._monotonic(), tuple(keys), resources
+            lease.without = frozenset(without)
             self._leases[run] = lease
         if run in self._leases:
             self._leases[run].among = None if among is None else frozenset(among)
@@ -160,7 +168,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
-        there = self._there()
+        there = self._there(frozenset(without))
         taken = {address: there.get(address, "") for address in (found.workers if found else ())}
         return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive()}
 
@@ -296,7 +304,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             self._ended.append(self._shown(lease))
 
     def _wanted(self) -> int:
-        return sum(len(lease.workers) or lease.most for lease in self._leases.values())
+        return sum(len(lease.workers) or lease.most + len(lease.without) for lease in self._leases.values())
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
         """Workers that may be retired: those that no run has."""
@@ -329,9 +337,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._heard.pop(client, None)
         self._changed.set()
 
-    def _there(self) -> dict[str, str]:
-        """Identities of all workers that take tasks, by address."""
-        return {worker.address: worker.server_id for worker in self._scheduler.running}
+    def _there(self, without: frozenset[str] = frozenset()) -> dict[str, str]:
+        """Identities of all workers that take tasks, by address; but for some."""
+        running = self._scheduler.running
+        return {worker.address: worker.server_id for worker in running if worker.server_id not in without}
 
     def _is_adaptive(self) -> bool:
         return self._adaptive is not None and self._monotonic() - self._adaptive < ADAPTIVE_SECONDS
@@ -353,7 +362,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         ]
         sharing = sum(lease.least < lease.most for lease in waiting)
         for lease in waiting:  # those that ask for more than there is delay no other
-            mine = lease.of(free)
+            mine = lease.of(there) & free
             size = self._share(lease, len(mine), len(lease.of(there)), sharing, now) if mine else 0
             if size:
                 sharing -= lease.least < lease.most

@@ -55,6 +55,8 @@ class RunMonitor:
         Workers from which ranks still get rows.
     begun : bool
         Whether a rank is known to have begun.
+    silent : set of str
+        Addresses of workers that have not answered for so long that the run ended.
     events : queue.SimpleQueue
         What has happened: the progress of ranks as dicts, and what the caller's own threads put there.
     """
@@ -64,6 +66,7 @@ class RunMonitor:
         self.workers: list[str] = []
         self.holders: set[str] = set()
         self.begun = False
+        self.silent: set[str] = set()
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self._heartbeats: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
@@ -197,6 +200,7 @@ class RunMonitor:
         marks = {rank: heard[self.workers[rank]] for rank in pending if self.workers[rank] in heard}
         for rank, seconds in self._heartbeats.of(marks).items():
             if silence and seconds > HEARTBEAT_TIMEOUT_SECONDS:
+                self.silent.add(self.workers[rank])
                 raise WorkerLost(
                     f"worker {self.workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
                     "is stopped or hangs, or its machine is away. End it, and run again."

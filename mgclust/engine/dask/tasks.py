@@ -37,6 +37,7 @@ from distributed.worker_state_machine import FreeKeysEvent
 from scipy.sparse import csr_array
 
 from mgclust.base.errors import MgclustError, RunFailed
+from mgclust.engine import checkpoint_memory
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
 from mgclust.engine.rank import RankAssignment, run_rank
@@ -54,6 +55,7 @@ __all__ = [
     "Left",
     "Offer",
     "OwnWorker",
+    "checkpoint_of",
     "end_session",
     "expect",
     "name_of_part",
@@ -212,6 +214,7 @@ def run_task(
     arrays_beside: list[Any] | None,
     whole: dict[str, list[Any]],
     arrays_of_columns: dict[str, list[Any]],
+    saved: dict[str, Any] | None,
 ) -> Any:
     """`run_rank` on a worker; Done or a Failure.
 
@@ -235,6 +238,8 @@ def run_task(
         Arguments of the function that were Dask arrays, in parts.
     arrays_of_columns : dict of str to list of arrays
         For those of `columns`.
+    saved : dict of str to object, or None
+        The checkpoint in memory from which the rank resumes: the files that it reads.
     """
     began, worker = time.perf_counter(), get_worker()
     abort = Abort(_orphaned(worker))
@@ -256,6 +261,9 @@ def run_task(
         own = assignment.partition.rows_of(assignment.rank)
         by_row = {name: Beside(make(arrays_of_columns[name]), *own).read()[:, 0] for name, make in columns.items()}
         spec = replace(assignment.spec, arguments={**assignment.spec.arguments, **given}, row_arguments=by_row)
+        if saved is not None:
+            assert isinstance(spec.checkpoint, checkpoint_memory.MemoryCheckpoint)
+            spec = replace(spec, checkpoint=replace(spec.checkpoint, saved=saved))
         assignment = replace(assignment, spec=spec)
         rows, others = _opened(source, arrays), _opened(source_beside, arrays_beside)
         with _threads(assignment):
@@ -276,8 +284,20 @@ def run_task(
         with _LOCK:
             if _RUNS.get(address) == (assignment.run, abort):
                 del _RUNS[address]
+        checkpoint_memory.forget(assignment.run, assignment.rank)
         if seat is not None:
             _leave(address, seat)
+
+
+def checkpoint_of(run: str, ranks: dict[str, int], number: int, dask_worker: Any) -> dict[str, Any] | None:
+    """Hand over a rank's part of a checkpoint in memory; for ``Client.run``.
+
+    Returns
+    -------
+    dict of str to object, or None
+        Its files by name; None if it has others by now.
+    """
+    return checkpoint_memory.take(run, ranks[dask_worker.address], number)
 
 
 def name_of_part(run: str, name: str) -> str:
