@@ -177,7 +177,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         value: AdaptiveOutput = outcome.value
         self.scan_, self.log_, self._candidates = value.table, value.log, outcome.arrays["candidates"]
         best, by_silhouette = value.best, value.choices["silhouette"]
-        self.n_iter_, self.converged_ = value.n_iter, "max_iter" not in value.stopped and best > 0
+        self.n_iter_ = value.n_iter
+        self.converged_ = best > 0 and not value.stopped.startswith(("max_iter", "preference"))
         self.exactness_ = value.exactness
         self.selection_ = "silhouette" if best == by_silhouette else "package"
         self._keep_exemplars(inputs.dataset, value.exemplars.get(best, np.zeros(0, np.int64)))
@@ -246,8 +247,11 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
             problems.append(Doubt(text, UnconvergedWarning))
         elif not self.converged_:
-            text = f"the scan had not come to its end after max_iter={self.max_iter} iterations: smaller numbers of "
-            problems.append(Doubt(f"{text}clusters were not reached; raise max_iter.", UnconvergedWarning))
+            passed = f"the scan had not come to its end after max_iter={self.max_iter} iterations", "raise max_iter"
+            if value.stopped.startswith("preference"):
+                passed = f"the scan ended early, as {value.stopped}", "try another profile"
+            text = f"{passed[0]}: smaller numbers of clusters were not reached; {passed[1]}."
+            problems.append(Doubt(text, UnconvergedWarning))
         if self.n_clusters_ and row["min_cluster_size"][0] < self.min_cluster_size:
             text = f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}: lower it."
             problems.append(Doubt(text, DegenerateClustersWarning))

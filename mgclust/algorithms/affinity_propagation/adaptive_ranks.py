@@ -214,6 +214,12 @@ def scan(
         if decision.renoise:
             messages.add_noise()
         if state.preference != preference:
+            if not messages.holds(given + state.preference):
+                state.preference, state.stopped = (
+                    preference,
+                    f"preference={preference:.6g} can fall no further, as sums of messages could not hold it",
+                )
+                return exemplars, messages.exemplars(slot), [*log, f"the end: {state.stopped}"]
             messages.set_preference(given + state.preference)
         context.progress(
             state.iteration / state.max_iter,

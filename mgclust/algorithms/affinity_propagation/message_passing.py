@@ -314,8 +314,19 @@ class MessagePassing:
         np.minimum.at(first, exemplar[rows], rows)
         return first[chosen]
 
-    def _fixed_point(self, preference: np.ndarray) -> float:
-        """The scale by which a sum of n positive R fits into an integer, whatever the messages.
+    def holds(self, preference: np.ndarray) -> bool:
+        """Return whether integers hold the sums of messages that a preference gives.
+
+        Parameters
+        ----------
+        preference : ndarray of shape (n,), float64
+            As for `set_preference`.
+        """
+        _, largest, most = self._sums_of(preference)
+        return largest <= most
+
+    def _sums_of(self, preference: np.ndarray) -> tuple[float, float, float]:
+        """Return the second largest preference, the largest message, and the bound above which sums lose too much.
 
         m1 and m2 of a row are at least min S + min(0, p - max S) for p the second largest preference, since A(i,k) is
         at least min(0, R(k,k)) and R(k,k) at least p(k) - max S; and at least the smallest preference of all, which is
@@ -326,10 +337,16 @@ class MessagePassing:
         if self._similarities.complete and second < preference.max():
             second = float(np.partition(preference, -2)[-2])
         largest = min(highest - lowest + max(0.0, highest - second), highest - float(preference.min()))
-        largest = max(largest, 1e-290)
         reach = max(highest - lowest, abs(lowest), abs(highest))
-        most = RESOLUTION * reach * 2.0**BITS / self.rows.messages.n
-        if reach > 1e3 * np.finfo(self._context.dtype).tiny and largest > most:
+        tiny = reach <= 1e3 * np.finfo(self._context.dtype).tiny
+        most = math.inf if tiny else RESOLUTION * reach * 2.0**BITS / self.rows.messages.n
+        return second, max(largest, 1e-290), most
+
+    def _fixed_point(self, preference: np.ndarray) -> float:
+        """The scale by which a sum of n positive R fits into an integer, whatever the messages."""
+        second, largest, most = self._sums_of(preference)
+        if largest > most:
+            lowest, highest = self._similarities.lowest, self._similarities.highest
             raise InputError(
                 f"preference={second:g} should be >= {highest - most:.2g}: the similarities reach from {lowest:g} to "
                 f"{highest:g}, and sums of messages could not hold both; raise it."

@@ -17,6 +17,7 @@ from sklearn.metrics import adjusted_rand_score, fowlkes_mallows_score
 from mgclust import AdaptiveAffinityPropagation, load_result
 from mgclust.algorithms.affinity_propagation import adaptive_ranks as module
 from mgclust.algorithms.affinity_propagation.message_passing import MessagePassing
+from mgclust.algorithms.base import UnconvergedWarning
 from mgclust.base.errors import InputError
 from mgclust.results.candidates import candidate_results
 from oracles import adaptive_affinity_propagation as reference
@@ -462,3 +463,13 @@ def test_many_equal_rows_are_said(device, rng):
     few = np.concatenate([rng.normal(size=(20, 2)), rng.normal(size=(20, 2)) + 9])
     few[1] = few[0]
     assert not any("distinct" in text for text in fit(few, device).result_.warnings)
+
+
+def test_a_preference_that_can_fall_no_further_ends_the_scan():
+    """Groups a thousand deviations apart: all rows of a group become exemplars, or none, whatever the preference."""
+    rng = np.random.default_rng(402)
+    X = rng.normal(size=(200, 2)) + (1e3 * rng.normal(size=(4, 2)))[np.arange(200) % 4]
+    with pytest.warns(UnconvergedWarning, match="can fall no further.*try another profile"):
+        model = AdaptiveAffinityPropagation(profile="fast", device="cpu", client=None, random_state=0).fit(X)
+    assert not model.converged_ and model.n_clusters_ == len(model.cluster_centers_indices_)
+    assert model.log_[-1] == f"the end: {model.result_.diagnostics['stopped']}"
