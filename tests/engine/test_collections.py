@@ -104,20 +104,35 @@ def test_arrays_have_the_bits_and_chunks_of_their_rows_and_end_with_their_last_r
     wait_for(lambda: not held(client), 30)
 
 
+@pytest.fixture
+def gathered_bytes(client, monkeypatch):
+    """Bytes of arrays that the client has gathered, but for results of ranks; a list that grows."""
+    found, gather = [], client.gather
+
+    def counted(futures, *arguments, **named):
+        values = gather(futures, *arguments, **named)  # for the driver, in the event loop, a coroutine
+        found.append(sum(np.asarray(value).nbytes for value in np.ravel(np.array([values], object))))
+        return values
+
+    monkeypatch.setattr(client, "gather", counted)
+    return found
+
+
 @pytest.mark.quick("DensityPeaks")
 @pytest.mark.parametrize(
     "method", [mgclust.DensityPeaks, mgclust.FuzzyCMeans, mgclust.Canopy, mgclust.AffinityPropagation]
 )
-def test_predictions_are_made_and_stay_where_the_rows_are(method, client, rows, monkeypatch):
+def test_predictions_are_made_and_stay_where_the_rows_are(method, client, rows, gathered_bytes, monkeypatch):
     few = points()[:300]
     model = method(client=client, device="cpu", **({"n_clusters": 3} if method is mgclust.FuzzyCMeans else {}))
     model.fit(client.persist(da.from_array(few, chunks=(100, 2))))
     expected = model.predict(points())
     assert isinstance(expected, np.ndarray)
     monkeypatch.setattr(da.Array, "__array__", lambda *_, **__: pytest.fail("rows came here"))
-    monkeypatch.setattr(client, "gather", lambda *_, **__: pytest.fail("rows came here"))
+    gathered_bytes.clear()
     found = model.predict(rows)
     monkeypatch.undo()
+    assert max(gathered_bytes, default=0) < 4 * rows.shape[0]
     assert is_dask(found) and found.chunks == (CHUNKS,) and found.dtype == np.int32
     np.testing.assert_array_equal(computed(found), expected)
     for other in (None, client.scheduler.address):
@@ -165,20 +180,6 @@ WEIGHTED = {
     "density peaks": (mgclust.DensityPeaks, {"n_clusters": 3, "stability": 2}, ("labels_", "rho_", "delta_")),
     "cutoff": (mgclust.DensityPeaks, {"n_clusters": 3, "density": "cutoff"}, ("labels_", "rho_")),
 }
-
-
-@pytest.fixture
-def gathered_bytes(client, monkeypatch):
-    """Bytes of what the client has gathered; a list that grows."""
-    found, gather = [], client.gather
-
-    def counted(futures, *arguments, **named):
-        values = gather(futures, *arguments, **named)
-        found.append(sum(np.asarray(value).nbytes for value in np.ravel(np.array([values], object))))
-        return values
-
-    monkeypatch.setattr(client, "gather", counted)
-    return found
 
 
 @pytest.mark.slow
