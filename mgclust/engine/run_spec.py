@@ -94,7 +94,7 @@ class RunSpec:
         Its keyword arguments. One that is a Dask array reaches each rank whole, as a NumPy array, from the workers that
         have it.
     estimate : callable, optional
-        ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is free on
+        ``(shape, itemsize, size, room) -> Estimate``, importable: compared with the memory that is free on
         every rank before the run.
     dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.

@@ -36,7 +36,7 @@ class ToyPresentation(Presentation):
         return [*super().summary(result), ("sides", f"balance {result.scores['balance']:.2f}")]
 
 
-def estimate(shape, itemsize, size, resident_limit):
+def estimate(shape, itemsize, size, room):
     return Estimate(resident=shape[0], working=0)
 
 

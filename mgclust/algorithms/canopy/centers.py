@@ -233,7 +233,7 @@ def pick_centers(
     """
     comm, kernels, (n, d) = context.comm, context.kernels, context.dataset_shape
     norm, threshold = measure.norm, threshold_of(measure, t2, context.dtype)
-    room = int(comm.all_reduce(np.array([context.free // 4], np.int64), "min")[0])
+    room = int(comm.all_reduce(np.array([context.spare // 4], np.int64), "min")[0])
     most = _most_offered(context, room)
     offers = STEP
     rows: list[np.ndarray] = []
