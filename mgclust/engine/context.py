@@ -52,6 +52,8 @@ class Context:
         Bytes that the method may use beside the rows: as much as its estimate was told, or more.
     spare : int
         Bytes of these that its estimate does not list, for larger steps.
+    limited : bool
+        Whether what a stage leaves behind goes back to the device: others share its memory, or `memory_limit` does.
     abort : Abort
         Ends every wait of a cancelled run.
     emit : callable or None
@@ -90,6 +92,7 @@ class Context:
         kernels: Kernels,
         free: int,
         spare: int,
+        limited: bool = False,
         abort: Abort,
         emit: Emit | None,
         checkpoint: CheckpointConfig | None = None,
@@ -103,7 +106,7 @@ class Context:
         self.kernels = kernels
         self.dtype = rows.dtype
         self.dataset_shape = (partition.n_rows, rows.n_features)
-        self.free, self.spare = free, spare
+        self.free, self.spare, self._limited = free, spare, limited
         self.keep_on_workers = keep_on_workers
         self.beside = beside
         self.timings: dict[str, float] = {}
@@ -146,6 +149,8 @@ class Context:
         try:
             yield
             self.kernels.memory.synchronize()
+            if self._limited:
+                self.kernels.memory.give_back()
             self._report(1.0)
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - began

@@ -137,8 +137,8 @@ class Residency:
         Number of ranks.
     method : EstimateFunction, optional
         What the method takes.
-    reading : int
-        Bytes that the source takes beside the rows that it returns.
+    reading : callable
+        ``(rows) -> bytes`` that the source takes beside the rows that it returns, of so many that it reads.
     keep : bool
         Whether rows may stay in memory; False: each is read when it is asked for, a block at a time.
     """
@@ -148,7 +148,7 @@ class Residency:
     itemsize: int
     size: int = 1
     method: EstimateFunction | None = None
-    reading: int = 0
+    reading: Callable[[int], int] = lambda rows: 0
     keep: bool = True
 
     @cached_property
@@ -181,7 +181,8 @@ class Residency:
         """What it takes whatever the method is and however many rows stay."""
         numbers = min(self.piece, self.rows * self.shape[1])
         block = self.block_rows * self.shape[1]
-        what = {"temporaries": max(TEMPORARY_BYTES * numbers, BLOCK_TEMPORARY_BYTES * block), "reading": self.reading}
+        what = {"temporaries": max(TEMPORARY_BYTES * numbers, BLOCK_TEMPORARY_BYTES * block)}
+        what["reading"] = self.reading(self.rows)
         if self.size > 1:
             longest = max(min(self.range_rows, self.rows), self.block_rows)
             what["blocks on their way"] = TRAVELLING_RANGES * longest * self.row_bytes

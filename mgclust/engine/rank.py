@@ -39,6 +39,7 @@ class RankAssignment:
     device: str  # "cpu" or "cuda"
     neighbours: int = 1  # workers on this host, this one included: they share its memory and cores
     worker_limit: int = 0  # bytes at which Dask's nanny would end the worker; 0: never
+    spillable: int = 0  # bytes of the worker's memory that Dask writes to disk where they are needed
     offset: np.ndarray | None = None  # for `Rows`
     keep_on_workers: bool = False  # whether arrays of the result stay with their ranks
 
@@ -144,7 +145,7 @@ def _prepare(
             itemsize=dtype.itemsize,
             size=partition.size,
             method=spec.estimate,
-            reading=getattr(source, "reading_bytes", 0),
+            reading=getattr(source, "reading_bytes", lambda rows: 0),
             keep=spec.resident,
         )
         residency.check()
@@ -258,6 +259,7 @@ def _execute(
         kernels=prepared.kernels,
         free=prepared.residency.room(prepared.residency.held),
         spare=prepared.residency.free - prepared.residency.estimate(prepared.residency.held).needed,
+        limited=spec.memory_limit is not None or bool(assignment.worker_limit and assignment.device == "cpu"),
         abort=abort,
         emit=emit,
         checkpoint=spec.checkpoint,
@@ -294,6 +296,10 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
 
 
 def _free_memory(assignment: RankAssignment, kernels: Kernels) -> int:
+    if assignment.worker_limit and assignment.device == "cpu":
+        # The first compiled function brings the compiler with it: more than a hundred MiB that are not the run's.
+        one = np.ones((1, 1), np.float32)
+        kernels.pairs.reduced_distances(one, one, norm="l2")
     free = int(kernels.memory.free_memory())
     if assignment.device == "cpu":
         free = min(free, _host_share(assignment))
@@ -305,8 +311,10 @@ def _host_share(assignment: RankAssignment) -> int:
     """Bytes of host memory that this rank may take beside its neighbours."""
     share = psutil.virtual_memory().available // assignment.neighbours
     if assignment.worker_limit:
-        # Above 80% of its limit a worker of Dask starts no task any more, at 95% its nanny ends it.
-        share = min(share, max(0, assignment.worker_limit * 3 // 4 - psutil.Process().memory_info().rss))
+        # Above 80% of its limit a worker of Dask starts no task any more, at 95% its nanny ends it. From 70% on Dask
+        # writes to disk what no task is using.
+        used = max(0, psutil.Process().memory_info().rss - assignment.spillable)
+        share = min(share, max(0, assignment.worker_limit * 3 // 4 - used))
     return share
 
 

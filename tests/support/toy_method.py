@@ -37,7 +37,7 @@ class ToyPresentation(Presentation):
 
 
 def estimate(shape, itemsize, size, room):
-    return Estimate(resident=shape[0], working=0)
+    return Estimate({"rows": shape[0]})
 
 
 def split(context, *, threshold):

@@ -220,7 +220,10 @@ def assign(context: Context, prototypes: Prototypes, m: float, keep: bool, noise
     context.deliver(labels=labels)
     if keep:
         context.deliver(memberships=own_memberships(context, prototypes, m, noise))
-    return np.asarray(context.comm.all_reduce(np.bincount(labels + 1, minlength=1 + len(prototypes.centers)), "sum"))
+    sizes = np.zeros(1 + len(prototypes.centers), np.int64)
+    for start in range(0, len(labels), step := context.rows.piece):
+        sizes += np.bincount(labels[start : start + step] + 1, minlength=len(sizes))
+    return np.asarray(context.comm.all_reduce(sizes, "sum"))
 
 
 def own_labels(context: Context, prototypes: Prototypes, m: float, noise: float | None) -> np.ndarray:
