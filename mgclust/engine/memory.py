@@ -75,7 +75,7 @@ def check(need: Callable[[tuple[int, int], int], Estimate], shape: tuple[int, in
     need : callable
         ``(shape, size) -> Estimate`` of a rank, for other data and another number of ranks.
     shape : tuple of int
-        Of the data.
+        Shape of the data.
     size : int
         Number of ranks.
     free : int
@@ -130,7 +130,7 @@ class Residency:
     free : int
         Bytes that the rank may use.
     shape : tuple of int
-        Of the whole data.
+        Shape of the whole data.
     itemsize : int
         Bytes of a number, in the type that kernels see.
     size : int

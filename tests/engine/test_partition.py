@@ -88,7 +88,7 @@ def test_the_sum_is_within_the_memory_or_refused(free, d, n, size):
         return
     rows = residency.held
     assert residency.estimate(rows).needed <= free
-    assert rows * 4 * d + 16 * n // size + residency.piece * 24 <= free or residency.piece == d or n * d < residency.piece
+    assert rows * 4 * d + 16 * n // size + 48 * min(residency.piece, rows * d) <= free
     assert residency.resident(residency.rows) or rows % residency.block_rows == 0 or rows == residency.rows
 
 

@@ -299,7 +299,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     n_workers : int, optional
         See `DensityPeaks`. "greedy" merges on one rank; the other ranks only share the reading.
     memory_limit : int or str, optional
-        Device memory that one rank may use.
+        Memory by which one rank may grow.
     random_state : int, Generator or RandomState, optional
         Seed for ties and the order of moves, used only by "parallel". None is 0: a fit again is the same.
     verbose : bool, default=False
@@ -383,7 +383,7 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     n_workers : int, optional
         See `DensityPeaks`. One rank merges; the other ranks only share the reading.
     memory_limit : int or str, optional
-        Device memory that one rank may use.
+        Memory by which one rank may grow.
     verbose : bool, default=False
 
     Attributes

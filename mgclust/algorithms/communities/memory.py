@@ -11,9 +11,7 @@ NODE_BYTES = 64
 LEVEL_BYTES = 24  # coarser graphs, for each entry of the first
 
 
-def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: int, levels: bool = False
-) -> Estimate:
+def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: int, levels: bool = False) -> Estimate:
     """Memory of a rank beside its edges; see `mgclust.engine.memory.EstimateFunction`.
 
     Parameters

@@ -294,9 +294,7 @@ def estimate_rows(n: int, size: int, c: int, itemsize: int) -> dict[str, int]:
     return {"labels": 12 * -(-n // size), "memberships of some rows": PIECE_COPIES * c * itemsize * block}
 
 
-def _estimate(
-    shape: tuple[int, int], itemsize: int, size: int, room: int, *, c: int, all_at_once: bool
-) -> Estimate:
+def _estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, c: int, all_at_once: bool) -> Estimate:
     what = estimate_rows(shape[0], size, c, itemsize)
     if all_at_once:
         what["memberships of own rows"] = -(-shape[0] // size) * c * itemsize

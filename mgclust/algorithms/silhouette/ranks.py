@@ -385,9 +385,7 @@ def _fixed_point(bound: float) -> float:
     return float(2.0 ** np.floor(FIXED_POINT_BITS - np.log2(bound))) if bound > 0 else 1.0
 
 
-def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, room: int, *, closed: bool, n_clusters: int
-) -> Estimate:
+def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, closed: bool, n_clusters: int) -> Estimate:
     """Memory of a rank beside its rows; `closed`, where sums follow from the means of the clusters."""
     n, d = shape
     what = {"labels and silhouettes": 56 * n}
