@@ -84,7 +84,7 @@ class Declaration:
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,
-            help="Device memory one rank may use, e.g. '4 GiB'; larger data are streamed from the host.",
+            help="Memory by which one rank may grow, e.g. '4 GiB'; rows that do not fit are streamed.",
         ),
         "random_state": Seed(help="Seed of everything random; none: as 0, so that a run again is the same."),
         "verbose": Boolean(help="Print progress."),

@@ -12,12 +12,12 @@ from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
 
-__all__ = ["CheckedDataset", "Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
+__all__ = ["TAKE_NUMBERS", "CheckedDataset", "Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
 
 # Rows are hashed in blocks of this many bytes, so that a Dask array can be hashed where its chunks are.
 _DIGEST_BYTES = 2**24
 _MAX_NUMBERS = 2**56
-_TAKE_NUMBERS = 2**24  # read at a time by `Dataset.take`
+TAKE_NUMBERS = 2**22  # read at a time by `Dataset.take`
 
 
 class InputTypeError(InputError, TypeError):
@@ -79,6 +79,16 @@ class Dataset:
         """
         return None
 
+    def reading_bytes(self, rows: int) -> int:
+        """Bytes of memory that `read` takes beside the rows that it returns, such as what is decoded together.
+
+        Parameters
+        ----------
+        rows : int
+            How many neighbouring rows this process is going to read, a few at a time.
+        """
+        return 0
+
     def expect(self, start: int, stop: int) -> None:
         """Say that this process is going to read rows ``start`` to ``stop - 1`` only.
 
@@ -130,7 +140,7 @@ class Dataset:
         ascending = np.sort(chosen)
         rows = np.empty((len(chosen), d), self.dtype)
         # In blocks, since a file that is no array has to be read from its beginning for every read.
-        block = max(1, _TAKE_NUMBERS // d)
+        block = max(1, TAKE_NUMBERS // d)
         for start in range(0, n, block):
             stop = min(start + block, n)
             low, high = np.searchsorted(ascending, (start, stop))

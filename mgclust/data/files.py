@@ -76,6 +76,10 @@ class LoadedDataset(FileDataset):
     def _load(self) -> np.ndarray:
         raise NotImplementedError
 
+    def reading_bytes(self, rows: int) -> int:
+        """All rows, and once more while they are loaded; none once they are here."""
+        return 2 * self.shape[0] * self.shape[1] * self.dtype.itemsize if self._opened is None else 0
+
     def _check(self) -> None:
         if self._opened is None:  # what is in memory stays as it was; behind a URL, each check is a request
             super()._check()

@@ -122,6 +122,10 @@ class TransformedDataset(Dataset):
         done = {"standardize": "zscore" if self.transform.zscore else None, "detrend": self.transform.detrend}
         return {**self.source.describe(), **done}
 
+    def reading_bytes(self, rows: int) -> int:
+        """What the source takes, and some rows in float64."""
+        return self.source.reading_bytes(rows) + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
+
     def _read(self, start: int, stop: int) -> Any:
         rows, constant = self.transform(self.source.read(start, stop))
         if bool(constant.any()):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.data.base import Dataset
+from mgclust.data.base import TAKE_NUMBERS, Dataset
 
 __all__ = ["SelectedRows"]
 
@@ -28,6 +28,11 @@ class SelectedRows(Dataset):
     def __init__(self, source: Dataset, indices: np.ndarray, *, pairwise: bool = False) -> None:
         super().__init__((len(indices), len(indices) if pairwise else source.shape[1]), source.dtype, source.name)
         self._source, self._indices, self._pairwise = source, indices, pairwise
+
+    def reading_bytes(self, rows: int) -> int:
+        """What the source takes, and the rows among which some are chosen."""
+        n, d = self._source.shape
+        return self._source.reading_bytes(n) + min(TAKE_NUMBERS, n * d) * self.dtype.itemsize
 
     def _read(self, start: int, stop: int) -> Any:
         rows = self._source.take(self._indices[start:stop])

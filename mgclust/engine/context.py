@@ -24,7 +24,7 @@ from mgclust.engine.abort import Abort
 from mgclust.engine.checkpoint import CheckpointConfig, Checkpointer
 from mgclust.engine.checkpoint_memory import MemoryCheckpoint, MemoryCheckpointer
 from mgclust.engine.partition import Partition
-from mgclust.engine.rows import CHUNK_NUMBERS, Beside, Block, Rows
+from mgclust.engine.rows import Beside, Block, Rows
 from mgclust.engine.transport.comm import Comm
 from mgclust.kernels import Kernels
 
@@ -42,7 +42,7 @@ class Context:
     Parameters
     ----------
     comm : Comm
-        The other ranks; an attribute, as are the following up to `free`.
+        The other ranks; an attribute, as are the following up to `spare`.
     partition : Partition
         Which rank owns which rows.
     rows : Rows
@@ -50,7 +50,11 @@ class Context:
     kernels : mgclust.kernels.Kernels
         Of this rank's device.
     free : int
-        Bytes that this rank may use, as found before the run.
+        Bytes that the method may use beside the rows: as much as its estimate was told, or more.
+    spare : int
+        Bytes of these that its estimate does not list, for larger steps.
+    limited : bool
+        Whether what a stage leaves behind goes back to the device: others share its memory, or `memory_limit` does.
     abort : Abort
         Ends every wait of a cancelled run.
     emit : callable or None
@@ -88,6 +92,8 @@ class Context:
         rows: Rows,
         kernels: Kernels,
         free: int,
+        spare: int,
+        limited: bool = False,
         abort: Abort,
         emit: Emit | None,
         checkpoint: CheckpointConfig | MemoryCheckpoint | None = None,
@@ -101,7 +107,7 @@ class Context:
         self.kernels = kernels
         self.dtype = rows.dtype
         self.dataset_shape = (partition.n_rows, rows.n_features)
-        self.free = free
+        self.free, self.spare, self._limited = free, spare, limited
         self.keep_on_workers = keep_on_workers
         self.beside = beside
         self.timings: dict[str, float] = {}
@@ -145,6 +151,8 @@ class Context:
         try:
             yield
             self.kernels.memory.synchronize()
+            if self._limited:
+                self.kernels.memory.give_back()
             self._report(1.0)
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.perf_counter() - began
@@ -244,7 +252,7 @@ class Context:
         list of (start, stop)
             By global number; empty chunks where this rank has fewer rows than another.
         """
-        budget = min(self.free // 4, self.kernels.memory.free_memory() // 2, LARGEST_CHUNK)
+        budget = min(self.spare // 2, self.kernels.memory.free_memory() // 2, LARGEST_CHUNK)
         start, stop = others or (self.rows.start, self.rows.stop)
         count = max(1 if others else self.rows.chunk_count, -(-(stop - start) // max(1, budget // row_bytes)))
         count = int(self.comm.all_reduce(np.array([count], np.int64), "max")[0])
@@ -264,11 +272,12 @@ class Context:
         -------
         array of shape (len(indices), n_features)
         """
-        parts = []
+        own = indices[slice(*np.searchsorted(indices, (self.rows.start, self.rows.stop)))]
+        x = self.kernels.xp.empty((len(own), self.rows.n_features), self.dtype)
         for chunk in self.rows.chunks():
-            here = indices[(indices >= chunk.start) & (indices < chunk.stop)] - chunk.start
-            parts.append(chunk.x[self.kernels.xp.asarray(here)])
-        return self.comm.all_gather(self.kernels.xp.concatenate(parts))
+            low, high = np.searchsorted(own, (chunk.start, chunk.stop))
+            x[low:high] = chunk.x[self.kernels.xp.asarray(own[low:high] - chunk.start)]
+        return self.comm.all_gather(x)
 
     def all_pairs(self) -> Iterator[tuple[Block, Block]]:
         """Every chunk of this rank's rows with every block of all rows, blocks in global order.
@@ -310,7 +319,7 @@ class Context:
             return function(*(_split(rows, shape) for rows in (self.rows.read(start, stop), *(y[own] for y in beside))))
 
         own, size = self.partition.blocks_of(self.rank), self.partition.block_rows
-        at_once = max(1, CHUNK_NUMBERS // (size * self.rows.n_features))
+        at_once = max(1, self.rows.piece // (size * self.rows.n_features))
         whole = min(own.stop, self.partition.n_rows // size)
         starts = range(own.start, whole, at_once)
         parts = [values(a * size, min(a + at_once, whole) * size, min(at_once, whole - a)) for a in starts]

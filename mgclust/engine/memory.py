@@ -1,24 +1,36 @@
-"""Memory that a run will need, compared with what there is before it starts.
+"""Memory that a run will need, as one sum that is compared with what there is before a row is read.
 
-A rank's memory, or the part of it that `memory_limit` grants, is shared out like this::
+A rank's memory is what its process, or the pool of its GPU, may grow by, once the code of its kernels is loaded::
 
-    half       rows: all of the rank's if they fit (resident), else one chunk of them at a time (streamed)
-    the rest   blocks of other ranks on their way, and what the algorithm keeps
+    rows         all of the rank's if they fit (resident), else one chunk of them at a time (streamed)
+    temporaries  of the rows that are read, converted and transformed together: a piece
+    reading      what a reader decodes together, such as a row group
+    blocks       of other ranks on their way
+    the method   what its estimate lists
+
+All but the first shrink with the memory, as far as they can. What the sum leaves is for larger chunks and for what a
+method can do in larger steps (`Residency.spare`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mgclust.base.errors import InsufficientMemoryError
-from mgclust.engine.partition import SMALLEST_BLOCK
+from mgclust.engine.partition import Partition
 
-__all__ = ["Estimate", "EstimateFunction", "Residency", "human"]
+__all__ = ["Estimate", "EstimateFunction", "Residency", "check", "human"]
 
-TRAVELLING_BLOCKS = 3
+TRAVELLING_RANGES = 3  # of rows of other ranks: one that is used, one that arrives, one that is sent
 LARGEST_RANGE_BYTES = 64 << 20
+# Bytes that a number takes while it is read and converted: from a float64 source, centred in float64, compared with
+# the number that is left of it, and written to its place.
+TEMPORARY_BYTES = 48
+BLOCK_TEMPORARY_BYTES = 20  # of a number of a block that is summed at once: its square in float64, twice, and itself
+MAX_PIECE = 1 << 24  # numbers: more are not faster
+MAX_WORKERS = 1 << 16  # that are considered for a proposal
 
 
 def human(count: float) -> str:
@@ -36,105 +48,179 @@ class Estimate:
 
     Parameters
     ----------
-    resident : int
-        What shrinks as ranks are added: rows and per-row vectors.
-    working : int
-        What every rank needs whatever their number: tiles, columns, grids.
-    what : mapping
-        The parts by name, for the refusal.
-    fixed : int
-        The part of `working` that fewer rows would need as well.
-    squared : int
-        The part of `resident` that grows with the square of the number of rows.
+    what : mapping of str to int
+        The parts by name.
     """
 
-    resident: int
-    working: int
     what: Mapping[str, int] = field(default_factory=dict)
-    fixed: int = 0
-    squared: int = 0
 
     @property
     def needed(self) -> int:
         """All bytes of a rank."""
-        return self.resident + self.working
+        return sum(self.what.values())
 
-    def check(self, free: int, size: int) -> None:
-        """Refuse a run that cannot fit.
-
-        Parameters
-        ----------
-        free : int
-            Bytes that this rank may use.
-        size : int
-            Number of ranks.
-
-        Raises
-        ------
-        InsufficientMemoryError
-            With what is needed, what is there, and what would fit.
-        """
-        if self.needed <= free:
-            return
-        parts = ", ".join(f"{name} {human(count)}" for name, count in self.what.items())
-        remedies = []
-        if self.working < free:
-            ranks = -(-self.resident * size // (free - self.working))
-            remedies.append(f"{ranks} workers like this one instead of {size}")
-        remedies.append(f"a worker with {human(self.needed)}")
-        if free > self.fixed:
-            remedies.append(f"about {math.floor(100 * self._share(free))}% of the rows")
-        needed = f"{human(self.needed)} on each of {size} rank(s)" + (f" ({parts})" if parts else "")
-        raise InsufficientMemoryError(
-            f"not enough memory: needed {needed}, there {human(free)}. What would fit: {', or '.join(remedies)}."
-        )
-
-    def _share(self, free: int) -> float:
-        """The share f of the rows with ``squared f^2 + linear f + fixed = free``."""
-        linear, left = self.needed - self.fixed - self.squared, free - self.fixed
-        if not self.squared:
-            return left / linear
-        return (math.sqrt(linear**2 + 4.0 * self.squared * left) - linear) / (2.0 * self.squared)
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate({**self.what, **other.what})
 
 
 EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
-"""``(shape, itemsize, size, resident_limit) -> Estimate``; `resident_limit` bytes may be taken by rows."""
+"""``(shape, itemsize, size, room) -> Estimate`` of a method beside its rows, which may take `room` bytes."""
+
+
+def check(need: Callable[[tuple[int, int], int], Estimate], shape: tuple[int, int], size: int, free: int) -> None:
+    """Refuse a run that cannot fit.
+
+    Parameters
+    ----------
+    need : callable
+        ``(shape, size) -> Estimate`` of a rank, for other data and another number of ranks.
+    shape : tuple of int
+        Shape of the data.
+    size : int
+        Number of ranks.
+    free : int
+        Bytes that a rank may use.
+
+    Raises
+    ------
+    InsufficientMemoryError
+        With what is needed, what is there, and what would fit.
+    """
+    estimate = need(shape, size)
+    if estimate.needed <= free:
+        return
+    remedies = []
+    if ranks := _least(lambda ranks: need(shape, ranks).needed <= free, size, MAX_WORKERS):
+        remedies.append(f"{ranks} workers like this one instead of {size}")
+    remedies.append(f"a worker with {human(estimate.needed)}")
+    (n, d), square = shape, shape[0] == shape[1]
+
+    def fits(percent: int) -> bool:
+        rows = max(1, n * percent // 100)
+        return need((rows, rows if square else d), size).needed <= free
+
+    if left_out := _least(lambda percent: fits(100 - percent), 0, 99):
+        remedies.append(f"about {100 - left_out}% of the rows")
+    parts = ", ".join(f"{name} {human(count)}" for name, count in estimate.what.items() if count)
+    raise InsufficientMemoryError(
+        f"not enough memory: needed {human(estimate.needed)} on each of {size} rank(s) ({parts}), there {human(free)}. "
+        f"What would fit: {', or '.join(remedies)}."
+    )
+
+
+def _least(fits: Callable[[int], bool], low: int, most: int) -> int:
+    """The least number above one that does not fit with which it does, if it does with more as well; 0 without one."""
+    high = low + 1
+    while not fits(high):
+        if high >= most:
+            return 0
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 @dataclass(frozen=True)
 class Residency:
-    """Placement of a rank's rows in its memory."""
+    """Division of a rank's memory: of each of so many, as if it had the most rows.
 
-    free: int  # bytes that the rank may use
-    row_bytes: int  # bytes of one row in the type that kernels see
-    block_rows: int  # rows of the longest block: fewer than `Partition.block_rows` where there are no more
-    keep: bool = True  # whether rows may stay in memory; False: each is read when it is asked for, a block at a time
+    Parameters
+    ----------
+    free : int
+        Bytes that the rank may use.
+    shape : tuple of int
+        Shape of the whole data.
+    itemsize : int
+        Bytes of a number, in the type that kernels see.
+    size : int
+        Number of ranks.
+    method : EstimateFunction, optional
+        What the method takes.
+    reading : callable
+        ``(rows) -> bytes`` that the source takes beside the rows that it returns, of so many that it reads.
+    keep : bool
+        Whether rows may stay in memory; False: each is read when it is asked for, a block at a time.
+    """
+
+    free: int
+    shape: tuple[int, int]
+    itemsize: int
+    size: int = 1
+    method: EstimateFunction | None = None
+    reading: Callable[[int], int] = lambda rows: 0
+    keep: bool = True
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of one row in the type that kernels see."""
+        return self.shape[1] * self.itemsize
+
+    @cached_property
+    def block_rows(self) -> int:
+        """Rows of the longest block: fewer than `Partition.block_rows` where there are no more."""
+        return min(Partition.plan(self.shape[0], self.size).block_rows, self.shape[0])
+
+    @cached_property
+    def rows(self) -> int:
+        """Most rows of a rank."""
+        return min(-(-Partition.plan(self.shape[0], self.size).blocks // self.size) * self.block_rows, self.shape[0])
 
     @property
-    def resident_limit(self) -> int:
-        """Bytes that rows may take."""
-        return self.free // 2
-
-    def resident(self, rows: int) -> bool:
-        """Return whether so many rows stay in memory for the whole run."""
-        return self.keep and rows * self.row_bytes <= self.resident_limit
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows of a chunk where they do not."""
-        if not self.keep:
-            return self.block_rows
-        blocks = self.resident_limit // 2 // (self.row_bytes * self.block_rows)
-        return max(1, blocks) * self.block_rows
+    def piece(self) -> int:
+        """Numbers that are read, converted and transformed together, at most; at least a row is."""
+        return max(self.shape[1], min(MAX_PIECE, self.free // (8 * TEMPORARY_BYTES)))
 
     @property
     def range_rows(self) -> int:
         """Most rows of a range (see `Partition.ranges`) in `stream`; a range has at least one block."""
-        return max(1, min(LARGEST_RANGE_BYTES, self.free // 16) // self.row_bytes)
+        return max(1, min(LARGEST_RANGE_BYTES, self.free // 32) // self.row_bytes)
 
-    def rows_estimate(self, rows: int) -> Estimate:
-        """Memory that rows and travelling blocks need by themselves."""
-        own = rows * self.row_bytes if self.resident(rows) else self.chunk_rows * self.row_bytes
-        travelling = TRAVELLING_BLOCKS * self.block_rows * self.row_bytes
-        parts = {"rows": own, "blocks on their way": travelling}
-        return Estimate(own, travelling, parts, travelling if self.block_rows == SMALLEST_BLOCK else 0)
+    @cached_property
+    def engine(self) -> Estimate:
+        """What it takes whatever the method is and however many rows stay."""
+        numbers = min(self.piece, self.rows * self.shape[1])
+        block = self.block_rows * self.shape[1]
+        what = {"temporaries": max(TEMPORARY_BYTES * numbers, BLOCK_TEMPORARY_BYTES * block)}
+        what["reading"] = self.reading(self.rows)
+        if self.size > 1:
+            longest = max(min(self.range_rows, self.rows), self.block_rows)
+            what["blocks on their way"] = TRAVELLING_RANGES * longest * self.row_bytes
+        return Estimate(what)
+
+    def estimate(self, rows: int) -> Estimate:
+        """The sum, with so many rows in memory at a time."""
+        return self.engine + Estimate({"rows": rows * self.row_bytes}) + self._method(self.room(rows))
+
+    def room(self, rows: int) -> int:
+        """Bytes that the method may take beside so many rows."""
+        return max(0, self.free - self.engine.needed - rows * self.row_bytes)
+
+    def _method(self, room: int) -> Estimate:
+        return Estimate() if self.method is None else self.method(self.shape, self.itemsize, self.size, room)
+
+    def resident(self, rows: int) -> bool:
+        """Return whether so many rows stay in memory for the whole run."""
+        fits = self.keep and rows * self.row_bytes <= self.free // 2
+        return fits and self.estimate(rows).needed <= self.free
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk where they do not: of a quarter of the memory, or half of what is left."""
+        left = (self.free - self.estimate(self.block_rows).needed) // 2 + self.block_rows * self.row_bytes
+        blocks = min(left, self.free // 4) // (self.row_bytes * self.block_rows)
+        return max(1, blocks if self.keep else 1) * self.block_rows
+
+    @property
+    def held(self) -> int:
+        """Rows that are in memory at a time."""
+        return self.rows if self.resident(self.rows) else min(self.rows, self.chunk_rows)
+
+    def check(self) -> None:
+        """Refuse a run that does not fit, even if rows are streamed a block at a time; see `check`."""
+
+        def need(shape: tuple[int, int], size: int) -> Estimate:
+            each = Residency(self.free, shape, self.itemsize, size, self.method, self.reading, self.keep)
+            return each.estimate(each.block_rows)
+
+        check(need, self.shape, self.size, self.free)

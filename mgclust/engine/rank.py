@@ -39,6 +39,7 @@ class RankAssignment:
     device: str  # "cpu" or "cuda"
     neighbours: int = 1  # workers on this host, this one included: they share its memory and cores
     worker_limit: int = 0  # bytes at which Dask's nanny would end the worker; 0: never
+    spillable: int = 0  # bytes of the worker's memory that Dask writes to disk where they are needed
     offset: np.ndarray | None = None  # for `Rows`
     keep_on_workers: bool = False  # whether arrays of the result stay with their ranks
 
@@ -138,13 +139,19 @@ def _prepare(
         start, stop = partition.rows_of(assignment.rank)
         dtype = np.dtype(spec.dtype)
         kernels.compile_ahead(spec.first_calls, source.shape[1], dtype)
-        free = _free_memory(assignment, kernels)
-        block_rows = min(partition.block_rows, source.shape[0])
-        residency = Residency(free, source.shape[1] * dtype.itemsize, block_rows, spec.resident)
-        _check_memory(residency, assignment, source.shape, dtype.itemsize)
+        residency = Residency(
+            free=_free_memory(assignment, kernels),
+            shape=source.shape,
+            itemsize=dtype.itemsize,
+            size=partition.size,
+            method=spec.estimate,
+            reading=getattr(source, "reading_bytes", lambda rows: 0),
+            keep=spec.resident,
+        )
+        residency.check()
         report.range_rows = _range_rows(residency, assignment.device, source.shape[1], stop - start)
         keep_on_host = _keep_on_host(assignment, source, residency.row_bytes)
-        resident = residency.resident(stop - start)
+        resident = residency.resident(residency.rows)
         rows = Rows(
             source,
             start,
@@ -152,6 +159,7 @@ def _prepare(
             dtype=dtype,
             kernels=kernels,
             block_rows=partition.block_rows,
+            piece=residency.piece,
             chunk_rows=None if resident else residency.chunk_rows,
             keep_on_host=keep_on_host,
             offset=assignment.offset,
@@ -249,7 +257,9 @@ def _execute(
         partition=assignment.partition,
         rows=prepared.rows,
         kernels=prepared.kernels,
-        free=prepared.residency.free,
+        free=prepared.residency.room(prepared.residency.held),
+        spare=prepared.residency.free - prepared.residency.estimate(prepared.residency.held).needed,
+        limited=spec.memory_limit is not None or bool(assignment.worker_limit and assignment.device == "cpu"),
         abort=abort,
         emit=emit,
         checkpoint=spec.checkpoint,
@@ -286,18 +296,25 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
 
 
 def _free_memory(assignment: RankAssignment, kernels: Kernels) -> int:
-    if assignment.spec.memory_limit is not None:
-        return assignment.spec.memory_limit
+    if assignment.worker_limit and assignment.device == "cpu":
+        # The first compiled function brings the compiler with it: more than a hundred MiB that are not the run's.
+        one = np.ones((1, 1), np.float32)
+        kernels.pairs.reduced_distances(one, one, norm="l2")
     free = int(kernels.memory.free_memory())
-    return free if assignment.device == "cuda" else min(free, _host_share(assignment))
+    if assignment.device == "cpu":
+        free = min(free, _host_share(assignment))
+    limit = assignment.spec.memory_limit
+    return free if limit is None else min(free, limit)
 
 
 def _host_share(assignment: RankAssignment) -> int:
     """Bytes of host memory that this rank may take beside its neighbours."""
     share = psutil.virtual_memory().available // assignment.neighbours
     if assignment.worker_limit:
-        # Above 80% of its limit a worker of Dask starts no task any more, at 95% its nanny ends it.
-        share = min(share, max(0, assignment.worker_limit * 3 // 4 - psutil.Process().memory_info().rss))
+        # From 70% of a worker's limit on, Dask writes to disk what no task is using; above 80% the worker starts no
+        # task any more, at 95% its nanny ends it.
+        used = max(0, psutil.Process().memory_info().rss - assignment.spillable)
+        share = min(share, max(0, assignment.worker_limit * 7 // 10 - used))
     return share
 
 
@@ -314,13 +331,6 @@ def _keep_on_host(assignment: RankAssignment, source: RowSource, row_bytes: int)
         return False
     # Of an array, a rank holds its own rows alone.
     return source.kind != "array" or not hasattr(source.read(start, start + 1), "__cuda_array_interface__")
-
-
-def _check_memory(residency: Residency, assignment: RankAssignment, shape: tuple[int, int], itemsize: int) -> None:
-    size, (start, stop) = assignment.partition.size, assignment.partition.rows_of(assignment.rank)
-    residency.rows_estimate(stop - start).check(residency.free, size)
-    if assignment.spec.estimate is not None:
-        assignment.spec.estimate(shape, itemsize, size, residency.resident_limit).check(residency.free, size)
 
 
 def _range_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from mgclust.engine.memory import MAX_PIECE
 from mgclust.kernels import Kernels
 from mgclust.kernels.masks import all_true, any_true
 from mgclust.kernels.pairs.metrics import METRICS
@@ -20,8 +21,6 @@ __all__ = ["Beside", "Block", "RowSource", "Rows", "few_digits", "offset_of", "s
 Array = Any
 Transform = Callable[[Array], Array]
 
-# Rows are read and transformed in chunks of about this many numbers, so that temporaries stay small.
-CHUNK_NUMBERS = 1 << 24
 MIN_CHUNK = 1 << 18  # numbers that are read together, though they lie in several arrays
 OFFSET_ROWS = 1024
 SMALLEST_DEVIATION = 1e-12  # of a row's numbers beside their mean, which is more than their rounding
@@ -157,6 +156,9 @@ class Rows:
         Of this rank's device.
     block_rows : int
         Rows of a block.
+    piece : int
+        Numbers that are read, converted and transformed together, so that temporaries stay small; at least a row is.
+        Also an attribute.
     chunk_rows : int or None
         None: resident. Else the rows that are on the device at a time.
     keep_on_host : bool
@@ -176,6 +178,7 @@ class Rows:
         dtype: np.dtype,
         kernels: Kernels,
         block_rows: int,
+        piece: int = MAX_PIECE,
         chunk_rows: int | None = None,
         keep_on_host: bool = False,
         offset: np.ndarray | None = None,
@@ -186,6 +189,7 @@ class Rows:
         self.n_features = source.shape[1]
         self.dtype = np.dtype(dtype)
         self.block_rows = block_rows
+        self.piece = piece
         self._kernels = kernels
         self._chunk_rows = chunk_rows
         self._source: RowSource | None = source
@@ -274,9 +278,12 @@ class Rows:
             return self._device[start - self.start : stop - self.start]
         if start == stop:
             return self._kernels.xp.empty((0, self.n_features), self.dtype)
-        x = self._kernels.memory.to_device(self._read_source(start, stop))
-        for transform in self._transforms:
-            x = transform(x)
+        pieces = list(self._cut(start, stop))
+        if len(pieces) == 1:
+            return self._read_piece(start, stop)
+        x = self._kernels.xp.empty((stop - start, self.n_features), self.dtype)
+        for first, last in pieces:
+            x[first - start : last - start] = self._read_piece(first, last)
         return x
 
     def narrowed(self, rows: Array) -> tuple[Array, Array]:
@@ -329,14 +336,20 @@ class Rows:
                 self._replace(x, transform)
             yield Block(start, stop, x)
 
+    def _read_piece(self, start: int, stop: int) -> Array:
+        x = self._kernels.memory.to_device(self._read_source(start, stop))
+        for transform in self._transforms:
+            x = transform(x)
+        return x
+
     def _replace(self, x: Array, transform: Transform) -> None:
-        """Transform rows where they are, chunk by chunk: temporaries are float64."""
+        """Transform rows where they are, piece by piece: temporaries are float64."""
         for start, stop in self._cut(0, len(x)):
             x[start:stop] = transform(x[start:stop])
 
     def _cut(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
-        """Cut rows into chunks; those that are not small, at edges: reading across would first copy arrays into one."""
-        step, least = max(1, CHUNK_NUMBERS // self.n_features), max(1, MIN_CHUNK // self.n_features)
+        """Cut rows into pieces; those that are not small, at edges: reading across would first copy arrays into one."""
+        step, least = max(1, self.piece // self.n_features), max(1, min(self.piece, MIN_CHUNK) // self.n_features)
         ends = [*(edge for edge in edges if start < edge < stop), stop]
         for end in ends:
             if end < stop and end - start < least:

@@ -95,12 +95,12 @@ class RunSpec:
         Its keyword arguments. One that is a Dask array reaches each rank whole, as a NumPy array, from the workers that
         have it.
     estimate : callable, optional
-        ``(shape, itemsize, size, resident_limit) -> Estimate``, importable: compared with the memory that is free on
-        every rank before the run.
+        ``(shape, itemsize, size, room) -> Estimate``, importable: what the method takes beside the rows, a part of
+        the sum that is compared with the memory of every rank before a row is read.
     dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.
     memory_limit : int, optional
-        Bytes of its device that each rank may use. Rows that do not fit into half of them are streamed.
+        Bytes by which each rank may grow. Rows that take more than half of them, or do not fit, are streamed.
     timeout : float
         Seconds that one rank waits for the others in a collective. Dead ranks are noticed at once; this is for those
         that hang.

@@ -869,7 +869,7 @@ def test_take_reads_rows_in_any_order(tmp_path, monkeypatch):
     np.savetxt(tmp_path / "x.csv", X, delimiter=",", header="a,b,c", comments="")
     indices = [17, 0, 3, 3, 19, 4]
     for numbers in (1, 12, 1 << 20):
-        monkeypatch.setattr(base, "_TAKE_NUMBERS", numbers)
+        monkeypatch.setattr(base, "TAKE_NUMBERS", numbers)
         for source in (X, tmp_path / "x.csv"):
             np.testing.assert_array_equal(open_dataset(source).take(indices), X[indices])
             assert open_dataset(source).take([]).shape == (0, 3)

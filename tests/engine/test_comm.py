@@ -196,11 +196,11 @@ def test_equal_bits_on_any_number_of_ranks_resident_or_not(way):
     results = {
         (size, limit): run_threads(rank_jobs.gram, size, x, memory_limit=limit)[0]
         for size in SIZES
-        for limit in (None, 5 * row + row // 2)
+        for limit in (None, 9 * row + row // 2)
     }
     reference = results[1, None]
     assert reference[2]
-    assert not results[1, 5 * row + row // 2][2]
+    assert not results[1, 9 * row + row // 2][2]
     for sums, mean, _ in results.values():
         assert sums.tobytes() == reference[0].tobytes()
         assert mean.tobytes() == reference[1].tobytes()

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgclust.base.errors import InsufficientMemoryError
-from mgclust.engine.memory import Estimate, Residency, human
+from mgclust.engine.memory import Estimate, Residency, check, human
 from mgclust.engine.partition import Partition
 
 ROWS = st.integers(1, 300_000)
@@ -53,28 +53,43 @@ def test_spans_cover_all_rows_in_order_and_keep_to_one_owner(n, size, max_rows):
         assert span.stop - span.start <= max(max_rows, partition.block_rows)
 
 
-def test_estimate_says_needed_there_and_what_would_fit():
-    estimate = Estimate(6 << 30, 1 << 30, {"rows": 6 << 30, "tile": 1 << 30})
-    estimate.check(7 << 30, 4)
+def of_rows(shape, size):
+    return Estimate({"rows": shape[0] * shape[1] // size, "tile": 1 << 30})
+
+
+def test_a_refusal_says_what_is_needed_and_there_and_what_would_fit():
+    check(of_rows, (6 << 20, 1024), 4, 5 << 29)
     with pytest.raises(InsufficientMemoryError) as caught:
-        estimate.check(3 << 30, 4)
+        check(of_rows, (24 << 20, 1024), 4, 3 << 30)
     message = str(caught.value)
     for part in ("needed 7.0 GiB", "rows 6.0 GiB", "there 3.0 GiB", "12 workers like this one instead of 4"):
         assert part in message
+    assert "a worker with 7.0 GiB" in message and "about 33% of the rows" in message
 
 
-def test_estimate_does_not_offer_workers_that_would_not_help():
+def test_a_refusal_does_not_offer_workers_that_would_not_help():
     with pytest.raises(InsufficientMemoryError) as caught:
-        Estimate(1, 4 << 30).check(3 << 30, 4)
-    assert "workers like" not in str(caught.value)
+        check(lambda shape, size: Estimate({"rows of all": shape[0]}), (4 << 30, 1), 1, 3 << 30)
+    assert "workers like" not in str(caught.value) and "about 75% of the rows" in str(caught.value)
 
 
-@given(st.integers(1 << 20, 1 << 34), st.integers(4, 4096), st.integers(1, 64))
-def test_residency_keeps_chunks_within_half(free, row_bytes, blocks):
-    residency = Residency(free, row_bytes, 1024)
-    assert residency.chunk_rows % 1024 == 0
-    assert residency.chunk_rows == 1024 or residency.chunk_rows * row_bytes <= free // 4
-    assert residency.resident(blocks * 1024) == (blocks * 1024 * row_bytes <= free // 2)
+@given(st.integers(1 << 20, 1 << 34), st.integers(1, 1024), st.integers(1, 1 << 24), st.integers(1, 64))
+def test_the_sum_is_within_the_memory_or_refused(free, d, n, size):
+    """One sum of rows, temporaries, blocks on their way and a method that keeps 16 bytes for each row."""
+
+    def kept(shape, itemsize, size, room):
+        return Estimate({"kept": 16 * shape[0] // size})
+
+    residency = Residency(free, (n, d), 4, size, kept)
+    try:
+        residency.check()
+    except InsufficientMemoryError:
+        assert residency.estimate(residency.block_rows).needed > free
+        return
+    rows = residency.held
+    assert residency.estimate(rows).needed <= free
+    assert rows * 4 * d + 16 * n // size + 48 * min(residency.piece, rows * d) <= free
+    assert residency.resident(residency.rows) or rows % residency.block_rows == 0 or rows == residency.rows
 
 
 def test_human():

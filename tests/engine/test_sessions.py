@@ -235,11 +235,11 @@ def test_a_worker_that_is_lost_before_the_run_is_replaced_once(client, monkeypat
     monkeypatch.setattr(driver.Driver, "run", lose)
     rows = np.random.default_rng(0).normal(size=(3000, 2))
     case.update(begun=False, most=1)
-    assert DensityPeaks(3, client=client, device="cpu").fit(rows).n_clusters_ == 3 and lost == [False]
+    assert DensityPeaks(3, client=client, device="cpu", retries=0).fit(rows).n_clusters_ == 3 and lost == [False]
     for begun, most in ((False, 3), (True, 4)):
         case.update(begun=begun, most=most)
         with pytest.raises(WorkerLost):
-            DensityPeaks(3, client=client, device="cpu").fit(rows)
+            DensityPeaks(3, client=client, device="cpu", retries=0).fit(rows)
         assert len(lost) == most
 
 

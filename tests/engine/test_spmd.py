@@ -58,7 +58,7 @@ def test_equal_bits_on_any_number_of_ranks(ranks, x):
     for size in SIZES:
         with ranks(size) as cluster:
             outcome = spmd.run(
-                spmd.RunSpec(rank_jobs.gram, memory_limit=80_000 if size > 2 else None), open_dataset(x), cluster
+                spmd.RunSpec(rank_jobs.gram, memory_limit=115_000 if size > 2 else None), open_dataset(x), cluster
             )
         answers.append(outcome.value[0].tobytes())
         assert outcome.timings["pairs"] > 0

@@ -177,13 +177,13 @@ def die(context, rank):
         context.comm.all_reduce(np.zeros(1000, np.int64))
 
 
-def needs_memory(shape, itemsize, size, resident_limit):
-    return Estimate(shape[0] << 40, 1 << 20, {"kept": shape[0] << 40})
+def needs_memory(shape, itemsize, size, room):
+    return Estimate({"kept": shape[0] << 40})
 
 
-def needs_little(shape, itemsize, size, resident_limit):
-    assert resident_limit > 0
-    return Estimate(shape[0] * shape[1] * itemsize // size, 0)
+def needs_little(shape, itemsize, size, room):
+    assert room > 0
+    return Estimate({"kept": shape[0] * shape[1] * itemsize // size})
 
 
 class Deadly:

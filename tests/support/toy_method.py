@@ -36,8 +36,8 @@ class ToyPresentation(Presentation):
         return [*super().summary(result), ("sides", f"balance {result.scores['balance']:.2f}")]
 
 
-def estimate(shape, itemsize, size, resident_limit):
-    return Estimate(resident=shape[0], working=0)
+def estimate(shape, itemsize, size, room):
+    return Estimate({"rows": shape[0]})
 
 
 def split(context, *, threshold):

@@ -247,10 +247,11 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
             problems.append(Doubt(text, UnconvergedWarning))
         elif not self.converged_:
-            passed = f"the scan had not come to its end after max_iter={self.max_iter} iterations", "raise max_iter"
-            if value.stopped.startswith("preference"):
-                passed = f"the scan ended early, as {value.stopped}", "try another profile"
-            text = f"{passed[0]}: smaller numbers of clusters were not reached; {passed[1]}."
+            early = value.stopped.startswith("preference")
+            end = f"ended early, as {value.stopped}" if early else "had not come to its end after "
+            end += "" if early else f"max_iter={self.max_iter} iterations"
+            remedy = "try another profile" if early else "raise max_iter"
+            text = f"the scan {end}: smaller numbers of clusters were not reached; {remedy}."
             problems.append(Doubt(text, UnconvergedWarning))
         if self.n_clusters_ and row["min_cluster_size"][0] < self.min_cluster_size:
             text = f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}: lower it."

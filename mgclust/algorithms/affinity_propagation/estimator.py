@@ -82,7 +82,7 @@ default="euclidean"
         Of similarities and messages. Up to 1,024 rows (2^20 similarities) take float64 whatever is asked for; see
         `computed_in_`.
     memory_limit : int or str, optional
-        Device memory that one rank may use. With all pairs, two n x n matrices must fit into that of all ranks; with
+        Memory by which one rank may grow. With all pairs, two n x n matrices must fit into that of all ranks; with
         lists, the rows into that of each.
     random_state : int, Generator or RandomState, optional
         Seed of the noise that breaks ties: of relative size eps on similarities and, where rows are equal or nearly so,

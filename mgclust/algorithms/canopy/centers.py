@@ -233,8 +233,8 @@ def pick_centers(
     """
     comm, kernels, (n, d) = context.comm, context.kernels, context.dataset_shape
     norm, threshold = measure.norm, threshold_of(measure, t2, context.dtype)
-    room = int(comm.all_reduce(np.array([context.free // 4], np.int64), "min")[0])
-    most = _most_offered(context, room)
+    room = int(comm.all_reduce(np.array([context.spare // 2], np.int64), "min")[0])
+    most = _most_offered(context, room // 2)
     offers = STEP
     rows: list[np.ndarray] = []
     x: list[Array] = []
@@ -264,7 +264,7 @@ def pick_centers(
         if count * d * context.dtype.itemsize > room:
             raise InsufficientMemoryError(
                 f"t2={t2:g} makes more than {count} centres of {n} rows; every rank holds their rows, which exceed "
-                f"{human(room)}, a quarter of its memory: raise t2, or use workers with more memory."
+                f"{human(room)}, half of what is left of its memory: raise t2, or use workers with more memory."
             )
         if context.checkpoint.due():
             context.checkpoint.save({"steps": steps}, {"centers": np.concatenate(rows)})

@@ -49,30 +49,29 @@ def own_pieces(context: Context) -> list[tuple[int, int]]:
     return list(pairwise(edges)) or [(rows.start, rows.stop)]
 
 
-def candidate_bytes(rows: int, limit: int, resident: bool) -> int:
-    """Bytes of the copies that `Candidates` makes of a rank's rows, of which half the memory, `limit`, is for rows.
+def candidate_bytes(rows: int, room: int) -> int:
+    """Bytes of the copies that `Candidates` makes of a rank's rows, before a step drops some of them and after it.
 
-    Before a step drops some candidates and after it, where both copies fit beside the rows; else one of a piece.
+    None where `room` does not hold both: rows are then copied in pieces, of which any size will do.
     """
-    if 4 * rows <= limit:
-        return 2 * rows
-    return limit // 4 if resident else limit // 2
+    return 2 * rows if 2 * rows <= room else 0
 
 
 def candidate_pieces(context: Context) -> list[tuple[int, int]]:
     """Pieces for `Candidates`: a single one, whose rows are copied as they get fewer, where there is room for that."""
-    rows, limit = context.rows, context.free // 2
+    rows = context.rows
     row_bytes = rows.n_features * context.dtype.itemsize
-    if not rows.resident or 4 * len(rows) * row_bytes <= limit:
+    most = -(-context.partition.blocks // context.size) * context.partition.block_rows
+    if not rows.resident or candidate_bytes(most * row_bytes, context.free // 2):
         return own_pieces(context)
-    step = max(1, min(limit // (4 * row_bytes), len(rows) // 2))
+    step = max(1, min(context.spare // (4 * row_bytes), len(rows) // 2))
     return list(pairwise([*range(rows.start, rows.stop, step), rows.stop]))
 
 
 def room_for_boxes(context: Context) -> bool:
     """Return whether boxes around all candidates of a rank fit beside their rows, also while they are made."""
     rows = context.rows
-    return len(rows) * (3 * rows.n_features * context.dtype.itemsize + 64) <= context.free // 2
+    return len(rows) * (3 * rows.n_features * context.dtype.itemsize + 64) <= context.spare
 
 
 def piece_bytes(free: int, size: int) -> int:

@@ -187,17 +187,14 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
     return Thresholds(t1, t2)
 
 
-def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
     """Memory of a rank beside its rows, but for the centres and memberships, whose number the data decide."""
     n, d = shape
     own = -(-n // size)
-    rows = own * d * itemsize
-    kept = candidate_bytes(rows, resident_limit, rows <= resident_limit)
-    vectors = own * (48 + itemsize)
     what = {
-        "rows of candidates": kept,
-        "vectors of own rows": vectors + 16 * own,
+        "rows of candidates": candidate_bytes(own * d * itemsize, room // 2),
+        "vectors of own rows": own * (64 + itemsize),
         "candidates of a step": (1 + size) * min(n, STEP) * (d * itemsize + 16),
-        "memberships on their way": min(piece_bytes(2 * resident_limit, size), 8 * n * n),
+        "memberships on their way": min(piece_bytes(room, size), 8 * n * n),
     }
-    return Estimate(kept + vectors, sum(what.values()) - kept - vectors, what)
+    return Estimate(what)

@@ -24,11 +24,12 @@ def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> 
     v = kernels.memory.to_device(centers.astype(context.dtype))
     labels = xp.zeros(len(rows), dtype="int32")
     for chunk in context.chunks():
-        count = len(chunk.x)
-        if count:
-            best, index = xp.full(count, xp.inf, dtype=context.dtype), xp.full(count, -1, dtype="int64")
-            kernels.pairs.nearest_column(chunk.x, v, norm=norm, y_start=0, best=best, best_index=index)
-            labels[chunk.start - rows.start : chunk.stop - rows.start] = index
+        for start in range(0, len(chunk.x), rows.piece):
+            x = chunk.x[start : start + rows.piece]
+            best, index = xp.full(len(x), xp.inf, dtype=context.dtype), xp.full(len(x), -1, dtype="int64")
+            kernels.pairs.nearest_column(x, v, norm=norm, y_start=0, best=best, best_index=index)
+            at = chunk.start + start - rows.start
+            labels[at : at + len(x)] = index
     return labels
 
 

@@ -67,7 +67,7 @@ def _gathered(context: Context) -> Iterator[tuple[Block, list[int]]]:
         for block in context.comm.stream(context.rows):
             yield block, [block.start, block.stop]
         return
-    budget = min(context.free // SHARE_OF_FREE, context.kernels.memory.free_memory() // (SHARE_OF_FREE // 2))
+    budget = min(context.spare // SHARE_OF_FREE, context.kernels.memory.free_memory() // (SHARE_OF_FREE // 2))
     most = max(1, budget // column_bytes(d, context.dtype.itemsize))
     room, edges = None, [0]
     for block in context.comm.stream(context.rows):

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgclust.base.errors import Doubt, InputError, PrecisionWarning
 from mgclust.engine.rank import not_finite
-from mgclust.engine.rows import CHUNK_NUMBERS, few_digits
+from mgclust.engine.rows import few_digits
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import any_true, count_true
 from mgclust.kernels.pairs.metrics import METRICS, Metric
@@ -204,7 +204,7 @@ def _over_all_ranks(context: Context, counts: np.ndarray) -> tuple[int, int]:
 
 def _pieces(context: Context) -> Iterator[Array]:
     """Own rows, a few at a time."""
-    step = max(1, CHUNK_NUMBERS // context.dataset_shape[1])
+    step = max(1, context.rows.piece // context.dataset_shape[1])
     for chunk in context.rows.chunks():
         for start in range(0, len(chunk.x), step):
             yield chunk.x[start : start + step]
@@ -278,7 +278,7 @@ def _reject_faint(context: Context, measure: Metric) -> None:
 def _rows_that(context: Context, marks: Callable[[Array], Array]) -> tuple[int, int]:
     """Count the rows of all ranks that a function marks, and find the first; it is given a few at a time."""
     count, first = 0, context.dataset_shape[0]
-    step = max(1, CHUNK_NUMBERS // context.dataset_shape[1])
+    step = max(1, context.rows.piece // context.dataset_shape[1])
     for chunk in context.rows.chunks():
         for start in range(0, len(chunk.x), step):
             marked = marks(chunk.x[start : start + step])

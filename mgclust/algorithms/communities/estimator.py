@@ -302,7 +302,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     retries : int, default=0
         See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
-        Device memory that one rank may use.
+        Memory by which one rank may grow.
     random_state : int, Generator or RandomState, optional
         Seed for ties and the order of moves, used only by "parallel". None is 0: a fit again is the same.
     verbose : bool, default=False
@@ -390,7 +390,7 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     retries : int, default=0
         See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
-        Device memory that one rank may use.
+        Memory by which one rank may grow.
     verbose : bool, default=False
 
     Attributes

@@ -11,14 +11,12 @@ NODE_BYTES = 64
 LEVEL_BYTES = 24  # coarser graphs, for each entry of the first
 
 
-def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, n: int, levels: bool = False
-) -> Estimate:
+def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: int, levels: bool = False) -> Estimate:
     """Memory of a rank beside its edges; see `mgclust.engine.memory.EstimateFunction`.
 
     Parameters
     ----------
-    shape, itemsize, size, resident_limit
+    shape, itemsize, size, room
         Edges of the whole graph, bytes of a number, ranks; bytes that edges may take.
     n : int
         Number of nodes.
@@ -30,4 +28,4 @@ def estimate(
     what = {"neighbours": entries * (ENTRY_BYTES + wide), "nodes": n * NODE_BYTES}
     if levels:
         what["coarser graphs"] = entries * LEVEL_BYTES
-    return Estimate(sum(what.values()) - what["nodes"], what["nodes"], what)
+    return Estimate(what)

@@ -137,7 +137,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         beginning. The default is 1 for density peaks, fuzzy c-means and canopies, else 0.
     dtype : {"float32", "float64"}, default="float32"
     memory_limit : int or str, optional
-        Device memory that one rank may use; data beyond it stay on the host and are streamed.
+        Memory by which one rank may grow; rows that do not fit are streamed.
     random_state : int, Generator or RandomState, optional
         Seed of the draws of `stability`, and of the samples of rows or pairs that choose `dc_fraction` and bracket dc;
         the last decide dc only with ``dc_method="sample"``. None means 0, so that a repeated fit is the same.

@@ -20,7 +20,7 @@ def estimate(
     shape: tuple[int, int],
     itemsize: int,
     size: int,
-    resident_limit: int,
+    room: int,
     *,
     metric: str,
     algorithm: str,
@@ -54,8 +54,8 @@ def estimate(
         if with_errors:
             what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
             what["sorted tile"] = TILE_BYTES * (2 + 8 // itemsize)
-        return Estimate(0, sum(what.values()), what, TILE_BYTES)
-    histogram = what["histogram"] = 2 * 8 * BINS
+        return Estimate(what)
+    what["histogram"] = 2 * 8 * BINS
     sample = sample_sizes(n, d, near_linear=near)[-1]
     what["sample"] = sample * d * itemsize
     if pairs:
@@ -69,10 +69,9 @@ def estimate(
         vectors = what["vectors of n"] + (8 + itemsize) * n  # and gamma, and the distances of delta as they were found
         what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of n"]
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
-    return Estimate(0, sum(what.values()), what, histogram + near_linear.BYTES_PER_CELL * near_linear.MIN_CELLS * near)
+    return Estimate(what)
 
 
-def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
     """Memory of a rank that chooses other centres."""
-    what = {"vectors of n": 64 * shape[0]}
-    return Estimate(0, sum(what.values()), what)
+    return Estimate({"vectors of n": 64 * shape[0]})

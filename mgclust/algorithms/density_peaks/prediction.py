@@ -154,7 +154,7 @@ def _add_weighted(
 ) -> None:
     """Add the density of new rows that weighted ones make."""
     kernels, mine = context.kernels, weights[block.start : block.stop]
-    for own, columns, s in computed_tiles(kernels, x, block.x, measure.norm, context.free):
+    for own, columns, s in computed_tiles(kernels, x, block.x, measure.norm, context.spare):
         add_density(
             s,
             mine[columns],
@@ -171,7 +171,7 @@ def estimate_prediction(
     shape: tuple[int, int],
     itemsize: int,
     size: int,
-    resident_limit: int,
+    room: int,
     *,
     rows: int,
     k: int,
@@ -187,4 +187,4 @@ def estimate_prediction(
         what["tile"] = TILE_BYTES
     if adaptive:
         what["densities"] = PIECE_BYTES * -(-rows // size)
-    return Estimate(0, sum(what.values()), what)
+    return Estimate(what)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import PIECE, WeightedSums
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import WeightedSums, rows_of_piece
 from mgclust.engine.spmd import Context
 
 __all__ = ["ConvergenceTest"]
@@ -96,8 +96,7 @@ def _largest_change(context: Context, sums: WeightedSums, c: int, before: Any, a
 def _own_pieces(context: Context, c: int) -> Iterator[tuple[int, int]]:
     """Bounds of pieces of the own rows: a block, which mostly decides, then as many as their memberships allow."""
     rows, block = context.rows, context.partition.block_rows
-    blocks = max(1, PIECE // (block * c * context.dtype.itemsize)) if rows.resident else 1
     start, step = rows.start, block
     while start < rows.stop:
         yield start, min(start + step, rows.stop)
-        start, step = start + step, blocks * block
+        start, step = start + step, rows_of_piece(context, 3 * c * context.dtype.itemsize)

@@ -41,11 +41,11 @@ from threadpoolctl import ThreadpoolController
 
 from mgclust.algorithms.fuzzy_c_means.noise import share_of_clusters
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import PIECE, OwnWeights, WeightedSums
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums, rows_of_piece
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 
-__all__ = ["ROUND_STEPS", "CovarianceSums", "Whitening", "bytes_of_pieces", "numbers_of_sums"]
+__all__ = ["ROUND_STEPS", "CovarianceSums", "Whitening", "numbers_of_sums", "row_bytes"]
 
 Array = Any
 # Rounding leaves 10 to 12 digits of the smallest eigenvalue of a covariance, beside the largest.
@@ -244,13 +244,8 @@ class CovarianceSums(WeightedSums):
 
     def _pieces(self, c: int) -> list[tuple[int, int]]:
         """Bounds of pieces of the own rows, whole blocks."""
-        rows, block = self.context.rows, self.context.partition.block_rows
-        step = _rows_of_piece(block, c) if rows.resident else block
+        rows, step = self.context.rows, rows_of_piece(self.context, row_bytes(c, self.context.dataset_shape[1]))
         return [(start, min(start + step, rows.stop)) for start in range(rows.start, rows.stop, step)]
-
-
-def _rows_of_piece(block_rows: int, c: int) -> int:
-    return block_rows * max(1, PIECE // (block_rows * c * 8))
 
 
 @functools.cache
@@ -288,6 +283,6 @@ def numbers_of_sums(c: int, d: int) -> int:
     return c * ((d + 1) * (d + 2) // 2) + 3
 
 
-def bytes_of_pieces(n: int, d: int, c: int, block_rows: int) -> int:
-    """Memory of a piece of n rows of a rank: distances, memberships and shares; rows, and the same transposed."""
-    return 8 * min(n, _rows_of_piece(block_rows, c)) * (4 * c + 2 * d + 8)
+def row_bytes(c: int, d: int) -> int:
+    """Memory that a row of a piece takes: distances, memberships and shares; the row, and the same transposed."""
+    return 8 * (4 * c + 2 * d + 8)

@@ -90,8 +90,7 @@ default="auto"
         Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25
         and ``m log2(n_clusters)`` above 100 take float64 whatever is asked for; see `computed_in_`.
     memory_limit : int or str, optional
-        Device memory that one rank may use, for example "4 GiB"; rows that do not fit stay on the host and pass
-        through the device once an iteration.
+        Memory by which one rank may grow, for example "4 GiB"; rows that do not fit are streamed once an iteration.
     random_state : int, Generator or RandomState, optional
         Seed of the starts. None is 0: a fit again is the same.
 

@@ -24,7 +24,7 @@ Cost: a round of k-means|| is 2 c distances a row; all together are as much work
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from mgclust.engine.spmd import Context
 from mgclust.kernels import Kernels
 from mgclust.kernels.masks import any_true
 
-__all__ = ["DRAWN", "INITS", "random_memberships", "starting_centers"]
+__all__ = ["DRAWN", "INITS", "gathered_bytes", "random_memberships", "starting_centers"]
 
 Array = Any
 INITS = ("k-means++", "random", "canopy", "random-memberships")
@@ -79,7 +79,7 @@ def starting_centers(
     streams = np.random.SeedSequence(seed).spawn(starts)
     if how == "random":
         return np.stack([_random_rows(context, c, weights, np.random.default_rng(s)) for s in streams])
-    few = n <= DIRECT_ROWS and n * d <= DIRECT_NUMBERS
+    few = _is_few(n, d)
     if how == "canopy":
         chosen = None if few else _sample(n, d, streams[0])
         rows, worth = _gather(context, chosen), _gather_weights(context, weights)
@@ -99,6 +99,17 @@ def starting_centers(
             candidates, worth = _candidates(context, c, weights, total, rng)
         found.append(_by_rank_0(context, lambda: _plus_plus(context.kernels, candidates, worth, c, rng)))  # noqa: B023
     return np.stack(found)
+
+
+def gathered_bytes(n: int, d: int, itemsize: int) -> int:
+    """Memory of the rows that every rank has while centres are chosen among them, and of what is found for each."""
+    if not _is_few(n, d):
+        return 0
+    return n * (2 * d * itemsize + 64)  # in the order of the data, and of their values
+
+
+def _is_few(n: int, d: int) -> bool:
+    return n <= DIRECT_ROWS and n * d <= DIRECT_NUMBERS
 
 
 def random_memberships(xp: Any, c: int, *, starts: int, seed: int) -> list[Callable[[int, int], Array]]:
@@ -227,22 +238,32 @@ def _candidates(
 ) -> tuple[Array, Array]:
     """The candidates of k-means||, and the weight of the rows nearest to each."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
-    n = context.dataset_shape[0]
+    n, first = context.dataset_shape[0], rows.start
     near = xp.full(len(rows), xp.inf, dtype=context.dtype)
-    nearest = xp.full(len(rows), -1, dtype="int64")
-    worth = xp.ones(len(rows)) if weights is None else weights.astype("float64")
-    numbers, key = xp.arange(rows.start, rows.stop), int(rng.integers(2**63))
+    nearest = xp.full(len(rows), -1, dtype="int32")
+
+    def worth(start: int, stop: int) -> Array:
+        return xp.ones(stop - start) if weights is None else weights[start - first : stop - first].astype("float64")
+
+    def cost(start: int, stop: int) -> Array:
+        return near[start - first : stop - first].astype("float64") * worth(start, stop)
+
+    def drawn(start: int, stop: int, turn: int, potential: float) -> Array:
+        chance = OVERSAMPLING * c * cost(start, stop) / potential
+        return _uniform(xp, xp.arange(start, stop) + turn * n, key) < chance
+
+    key = int(rng.integers(2**63))
     found = _first_row(context, None if weights is None else worth, rng)
-    candidates = found
+    candidates, pieces = found, list(_own_pieces(context))
     for turn in range(1, ROUNDS + 1):
         _approach(context, found, len(candidates) - len(found), near, nearest)
-        cost = near.astype("float64") * worth
-        potential = float(context.fetch(context.sum_parts(_block_sums(context, cost)))()[0])
+        sums = [xp.zeros((0, 1)), *(_block_sums(context, *piece, cost(*piece)) for piece in pieces)]
+        potential = float(context.fetch(context.sum_parts(xp.concatenate(sums)))()[0])
         if potential <= 0.0:
             break
-        chance = OVERSAMPLING * c * cost / potential
-        drawn = kernels.memory.to_host(_uniform(xp, numbers + turn * n, key) < chance)
-        found = context.gather_rows(rows.start + np.flatnonzero(drawn))
+        marks = ((piece[0], kernels.memory.to_host(drawn(*piece, turn, potential))) for piece in pieces)
+        chosen = [np.empty(0, np.int64), *(at + np.flatnonzero(each) for at, each in marks)]
+        found = context.gather_rows(np.concatenate(chosen))
         candidates = xp.concatenate([candidates, found])
     _approach(context, found, len(candidates) - len(found), near, nearest)
     if len(candidates) < c:
@@ -252,20 +273,32 @@ def _candidates(
     # Integers add up the same in any order; 2^SUM_BITS is more than all weights together.
     scale = 2.0 ** np.floor(SUM_BITS - np.log2(total))
     sums = xp.zeros((len(candidates), 1), dtype="int64")
-    kernels.label_sums.group_sums(worth[:, None], nearest.astype("int32"), scale=scale, out=sums)
+    for start, stop in pieces:
+        own = nearest[start - first : stop - first]
+        kernels.label_sums.group_sums(worth(start, stop)[:, None], own, scale=scale, out=sums)
     return candidates, context.comm.all_reduce(sums, "sum")[:, 0] / scale
 
 
-def _first_row(context: Context, worth: Array | None, rng: np.random.Generator) -> Array:
+def _own_pieces(context: Context) -> Iterator[tuple[int, int]]:
+    """Bounds of pieces of the own rows, whole blocks, for what has some numbers of 8 bytes for each row."""
+    rows, block = context.rows, context.partition.block_rows
+    step = max(1, rows.piece // block) * block
+    for start in range(rows.start, rows.stop, step):
+        yield start, min(start + step, rows.stop)
+
+
+def _first_row(context: Context, worth: Callable[[int, int], Array] | None, rng: np.random.Generator) -> Array:
     """One row, drawn in proportion to the weights: the least of -log(uniform) / weight, or of the uniform numbers."""
-    xp, rows = context.kernels.xp, context.rows
-    time = _uniform(xp, xp.arange(rows.start, rows.stop), int(rng.integers(2**63)))
-    if worth is not None:
-        time = xp.where(worth > 0, -xp.log1p(-time) / xp.where(worth > 0, worth, 1.0), xp.inf)
+    xp, key = context.kernels.xp, int(rng.integers(2**63))
     least, row = np.inf, context.dataset_shape[0]
-    if len(rows):
+    for start, stop in _own_pieces(context):
+        time = _uniform(xp, xp.arange(start, stop), key)
+        if worth is not None:
+            of_rows = worth(start, stop)
+            time = xp.where(of_rows > 0, -xp.log1p(-time) / xp.where(of_rows > 0, of_rows, 1.0), xp.inf)
         at = int(time.argmin())
-        least, row = float(time[at]), rows.start + at
+        if start == context.rows.start or float(time[at]) < least:
+            least, row = float(time[at]), start + at
     first = float(context.comm.all_reduce(np.array([least]), "min")[0])
     own = np.array([row if least == first else context.dataset_shape[0]])
     return _gather(context, context.comm.all_reduce(own, "min"))
@@ -277,19 +310,18 @@ def _approach(context: Context, found: Array, number: int, near: Array, nearest:
     if not len(found):
         return
     for chunk in context.chunks():
-        if len(chunk.x):
-            own = slice(chunk.start - first, chunk.stop - first)
-            kernels.pairs.nearest_column(
-                chunk.x, found, norm="l2", y_start=number, best=near[own], best_index=nearest[own]
-            )
+        for start in range(0, len(chunk.x), step := max(1, context.rows.piece)):
+            x = chunk.x[start : start + step]
+            own = slice(chunk.start + start - first, chunk.start + start - first + len(x))
+            index = nearest[own].astype("int64")
+            kernels.pairs.nearest_column(x, found, norm="l2", y_start=number, best=near[own], best_index=index)
+            nearest[own] = index
 
 
-def _block_sums(context: Context, values: Array) -> Array:
-    """Sums of own rows' values, one a block: shape (blocks, 1)."""
-    first, xp = context.rows.start, context.kernels.xp
-    bounds = [context.partition.bounds(block) for block in context.partition.blocks_of(context.rank)]
-    sums = [values[start - first : stop - first].sum(keepdims=True) for start, stop in bounds]
-    return xp.stack(sums) if sums else xp.zeros((0, 1))
+def _block_sums(context: Context, start: int, stop: int, values: Array) -> Array:
+    """Sums of the values of own rows from `start` to `stop`, whole blocks, one a block: shape (blocks, 1)."""
+    size = context.partition.block_rows
+    return context.kernels.xp.stack([values[at : at + size].sum(keepdims=True) for at in range(0, stop - start, size)])
 
 
 def _uniform(xp: Any, numbers: Array, seed: int) -> Array:

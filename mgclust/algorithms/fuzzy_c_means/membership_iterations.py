@@ -18,7 +18,7 @@ before. Memory: these, 8 k c bytes. Communication: 2 (c (d + 1) + 4) numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -192,8 +192,8 @@ def own_distances(context: Context, centers: np.ndarray) -> np.ndarray:
     return distances
 
 
-def estimate_iterations(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, c: int) -> Estimate:
+def estimate_iterations(shape: tuple[int, int], itemsize: int, size: int, room: int, *, c: int) -> Estimate:
     """Memory of a rank beside its rows."""
-    passes = estimate(shape, itemsize, size, resident_limit, models=1, c=c, weighted=False)
+    passes = estimate(shape, itemsize, size, room, models=1, c=c, weighted=False)
     kept = 8 * c * -(-shape[0] // size)
-    return replace(passes, resident=passes.resident + kept, what={**passes.what, "memberships": kept})
+    return passes + Estimate({"memberships": kept})

@@ -25,13 +25,13 @@ from mgclust.algorithms.common.preparation import Prepared, prepare_again
 from mgclust.algorithms.common.weights import RowWeights
 from mgclust.algorithms.fuzzy_c_means.covariances import CovarianceSums
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums, rows_of_piece
 from mgclust.base.dask_arrays import reject_lost
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data import Dataset
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.memory import Estimate, EstimateFunction, human
-from mgclust.engine.partition import LARGEST_BLOCK, Partition
+from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context, Outcome, RunSpec, run, stays_on_workers
 from mgclust.kernels.pairs.metrics import METRICS
 from mgclust.results.array_files import Deferred
@@ -48,7 +48,7 @@ __all__ = [
 
 Array = Any
 SMALL = 64 << 20  # bytes of memberships that a fit hands over at once
-PIECE = 64 << 20  # bytes of memberships on their way
+PIECE_COPIES = 3  # of the memberships of some rows: as computed, on the host, and what is compared with them
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,10 @@ def assign(context: Context, prototypes: Prototypes, m: float, keep: bool, noise
     context.deliver(labels=labels)
     if keep:
         context.deliver(memberships=own_memberships(context, prototypes, m, noise))
-    return np.asarray(context.comm.all_reduce(np.bincount(labels + 1, minlength=1 + len(prototypes.centers)), "sum"))
+    sizes = np.zeros(1 + len(prototypes.centers), np.int64)
+    for start in range(0, len(labels), step := context.rows.piece):
+        sizes += np.bincount(labels[start : start + step] + 1, minlength=len(sizes))
+    return np.asarray(context.comm.all_reduce(sizes, "sum"))
 
 
 def own_labels(context: Context, prototypes: Prototypes, m: float, noise: float | None) -> np.ndarray:
@@ -276,29 +279,21 @@ def _sums_of(
 
 
 def pieces_of_rows(context: Context, columns: int) -> list[tuple[int, int]]:
-    """Bounds of pieces of the own rows, whole blocks, equally many on every rank, for so many numbers a row.
-
-    Of rows that are streamed a block at a time: a piece with few columns would be more rows than the device may hold.
-    """
-    rows = context.rows
-    blocks = max(1, PIECE // (context.partition.block_rows * columns * context.dtype.itemsize))
-    step = (blocks if rows.resident else 1) * context.partition.block_rows
+    """Bounds of pieces of the own rows, whole blocks, equally many on every rank, for so many numbers a row."""
+    rows, step = context.rows, rows_of_piece(context, PIECE_COPIES * columns * context.dtype.itemsize)
     count = int(context.comm.all_reduce(np.array([-(-len(rows) // step)]), "max")[0])
     edges = [min(rows.start + piece * step, rows.stop) for piece in range(count + 1)]
     return list(pairwise(edges))
 
 
-def estimate_rows(n: int, d: int, c: int, itemsize: int) -> dict[str, int]:
-    """Memory that labels and memberships of some rows take on a rank."""
-    block = min(n, LARGEST_BLOCK) * itemsize
-    return {"labels": 12 * n, "memberships of some rows": max(PIECE if n * c > PIECE else 0, block * c) + block * d}
+def estimate_rows(n: int, size: int, c: int, itemsize: int) -> dict[str, int]:
+    """Memory that labels and memberships of some rows take on a rank, of n rows on so many."""
+    block = min(n, Partition.plan(n, size).block_rows)
+    return {"labels": 12 * -(-n // size), "memberships of some rows": PIECE_COPIES * c * itemsize * block}
 
 
-def _estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, c: int, all_at_once: bool
-) -> Estimate:
-    own = -(-shape[0] // size)
-    what = estimate_rows(own, shape[1], c, itemsize)
+def _estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, c: int, all_at_once: bool) -> Estimate:
+    what = estimate_rows(shape[0], size, c, itemsize)
     if all_at_once:
-        what["memberships of own rows"] = own * c * itemsize
-    return Estimate(0, sum(what.values()), what)
+        what["memberships of own rows"] = -(-shape[0] // size) * c * itemsize
+    return Estimate(what)

@@ -43,10 +43,10 @@ from mgclust.algorithms.fuzzy_c_means.covariances import (
     ROUND_STEPS,
     CovarianceSums,
     Whitening,
-    bytes_of_pieces,
     numbers_of_sums,
+    row_bytes,
 )
-from mgclust.algorithms.fuzzy_c_means.initialization import random_memberships, starting_centers
+from mgclust.algorithms.fuzzy_c_means.initialization import gathered_bytes, random_memberships, starting_centers
 from mgclust.algorithms.fuzzy_c_means.memberships import assign, estimate_rows
 from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.algorithms.fuzzy_c_means.validity import (
@@ -57,7 +57,7 @@ from mgclust.algorithms.fuzzy_c_means.validity import (
     with_silhouettes,
     xie_beni,
 )
-from mgclust.algorithms.fuzzy_c_means.weighted_sums import OwnWeights, WeightedSums
+from mgclust.algorithms.fuzzy_c_means.weighted_sums import NOISE_BYTES, OwnWeights, WeightedSums
 from mgclust.base.errors import InputError
 from mgclust.engine.checkpoint import Saved
 from mgclust.engine.memory import Estimate
@@ -366,7 +366,7 @@ def estimate(
     shape: tuple[int, int],
     itemsize: int,
     size: int,
-    resident_limit: int,
+    room: int,
     *,
     models: int,
     c: int,
@@ -377,6 +377,8 @@ def estimate(
     compared: bool = False,
     full: bool = False,
     all_weights: bool = False,
+    noise: bool = False,
+    kept: bool = False,
 ) -> Estimate:
     """Memory of a rank beside its rows, for up to c clusters, with the silhouettes of so many partitions.
 
@@ -389,20 +391,24 @@ def estimate(
     what = {
         "sums of blocks": 4 * blocks * sums,
         "sums of groups of rows": min(SCRATCH, -(-n // (size * GROUP)) * sums),
-        **estimate_rows(-(-n // size), d, c, itemsize),
+        **estimate_rows(n, size, c, itemsize),
     }
+    if not from_memberships:
+        what["rows to start from"] = gathered_bytes(n, d, itemsize)
+    if kept:
+        what["memberships"] = -(-n // size) * c * itemsize
+    if noise:
+        what["memberships beside noise"] = NOISE_BYTES * (c + 1) * min(n, partition.block_rows)
     if full:
-        what["distances and memberships of some rows"] = bytes_of_pieces(-(-n // size), d, c, partition.block_rows)
+        what["distances and memberships of some rows"] = row_bytes(c, d) * min(n, partition.block_rows)
         what["covariances"] = 8 * 6 * models * c * d * d
     if from_memberships:  # of a block of rows, their logarithms, powers and weights; the rows in float64
         what["memberships to start from"] = 8 * partition.block_rows * (5 * c + d)
     if compared:
-        what["memberships before and after"] = (
-            2 * estimate_rows(-(-n // size), d, c, itemsize)["memberships of some rows"]
-        )
+        what["memberships before and after"] = what["memberships of some rows"]
     if silhouettes:
-        each = silhouette_bytes(shape, itemsize, size, resident_limit, metric=metric, n_clusters=c)
+        each = silhouette_bytes(shape, itemsize, size, room, metric=metric, n_clusters=c)
         what["silhouettes"] = silhouettes * each
     if weighted:
         what["weights"] = (8 + itemsize) * (-(-n // size)) + (8 + itemsize) * n * all_weights
-    return Estimate(0, sum(what.values()), what, 4 * sums)
+    return Estimate(what)

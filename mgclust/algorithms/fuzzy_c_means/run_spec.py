@@ -117,6 +117,8 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         metric=parameters["metric"],
         compared=parameters["stop"] == "memberships",
         full=full,
+        noise=delta is not None,
+        kept=keep,
         all_weights=how in ("random", "canopy"),
     )
     moved = parameters["metric"] == "euclidean" and inputs.dataset.dtype.itemsize > np.dtype(dtype).itemsize

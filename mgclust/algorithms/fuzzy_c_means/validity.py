@@ -135,11 +135,11 @@ def silhouettes_in_float64(metric: str) -> bool:
 
 
 def silhouette_bytes(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, metric: str, n_clusters: int
+    shape: tuple[int, int], itemsize: int, size: int, room: int, *, metric: str, n_clusters: int
 ) -> int:
     """Memory of a rank that the silhouettes of a partition into so many clusters take."""
     closed = has_closed_form(METRICS[metric])
-    return estimate_silhouettes(shape, itemsize, size, resident_limit, closed=closed, n_clusters=n_clusters).needed
+    return estimate_silhouettes(shape, itemsize, size, room, closed=closed, n_clusters=n_clusters).needed
 
 
 def _weighed(context: Context, pieces: Any, weights: OwnWeights | None, samples: np.ndarray) -> float:

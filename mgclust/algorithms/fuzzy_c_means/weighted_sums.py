@@ -14,12 +14,13 @@ from mgclust.algorithms.fuzzy_c_means.prototypes import Prototypes
 from mgclust.base.errors import InputError
 from mgclust.engine.spmd import Context
 
-__all__ = ["MAX_BITS", "PIECE", "OwnWeights", "WeightedSums", "digits_of", "number_of"]
+__all__ = ["MAX_BITS", "NOISE_BYTES", "OwnWeights", "WeightedSums", "digits_of", "number_of", "rows_of_piece"]
 
 Array = Any
 MAX_BITS = 100  # where u^m is smaller than 2^-MAX_BITS in all rows, it is scaled: of weights only the ratios count
 TINY, MAX_EXPONENT = 1e-300, 900.0
-PIECE = 64 << 20  # bytes of memberships at a time, where there is noise
+PIECE = 256 << 20  # bytes of what some rows have at a time, at most
+NOISE_BYTES = 40  # of a membership beside a noise cluster: itself, its share in float64, its logarithm
 DIGIT_BITS = 30  # of a digit of exact sums, of which 2^33 add up in an int64
 DIGITS = 36  # behind the point: all that float64 has
 SUMMED_AT_ONCE = 1 << 20  # numbers
@@ -81,6 +82,16 @@ def number_of(digits: np.ndarray) -> float:
     for digit in digits.tolist():
         exact = (exact << DIGIT_BITS) + digit
     return exact / (1 << DIGIT_BITS * len(digits))  # integers: rounded once
+
+
+def rows_of_piece(context: Context, row_bytes: int) -> int:
+    """Rows of a piece, whole blocks: as many as memory is left for, where each needs so many bytes beside itself.
+
+    Of rows that are streamed a block at a time: a piece with few columns would be more rows than the device may hold.
+    """
+    block = context.partition.block_rows
+    most = min(PIECE, context.spare // 2) if context.rows.resident else 0
+    return block * max(1, most // (block * row_bytes))
 
 
 class WeightedSums:
@@ -151,7 +162,7 @@ class WeightedSums:
         assert self.noise is not None
         context, kernels, xp = self.context, self.context.kernels, self.context.kernels.xp
         own, size, c = context.partition.blocks_of(context.rank), context.partition.block_rows, v.shape[1]
-        step = size * max(1, PIECE // (size * c * context.dtype.itemsize))
+        step = rows_of_piece(context, NOISE_BYTES * (c + 1))
         for start in range(context.rows.start, context.rows.stop, step):
             stop = min(start + step, context.rows.stop)
             x, weights = context.rows.read(start, stop), self._weights_of(start, stop)

@@ -81,7 +81,7 @@ def estimate(
     shape: tuple[int, int],
     itemsize: int,
     size: int,
-    resident_limit: int,
+    room: int,
     *,
     n_neighbors: int,
     queries: int | None,
@@ -89,14 +89,13 @@ def estimate(
 ) -> Estimate:
     """Memory of a rank beside its rows; rank 0 also has one distance of each row. links: they become a graph."""
     lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
-    piece = 2 * MIN_PIECE * lists
     what = {
         "neighbours of own rows": lists * -(-rows // size),
         "a distance of each row": 2 * itemsize * rows,
-        "neighbours of some rows": piece,
+        "neighbours of some rows": 2 * MIN_PIECE * lists,
     }
     if links:
         what["links of the graph"] = 4 * n_neighbors * rows
     if queries is not None:
         what["queries"] = -(-queries // size) * shape[1] * (16 + itemsize)
-    return Estimate(0, sum(what.values()), what, piece)
+    return Estimate(what)

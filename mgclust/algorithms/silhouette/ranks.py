@@ -284,7 +284,7 @@ class _Scorer:
         # What rounding leaves of a distance 0.
         floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
         self.unit, self.rounding = measure.factor, floor**0.5 / 2
-        most = min(MEANS_BYTES[context.kernels.device], context.free // 4)
+        most = min(MEANS_BYTES[context.kernels.device], context.spare // 4)
         pieces = context.cut_rows(16 * d)
         for done, (start, stop) in enumerate(pieces):
             x = context.rows.read(start, stop).astype("float64")
@@ -385,9 +385,7 @@ def _fixed_point(bound: float) -> float:
     return float(2.0 ** np.floor(FIXED_POINT_BITS - np.log2(bound))) if bound > 0 else 1.0
 
 
-def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, closed: bool, n_clusters: int
-) -> Estimate:
+def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, closed: bool, n_clusters: int) -> Estimate:
     """Memory of a rank beside its rows; `closed`, where sums follow from the means of the clusters."""
     n, d = shape
     what = {"labels and silhouettes": 56 * n}
@@ -396,4 +394,4 @@ def estimate(
         what["means of the clusters"] = 3 * 8 * n_clusters * d
         piece += MIN_PIECE * 48 * d
     what["sums of some rows"] = piece
-    return Estimate(0, sum(what.values()), what, piece)
+    return Estimate(what)

@@ -247,6 +247,14 @@ class ParquetDataset(FileDataset):
         """Say what was read, with the names of the columns."""
         return {**super().describe(), "columns": list(self._columns)}
 
+    def reading_bytes(self, rows: int) -> int:
+        """Rows of the longest group, and the part of it that is decoded."""
+        return self._group_bytes(int(np.diff(self._table.edges).max(initial=0)))
+
+    def _group_bytes(self, count: int) -> int:
+        # Some bytes of a file may stand for any number of equal values.
+        return (self.dtype.itemsize * count + 24 * min(count, _CHUNK_ROWS)) * len(self._columns)
+
     def _read(self, start: int, stop: int) -> np.ndarray:
         return read_groups(self, self._table.edges, self._row_group, start, stop)
 
@@ -254,10 +262,8 @@ class ParquetDataset(FileDataset):
         if self._opened is None or self._opened[0] != group:
             self._opened = None  # let go of one before the next is read
             count = int(np.diff(self._table.edges)[group])
-            # Some bytes of a file may stand for any number of equal values.
             at_once = max(1, min(count, _CHUNK_ROWS))
-            needed = self.dtype.itemsize * count * len(self._columns) + 24 * at_once * len(self._columns)
-            check_memory(f"a row group of {self.location.name}", needed)
+            check_memory(f"a row group of {self.location.name}", self._group_bytes(count))
             rows, begin = np.empty((count, len(self._columns)), self.dtype), 0
             for part in self._table.batches(group, self._columns, at_once):
                 for j, name in enumerate(self._columns):

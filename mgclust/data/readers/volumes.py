@@ -170,6 +170,11 @@ class VolumeDataset(Dataset):
         if self._opened is None:
             self._window = (start, stop)
 
+    def reading_bytes(self, rows: int) -> int:
+        """Stored numbers of these rows, unless all are in memory already; see `Dataset.reading_bytes`."""
+        stored = rows * self.shape[1] * self.dtype.itemsize if self._opened is None else 0
+        return stored + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
+
     def _read(self, start: int, stop: int) -> np.ndarray:
         series, begin = self._series(start, stop), 0  # which may read another window
         part = slice(start - self._window[0], stop - self._window[0])

@@ -11,6 +11,7 @@ from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.files import FileDataset
 from mgclust.data.location import Location
+from mgclust.data.readers.tables import read_groups
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
 from mgclust.results.array_files import open_zarr
@@ -28,15 +29,32 @@ class ZarrDataset(FileDataset):
     def __init__(self, location: Location) -> None:
         array = _zarr_rows(location)
         super().__init__(location, array.shape, array.dtype)
+        self._band = int((array.shards or array.chunks)[0])
 
     def fingerprint(self) -> str:
         """SHA-256 of the directory's files; of the rows where it is behind a URL."""
         return Dataset.fingerprint(self) if self.location.remote else super().fingerprint()
 
+    def reading_bytes(self, rows: int) -> int:
+        """The last band of chunks that was decoded, as it was stored and as rows."""
+        return 2 * min(self._band, self.shape[0]) * self.shape[1] * self.dtype.itemsize
+
     def _read(self, start: int, stop: int) -> np.ndarray:
+        edges = np.append(np.arange(0, self.shape[0], self._band), self.shape[0])
+        return read_groups(self, edges, self._band_rows, start, stop)
+
+    def _band_rows(self, band: int) -> np.ndarray:
+        """Rows of the chunks that lie across the columns: kept, since pieces of them are read one after the other."""
         if self._opened is None:
-            self._opened = _zarr_rows(self.location)
-        return np.ascontiguousarray(self._opened[start:stop], dtype=self.dtype)
+            self._opened = _zarr_rows(self.location), -1, None
+        array, last, rows = self._opened
+        if last != band:
+            del rows
+            self._opened = array, -1, None  # let go of one before the next is read
+            part = array[band * self._band : (band + 1) * self._band]
+            self._opened = array, band, np.ascontiguousarray(part, dtype=self.dtype)
+        found: np.ndarray = self._opened[2]
+        return found
 
 
 def _zarr_rows(location: Location) -> Any:

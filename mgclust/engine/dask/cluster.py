@@ -122,7 +122,8 @@ def connect(
     if retries < 0:
         raise InputError(f"retries={retries} should be >= 0; 0 ends a run that loses a worker.")
     if isinstance(client, Cluster):
-        yield _part_of(replace(client, retries=retries), n_workers, rules)
+        again = client if client.retries == retries else replace(client, retries=retries)
+        yield _part_of(again, n_workers, rules)
         return
     automatic = isinstance(client, str) and client == "auto"
     if automatic:

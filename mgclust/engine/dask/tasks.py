@@ -256,7 +256,8 @@ def run_task(
         def emit(event: dict[str, Any]) -> None:
             worker.log_event([TOPIC, CLIENT_TOPIC], {"run": assignment.run, **event})
 
-        assignment = replace(assignment, worker_limit=int(worker.memory_manager.memory_limit or 0))
+        limit, in_use = int(worker.memory_manager.memory_limit or 0), _bytes_of_inputs(arrays, arrays_beside)
+        assignment = replace(assignment, worker_limit=limit, spillable=max(0, _bytes_in_memory(worker) - in_use))
         given = {name: np.concatenate(parts) for name, parts in whole.items()}
         own = assignment.partition.rows_of(assignment.rank)
         by_row = {name: Beside(make(arrays_of_columns[name]), *own).read()[:, 0] for name, make in columns.items()}
@@ -348,6 +349,17 @@ async def _free_unknown(worker: Worker, keys: list[str]) -> None:
 def _bytes_of(rows: csr_array) -> int:
     """Bytes by which Dask knows how full a worker is; of this type it sees none by itself."""
     return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes)
+
+
+def _bytes_in_memory(worker: Worker) -> int:
+    """Bytes of results of Dask that are in a worker's memory and that it can write to disk."""
+    kept = getattr(worker.data, "memory", {})  # a plain dict where writing to disk is turned off
+    return sum(sizeof(kept.get(key)) for key in list(kept))
+
+
+def _bytes_of_inputs(*inputs: list[Any] | None) -> int:
+    """Bytes of a task's inputs, which stay in memory while it runs."""
+    return sum(sizeof(array) for arrays in inputs for array in arrays or ())
 
 
 def _opened(source: Any, arrays: list[Any] | None) -> Any:

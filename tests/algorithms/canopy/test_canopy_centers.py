@@ -100,10 +100,10 @@ def test_memberships_are_all_rows_within_t1(monkeypatch):
 
 
 def test_rows_that_are_streamed_give_the_same():
-    X = np.random.default_rng(3).normal(size=(9000, 40))
+    X = np.random.default_rng(3).normal(size=(12000, 40))
     for order in ("index", "random"):
-        parameters = {"t1": 8.0, "t2": 7.0, "order": order, "random_state": 1}
-        whole, streamed = fit(X, **parameters), fit(X, **parameters, memory_limit="5.3 MiB")
+        parameters = {"t1": 9.0, "t2": 8.5, "order": order, "random_state": 1}
+        whole, streamed = fit(X, **parameters), fit(X, **parameters, memory_limit="7.3 MiB")
         assert (whole.cluster_centers_indices_ == streamed.cluster_centers_indices_).all() and whole.n_canopies_ > 10
         assert (whole.memberships_ != streamed.memberships_).nnz == 0
         assert (whole.labels_ == streamed.labels_).all()
@@ -189,10 +189,10 @@ def test_refused_parameters():
 
 def test_memory_is_refused_before_it_is_taken(monkeypatch):
     X = np.random.default_rng(7).normal(size=(500, 2))
-    with pytest.raises(InsufficientMemoryError, match="rows of candidates"):
+    with pytest.raises(InsufficientMemoryError, match=r"vectors of own rows .* What would fit: "):
         fit(X, 0.5, 0.2, memory_limit="70 KiB")
     with pytest.raises(InsufficientMemoryError, match="makes more than 8000 centres of 8000 rows"):
-        fit(np.random.default_rng(7).normal(size=(8000, 100)), 0.5, 0.2, memory_limit="23 MB")
+        fit(np.random.default_rng(7).normal(size=(8000, 100)), 0.5, 0.2, memory_limit="26 MB")
     monkeypatch.setattr(canopy_members.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 20_000}))
     with pytest.raises(InsufficientMemoryError, match=r"memberships \(each row in .* canopies on average\)"):
         canopy_members._check_room(_context(n=500), 5000, 5000, 40)

@@ -114,13 +114,13 @@ def test_same_bits_when_rows_are_streamed(case, fit_on, monkeypatch):
 
 @pytest.mark.slow
 def test_same_bits_under_a_memory_limit(fit_on, tmp_path):
-    """33 MB of rows on the first of two ranks, where rows may take 26: read from the file, chunk by chunk."""
+    """33 MB of rows on the first of two ranks, where all else leaves 10: read from the file, block by block."""
     X = np.random.default_rng(1).normal(size=(7000, 2000)).astype("float32")
     X[:2000] += 1
     options = {"dc": 63.0, "halo": False}
     free = bits(fit_on(1, X, **options))
     np.save(tmp_path / "rows.npy", X)
-    assert bits(fit_on(2, tmp_path / "rows.npy", memory_limit=52_000_000, **options)) == free
+    assert bits(fit_on(2, tmp_path / "rows.npy", memory_limit=120_000_000, **options)) == free
 
 
 def test_a_limit_that_cannot_be_kept_is_refused(fit_on):
@@ -148,8 +148,8 @@ def test_client_parameter_reaches_the_workers(client):
     assert bits(there) == bits(here)
 
 
-@pytest.mark.quick("500000")
-@pytest.mark.parametrize("residency", [None, 500_000])
+@pytest.mark.quick("900000")
+@pytest.mark.parametrize("residency", [None, 900_000])
 def test_each_pair_once_gives_the_same_bits_on_any_number_of_ranks(ranks, residency):
     rng = np.random.default_rng(5)
     X = (rng.normal(size=(4500, 24)) + rng.integers(0, 3, (4500, 1))).astype("float32")

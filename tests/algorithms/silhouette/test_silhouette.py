@@ -298,7 +298,7 @@ def test_chunks_are_counted_by_memory(monkeypatch):
     def few(self, row_bytes):
         whole = len(cut(self, row_bytes))
         with monkeypatch.context() as patch:
-            patch.setattr(self, "free", 4 * row_bytes * 700)
+            patch.setattr(self, "spare", 2 * row_bytes * 700)
             found = cut(self, row_bytes)
         counts.append((whole, len(found), max(stop - start for start, stop in found)))
         return found

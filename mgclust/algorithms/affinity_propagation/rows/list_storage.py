@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.affinity_propagation.rows.list_pace import PACES
-from mgclust.algorithms.affinity_propagation.rows.message_rows import MessageRows
+from mgclust.algorithms.affinity_propagation.rows.message_rows import MessageRows, vector_bytes
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import BLOCK_BYTES, Similarities
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.memory import human
@@ -219,8 +219,10 @@ class StoredLists(MessageRows):
 
     def _largest_room(self) -> int:
         """Elements of the largest arrays that can take the place of the present ones, one after the other."""
-        block = min(BLOCK_BYTES[self.context.kernels.device], self.context.free // 8)
-        beside = 2 * block + 2 * self.messages.active_s.nbytes  # similarities of rows that lists are made of
+        (n, d), itemsize = self.context.dataset_shape, self.context.dtype.itemsize
+        block = self.similarities.rows_at_once() * n * itemsize  # similarities of rows that lists are made of
+        beside = 2 * block + 2 * self.messages.active_s.nbytes + n * d * itemsize
+        beside += vector_bytes(n, len(self.context.rows), itemsize)
         free, before = self.context.free - beside, len(self.messages.column)
         last = (free - self.context.dtype.itemsize * before) // self._bytes(1)
         return int(min((free - self._bytes(before)) // 4, last))

@@ -18,11 +18,16 @@ from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, Itera
 from mgclust.kernels.affinity_propagation.sparse_forms.columns import load_columns
 from mgclust.kernels.affinity_propagation.sparse_forms.listed import Step
 
-__all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows"]
+__all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows", "vector_bytes"]
 
 Array = Any
 DENSE, SPARSE = "dense", "sparse"
 SLOTS = 32  # iterations that are queued at once
+
+
+def vector_bytes(n: int, own: int, itemsize: int) -> int:
+    """Memory of the vectors that a rank with so many of n rows keeps, whatever the form of its messages is."""
+    return own * 4 * RECENT_ARGMAXES * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)
 
 
 class MessageRows(ABC):

@@ -9,12 +9,12 @@ import numpy as np
 
 from mgclust.algorithms.affinity_propagation.rows.list_storage import LIST_GROWTH, first_length
 from mgclust.algorithms.affinity_propagation.rows.listed_rows import ListedRows
-from mgclust.algorithms.affinity_propagation.rows.message_rows import SLOTS, SPARSE, DenseRows, MessageRows
+from mgclust.algorithms.affinity_propagation.rows.message_rows import SPARSE, DenseRows, MessageRows, vector_bytes
 from mgclust.algorithms.affinity_propagation.rows.similarity_matrix import Similarities
 from mgclust.engine.checkpoint import Saved
-from mgclust.engine.memory import Estimate
+from mgclust.engine.memory import Estimate, check
 from mgclust.engine.spmd import Context
-from mgclust.kernels.affinity_propagation.messages import RECENT_ARGMAXES, padded
+from mgclust.kernels.affinity_propagation.messages import padded
 
 __all__ = ["estimate", "estimate_of_either", "estimate_of_lists", "is_listed", "rows_of"]
 
@@ -33,7 +33,7 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
         The checkpoint that it resumes from.
     """
     free = int(context.comm.all_reduce(np.array([context.free]), "min")[0])  # all ranks decide alike
-    sizes = context.dataset_shape, context.dtype.itemsize, context.size, free // 2
+    sizes = context.dataset_shape, context.dtype.itemsize, context.size, free
     if saved is not None:
         listed = bool(saved.control["messages"]["rows"] == SPARSE)
     elif algorithm == "auto":
@@ -42,7 +42,8 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
     else:
         listed = algorithm == "sparse"
     if not listed:
-        estimate(*sizes).check(free, context.size)
+        itemsize = context.dtype.itemsize
+        check(lambda shape, size: estimate(shape, itemsize, size, free), context.dataset_shape, context.size, free)
     return listed
 
 
@@ -55,31 +56,25 @@ def rows_of(
     return DenseRows(context, similarities)
 
 
-def estimate(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
-    """Estimate what a rank keeps with all elements: its rows where they are resident, two matrices, and vectors."""
-    n, d = shape
+def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
+    """Estimate what a rank keeps with all elements beside its rows: two matrices, and vectors."""
+    n = shape[0]
     own = -(-n // size)
-    matrices, vectors = 2 * own * padded(n) * itemsize, _vectors(n, own, itemsize)
-    rows = min(own * d * itemsize, resident_limit)
-    what = {"rows": rows, "similarities and availabilities": matrices, "vectors": vectors}
-    return Estimate(rows + matrices, vectors, what, squared=matrices)
+    matrices, vectors = 2 * own * padded(n) * itemsize, vector_bytes(n, own, itemsize)
+    return Estimate({"similarities and availabilities": matrices, "vectors": vectors})
 
 
-def estimate_of_lists(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+def estimate_of_lists(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
     """Estimate what a rank keeps with lists, as they are at first."""
     n, d = shape
     own = -(-n // size)
     lists = int(own * first_length(n) * LIST_GROWTH * (4 + 2 * itemsize))
-    rows, block, vectors = n * d * itemsize, 8 * padded(n) * itemsize, _vectors(n, own, itemsize)
-    what = {"rows": rows, "neighbour lists": lists, "a block of similarities": block, "vectors": vectors}
-    return Estimate(lists, rows + block + vectors, what, squared=lists)
+    rows, block, vectors = n * d * itemsize, 8 * padded(n) * itemsize, vector_bytes(n, own, itemsize)
+    what = {"rows of all ranks": rows, "neighbour lists": lists, "a block of similarities": block, "vectors": vectors}
+    return Estimate(what)
 
 
-def estimate_of_either(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int) -> Estimate:
+def estimate_of_either(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
     """Estimate what a rank keeps at least, with all elements or with lists."""
-    either = (each(shape, itemsize, size, resident_limit) for each in (estimate, estimate_of_lists))
+    either = (each(shape, itemsize, size, room) for each in (estimate, estimate_of_lists))
     return min(either, key=lambda needed: needed.needed)
-
-
-def _vectors(n: int, own: int, itemsize: int) -> int:
-    return own * 4 * RECENT_ARGMAXES * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)

@@ -194,7 +194,7 @@ class Similarities(ABC):
     def rows_at_once(self) -> int:
         """Number of rows of all columns that make a block."""
         width, device = padded(self.context.dataset_shape[0]), self.context.kernels.device
-        rows = min(BLOCK_BYTES[device], self.context.free // 8) // (width * self.context.dtype.itemsize)
+        rows = min(BLOCK_BYTES[device], self.context.spare // 8) // (width * self.context.dtype.itemsize)
         return max(TILE[device], rows // TILE[device] * TILE[device])
 
     def typical(self, share: float) -> tuple[float, float] | None:

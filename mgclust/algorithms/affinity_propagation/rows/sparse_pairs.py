@@ -233,10 +233,10 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
     return max(reasons)[0], next((reason for least, reason in reasons if least > wanted), "")
 
 
-def estimate_of_pairs(shape: tuple[int, int], itemsize: int, size: int, resident_limit: int, *, pairs: int) -> Estimate:
+def estimate_of_pairs(shape: tuple[int, int], itemsize: int, size: int, room: int, *, pairs: int) -> Estimate:
     """Estimate what a rank keeps of so many pairs: all as they are given, and own lists."""
     n, own = shape[0], -(-shape[0] // size)
     lists = (-(-pairs // size) + own * PADDING // 2) * (4 + 2 * itemsize)
     given, sorted_pairs, vectors = pairs * 12, -(-pairs // size) * 48, n * 100 + own * 32 * 4 * (4 + 2 * itemsize)
     what = {"pairs as given": given, "lists": lists, "pairs while they are sorted": sorted_pairs, "vectors": vectors}
-    return Estimate(lists, given + sorted_pairs + vectors, what)
+    return Estimate(what)

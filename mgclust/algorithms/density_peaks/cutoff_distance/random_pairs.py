@@ -19,7 +19,6 @@ import numpy as np
 
 from mgclust.algorithms.density_peaks.cutoff_distance.pair_quantile import pair_rank
 from mgclust.base.errors import InputError
-from mgclust.engine.rows import CHUNK_NUMBERS
 from mgclust.engine.spmd import Context
 from mgclust.kernels.pairs.metrics import Metric
 
@@ -27,7 +26,7 @@ __all__ = ["places", "random_pair_quantile", "random_pairs_bytes"]
 
 Array = Any
 CONFIDENCE = 0.95
-PAIRS_AT_ONCE = 1 << 18
+PAIRS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 18, 1 << 22  # pairs, and numbers of theirs, that are drawn together
 
 
 def places(pairs: int, share: float) -> tuple[int, int, int]:
@@ -95,7 +94,7 @@ def random_pairs_bytes(pairs: int, d: int, itemsize: int) -> int:
 
 
 def _at_once(d: int) -> int:
-    return max(1, min(PAIRS_AT_ONCE, CHUNK_NUMBERS // (4 * d)))
+    return max(1, min(PAIRS_AT_ONCE, NUMBERS_AT_ONCE // d))
 
 
 def _drawn(context: Context, measure: Metric, pairs: int, seed: int) -> np.ndarray:

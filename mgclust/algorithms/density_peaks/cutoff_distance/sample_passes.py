@@ -71,7 +71,7 @@ def _weighted_densities(context: Context, measure: Metric, sample: RowSample, cu
     tiles: Any = ((slice(at, at + GIVEN_ROWS), slice(0, len(sample)), mine[at : at + GIVEN_ROWS])
                   for at in range(0, len(mine), GIVEN_ROWS))  # fmt: skip
     if measure is not GIVEN:
-        tiles = computed_tiles(context.kernels, mine, sample.x, measure.norm, context.free)
+        tiles = computed_tiles(context.kernels, mine, sample.x, measure.norm, context.spare)
     for rows, columns, s in tiles:
         for at, dc in enumerate(cuts):
             add_density(

@@ -331,7 +331,7 @@ class AllPairs:
         for chunk, block in self._context.all_pairs():
             own = self._own(chunk)
             for rows, columns, s in computed_tiles(
-                self._kernels, chunk.x, block.x, self._measure.norm, self._context.free
+                self._kernels, chunk.x, block.x, self._measure.norm, self._context.spare
             ):
                 yield _shifted(rows, own.start), _shifted(columns, block.start), s
 

@@ -114,7 +114,7 @@ class PrecomputedPairs(AllPairs):
     def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
         """Own rows, some at a time, with all their columns."""
         rows, n = self._context.rows, self._context.dataset_shape[0]
-        step = max(1, tile_numbers(self._xp, self._context.free) // n)
+        step = max(1, tile_numbers(self._xp, self._context.spare) // n)
         for chunk in rows.chunks():
             start = chunk.start - rows.start
             for first in range(0, len(chunk.x), step):
