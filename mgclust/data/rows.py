@@ -123,7 +123,7 @@ class TransformedDataset(Dataset):
         return {**self.source.describe(), **done}
 
     def reading_bytes(self, rows: int) -> int:
-        """What the source takes, and some rows in float64."""
+        """Bytes of the source, and of some rows in float64."""
         return self.source.reading_bytes(rows) + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
 
     def _read(self, start: int, stop: int) -> Any:

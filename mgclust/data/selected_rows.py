@@ -30,7 +30,7 @@ class SelectedRows(Dataset):
         self._source, self._indices, self._pairwise = source, indices, pairwise
 
     def reading_bytes(self, rows: int) -> int:
-        """What the source takes, and the rows among which some are chosen."""
+        """Bytes of the source, and of the rows among which some are chosen."""
         n, d = self._source.shape
         return self._source.reading_bytes(n) + min(TAKE_NUMBERS, n * d) * self.dtype.itemsize
 

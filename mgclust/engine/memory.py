@@ -178,7 +178,7 @@ class Residency:
 
     @cached_property
     def engine(self) -> Estimate:
-        """What it takes whatever the method is and however many rows stay."""
+        """Bytes that it takes whatever the method is and however many rows stay."""
         numbers = min(self.piece, self.rows * self.shape[1])
         block = self.block_rows * self.shape[1]
         what = {"temporaries": max(TEMPORARY_BYTES * numbers, BLOCK_TEMPORARY_BYTES * block)}

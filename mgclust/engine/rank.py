@@ -103,32 +103,35 @@ def run_rank(
     beside : RowSource, optional
         Rows of which each rank has a share beside its own.
     """
-    prepared, report = _prepare(assignment, source, session)
-    range_rows = report.range_rows if prepared is not None and not report.bad else 0
-    if session is None:
-        if not range_rows:
-            return Done(report)
-        return Done(report, *_execute(assignment, prepared, abort, _solo(assignment, abort, range_rows), emit, beside))
-    try:
-        host = session.begin(assignment.partition, abort, assignment.spec.timeout)
-        if not host.meet(assignment.run, range_rows):
-            return Done(report)
-        if emit is not None and host.rank == 0:
-            emit({"stage": "load", "fraction": 1.0, "elapsed": report.seconds})
-        began = time.perf_counter()
-        comm = host if assignment.device == "cpu" else session.on_gpus(host)
-        connected = time.perf_counter() - began
-        value, timings, delivered = _execute(assignment, prepared, abort, comm, emit, beside)
-    except BaseException:
-        session.close()
-        raise
-    return Done(report, value, {"connect": connected, **timings}, delivered)
+    with contextlib.ExitStack() as stack:
+        prepared, report = _prepare(assignment, source, stack, session)
+        range_rows = report.range_rows if prepared is not None and not report.bad else 0
+        if session is None:
+            if not range_rows:
+                return Done(report)
+            return Done(
+                report, *_execute(assignment, prepared, abort, _solo(assignment, abort, range_rows), emit, beside)
+            )
+        try:
+            host = session.begin(assignment.partition, abort, assignment.spec.timeout)
+            if not host.meet(assignment.run, range_rows):
+                return Done(report)
+            if emit is not None and host.rank == 0:
+                emit({"stage": "load", "fraction": 1.0, "elapsed": report.seconds})
+            began = time.perf_counter()
+            comm = host if assignment.device == "cpu" else session.on_gpus(host)
+            connected = time.perf_counter() - began
+            value, timings, delivered = _execute(assignment, prepared, abort, comm, emit, beside)
+        except BaseException:
+            session.close()
+            raise
+        return Done(report, value, {"connect": connected, **timings}, delivered)
 
 
 def _prepare(
-    assignment: RankAssignment, source: RowSource, session: Session | None = None
+    assignment: RankAssignment, source: RowSource, stack: contextlib.ExitStack, session: Session | None = None
 ) -> tuple[_Prepared | None, Report]:
-    """Load this rank's rows; find every reason to refuse before the first collective."""
+    """Load this rank's rows; find every reason to refuse before the first collective; the run ends the stack."""
     began = time.perf_counter()
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
     try:
@@ -149,6 +152,7 @@ def _prepare(
             keep=spec.resident,
         )
         residency.check()
+        stack.enter_context(kernels.memory.bounded(spec.memory_limit))
         report.range_rows = _range_rows(residency, assignment.device, source.shape[1], stop - start)
         keep_on_host = _keep_on_host(assignment, source, residency.row_bytes)
         resident = residency.resident(residency.rows)

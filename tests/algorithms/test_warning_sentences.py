@@ -20,6 +20,7 @@ import mgclust
 from mgclust import Communities, DensityPeaks
 from mgclust.algorithms import base as methods
 from mgclust.algorithms.affinity_propagation.adaptive import AdaptiveAffinityPropagation
+from mgclust.algorithms.affinity_propagation.adaptive_ranks import LOWEST
 from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagation
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
 from mgclust.algorithms.canopy import estimator as canopy
@@ -181,7 +182,8 @@ def adaptive(rng):
     model.scan_ = {"n_clusters": np.array([best]), "silhouette": np.array([0.1234])}
     model._weak = functools.partial(AdaptiveAffinityPropagation._weak, model)
     nearest = (number(rng, 5), number(rng, 5)) if rng.random() < 0.5 else (0, 0)
-    value = SimpleNamespace(nearest=nearest, choices={"silhouette": best, "package": package})
+    stopped = ("max_iter=9 iterations", f"preference={real(rng):.6g} {LOWEST}")[int(rng.integers(2))]
+    value = SimpleNamespace(nearest=nearest, choices={"silhouette": best, "package": package}, stopped=stopped)
     yield from AdaptiveAffinityPropagation._problems(model, {"min_cluster_size": np.zeros(1)}, value)
 
 

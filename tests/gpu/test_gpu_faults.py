@@ -32,7 +32,7 @@ def client():
 
 
 def model(client):
-    return DensityPeaks(n_clusters=3, client=client, n_workers=2, device="cuda", algorithm="brute")
+    return DensityPeaks(n_clusters=3, client=client, n_workers=2, device="cuda", algorithm="brute", retries=0)
 
 
 def rows(n):

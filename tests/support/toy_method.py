@@ -56,12 +56,12 @@ class Toy(Clusterer):
     constraints = {"threshold": Real(help="Where the sides meet.")}
 
     def __init__(
-        self, threshold=0.0, device="auto", client=None, n_workers=None, workers=None, resources=None,
+        self, threshold=0.0, device="auto", client=None, n_workers=None, workers=None, resources=None, retries=0,
         dtype="float32", memory_limit=None, random_state=None, verbose=False,
     ):  # fmt: skip
         self.threshold = threshold
         self.device, self.client, self.n_workers = device, client, n_workers
-        self.workers, self.resources = workers, resources
+        self.workers, self.resources, self.retries = workers, resources, retries
         self.dtype, self.memory_limit = dtype, memory_limit
         self.random_state, self.verbose = random_state, verbose
 

@@ -44,6 +44,7 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["WEAK_SILHOUETTE", "AdaptiveOutput", "adaptive_affinity_propagation"]
 
+LOWEST = "can fall no further, as sums of messages could not hold it"
 WEAK_SILHOUETTE = 0.3  # below it the authors' package shows the answer of its second rule
 
 TABLE = (
@@ -217,7 +218,7 @@ def scan(
             if not messages.holds(given + state.preference):
                 state.preference, state.stopped = (
                     preference,
-                    f"preference={preference:.6g} can fall no further, as sums of messages could not hold it",
+                    f"preference={preference:.6g} {LOWEST}",
                 )
                 return exemplars, messages.exemplars(slot), [*log, f"the end: {state.stopped}"]
             messages.set_preference(given + state.preference)

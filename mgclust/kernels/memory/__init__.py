@@ -6,6 +6,7 @@ On the CPU in `cpu`; on a GPU in `gpu`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -33,6 +34,12 @@ class MemoryKernels(Protocol):
         ------
         array
             Valid until the next but one is asked for.
+        """
+
+    def bounded(self, limit: int | None) -> AbstractContextManager[Any]:
+        """Keep what this thread allocates, with what is kept for arrays to come, within some bytes; None: no bound.
+
+        Arrays that together exceed the bound are allocated all the same.
         """
 
     def free_memory(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,17 @@ from typing import Any
 import numpy as np
 import psutil
 
-__all__ = ["free_memory", "give_back", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
+__all__ = [
+    "bounded",
+    "free_memory",
+    "give_back",
+    "host_empty",
+    "prefetch",
+    "start_to_host",
+    "synchronize",
+    "to_device",
+    "to_host",
+]
 
 Array = Any
 
@@ -36,6 +47,10 @@ def give_back() -> None:
 @functools.cache
 def _c_library() -> ctypes.CDLL:
     return ctypes.CDLL(None)
+
+
+def bounded(limit: int | None) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext()
 
 
 def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:

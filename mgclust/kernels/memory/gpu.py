@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,7 +11,17 @@ import cupy as cp
 import cupyx
 import numpy as np
 
-__all__ = ["free_memory", "give_back", "host_empty", "prefetch", "start_to_host", "synchronize", "to_device", "to_host"]
+__all__ = [
+    "bounded",
+    "free_memory",
+    "give_back",
+    "host_empty",
+    "prefetch",
+    "start_to_host",
+    "synchronize",
+    "to_device",
+    "to_host",
+]
 
 Array = Any
 
@@ -29,6 +40,24 @@ def start_to_host(array: Array) -> np.ndarray:
 
 def give_back() -> None:
     cp.get_default_memory_pool().free_all_blocks()
+
+
+class _PoolBound(cp.cuda.MemoryHook):  # type: ignore[misc]
+    """Return cached blocks before the pool exceeds a bound: by itself it keeps whatever it has taken."""
+
+    name = "bound of a run"
+
+    def __init__(self, limit: int) -> None:
+        self._pool = cp.get_default_memory_pool()
+        self._most = self._pool.used_bytes() + limit
+
+    def alloc_preprocess(self, **_: Any) -> None:
+        if self._pool.total_bytes() > self._most:  # with what is being allocated
+            self._pool.free_all_blocks()
+
+
+def bounded(limit: int | None) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if limit is None else _PoolBound(limit)
 
 
 def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
