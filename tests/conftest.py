@@ -12,11 +12,16 @@ import logging
 import os
 import re
 import signal
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+# Tests of memory share their cases with a benchmark. The installed mgclust comes before the one of this tree.
+sys.path.append(str(Path(__file__).parents[1]))
 
 RANKS = 4
 

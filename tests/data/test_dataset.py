@@ -668,6 +668,7 @@ def test_no_permission():
     with tempfile.TemporaryDirectory() as folder:  # others may not enter tmp_path
         os.chmod(folder, 0o755)
         path = write_npy(Path(folder), X)
+        path.chmod(0o644)  # whatever this process permits for new files
         with without_privileges():
             assert open_dataset(path).shape == X.shape
         path.chmod(0)

@@ -132,7 +132,7 @@ def test_worker_that_is_stopped_while_it_is_sent_rows(client, monkeypatch, rows)
     monkeypatch.setattr(driver, "STOP_GRACE_SECONDS", 0.5)
     monkeypatch.setattr(driver, "NOTIFY_LIMIT_SECONDS", 0.5)
     many = np.random.default_rng(0).normal(size=(1 << 19, 2))
-    model = DensityPeaks(2, client=client, device="cpu", n_workers=4).fit(many[:900])
+    model = DensityPeaks(2, client=client, device="cpu", n_workers=4, retries=0).fit(many[:900])
     stopped = next(iter(client.run(os.getpid).values()))
     os.kill(stopped, signal.SIGSTOP)
     again = threading.Timer(SOON, os.kill, (stopped, signal.SIGCONT))
@@ -140,7 +140,9 @@ def test_worker_that_is_stopped_while_it_is_sent_rows(client, monkeypatch, rows)
     began = time.monotonic()
     try:
         with pytest.raises(WorkerLost, match=r"has not answered for \d+ s: its process is stopped or hangs"):
-            FuzzyCMeans(2, client=client, n_workers=4).fit(many) if rows == "of the data" else model.predict(many)
+            FuzzyCMeans(2, client=client, n_workers=4, retries=0).fit(many) if rows == "of the data" else model.predict(
+                many
+            )
         assert time.monotonic() - began < SOON / 2
     finally:
         again.cancel()

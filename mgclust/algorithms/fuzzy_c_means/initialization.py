@@ -147,8 +147,7 @@ def _by_rank_0(context: Context, function: Any) -> np.ndarray:
 
 def _gather(context: Context, chosen: np.ndarray | None) -> Array:
     """Gather some rows, by ascending number, or all, on every rank."""
-    everything = np.arange(context.dataset_shape[0])
-    return context.gather_rows(everything if chosen is None else chosen)
+    return context.gather_rows(np.arange(context.dataset_shape[0]) if chosen is None else chosen)
 
 
 def _by_content(context: Context, x: Array, weights: Array | None) -> tuple[Array, Array | None]:
@@ -280,9 +279,9 @@ def _candidates(
 
 
 def _own_pieces(context: Context) -> Iterator[tuple[int, int]]:
-    """Bounds of pieces of the own rows, whole blocks, for what has some numbers of 8 bytes for each row."""
+    """Bounds of pieces of the own rows, whole blocks, for what has a dozen numbers of 8 bytes for each row."""
     rows, block = context.rows, context.partition.block_rows
-    step = max(1, rows.piece // block) * block
+    step = max(1, rows.piece // (3 * block)) * block
     for start in range(rows.start, rows.stop, step):
         yield start, min(start + step, rows.stop)
 

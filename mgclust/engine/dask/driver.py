@@ -522,12 +522,13 @@ class Driver:
             first = {}
             found = candidates_of(self._client, self._rules, self._first.device)  # others may have come
             self._among = list(found.offers)
+            able = set(self._among).intersection(self._all_workers)  # without those that are silent
             if time.monotonic() - began > self._start.patience:
-                raise clusters.too_few(self._client, len(self._among), self._least, self._start.patience, found.why())
-            if len(self._among) >= self._least:
+                raise clusters.too_few(self._client, len(able), self._least, self._start.patience, found.why())
+            if len(able) >= self._least:
                 enough = time.monotonic()
             elif time.monotonic() - enough > (limit := clusters.wait_limit(answer)):
-                raise clusters.too_few(self._client, len(self._among), self._least, limit, found.why())
+                raise clusters.too_few(self._client, len(able), self._least, limit, found.why())
 
     def _chunks(self) -> list[Any]:
         """Keys of the chunks that Dask has of the rows, or of what these are computed from."""

@@ -42,22 +42,23 @@ def give_back() -> None:
     cp.get_default_memory_pool().free_all_blocks()
 
 
-class _PoolBound(cp.cuda.MemoryHook):  # type: ignore[misc]
-    """Return cached blocks before the pool exceeds a bound: by itself it keeps whatever it has taken."""
-
-    name = "bound of a run"
-
-    def __init__(self, limit: int) -> None:
-        self._pool = cp.get_default_memory_pool()
-        self._most = self._pool.used_bytes() + limit
-
-    def alloc_preprocess(self, **_: Any) -> None:
-        if self._pool.total_bytes() > self._most:  # with what is being allocated
-            self._pool.free_all_blocks()
-
-
 def bounded(limit: int | None) -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if limit is None else _PoolBound(limit)
+    if limit is None:
+        return contextlib.nullcontext()
+    pool = cp.get_default_memory_pool()
+    most = pool.used_bytes() + limit
+
+    class PoolBound(cp.cuda.MemoryHook):  # type: ignore[misc]
+        """Return cached blocks before the pool exceeds a bound: by itself it keeps whatever it has taken."""
+
+        name = "bound of a run"
+
+        def alloc_preprocess(self, **_: Any) -> None:
+            if pool.total_bytes() > most:  # with what is being allocated
+                pool.free_all_blocks()
+
+    bound: contextlib.AbstractContextManager[Any] = PoolBound()
+    return bound
 
 
 def host_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
