@@ -216,7 +216,7 @@ def test_the_connections_of_another_client_cannot_be_had(client, own):
     partition = Partition.plan(len(X), 2)
     for rank, address in enumerate(session.workers):
         assignment = RankAssignment(spmd.RunSpec(rank_jobs.connections), "other", rank, partition, "cpu")
-        given = ("guessed", assignment, address, open_dataset(X), None, {}, None, None, {}, {})
+        given = ("guessed", assignment, address, open_dataset(X), None, {}, None, None, {}, {}, None)
         failure = client.submit(tasks.run_task, *given, workers=[address], pure=False).result()
         assert isinstance(failure.error, SessionLost)
     assert connections(own) == first
