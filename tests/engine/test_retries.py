@@ -253,6 +253,25 @@ def test_a_stopped_worker_is_left_out(client, often, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_stopped_worker_whose_place_none_takes_ends_the_run(client, tmp_path, monkeypatch):
+    """The scheduler still has the worker, but a run that needs all workers does not wait for it for ever."""
+    monkeypatch.setattr(run_monitor, "HEARTBEAT_TIMEOUT_SECONDS", 5.0)
+    monkeypatch.setattr("mgclust.engine.dask.cluster.WORKERS_TIMEOUT", 2.0)
+    stopped = []
+
+    def stop():
+        stopped.append(pid(tmp_path, 1))
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    try:
+        with pytest.raises(WorkerLost, match="has not answered for .* could not be tried again"):
+            run_and_lose(client, tmp_path, stop, n_workers=4, size=4)
+    finally:
+        os.kill(stopped[0], signal.SIGCONT)
+    wait_for(lambda: set(client.run(rank_jobs.kept).values()) == {0})
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["scale", "retire"])
 def test_workers_that_the_cluster_gives_up(own_client, often, tmp_path, how):
     def lose():
