@@ -264,7 +264,7 @@ def test_a_stopped_worker_whose_place_none_takes_ends_the_run(client, tmp_path, 
         os.kill(stopped[0], signal.SIGSTOP)
 
     try:
-        with pytest.raises(WorkerLost, match="has not answered for .* could not be tried again"):
+        with pytest.raises(WorkerLost, match=r"has not answered for .* could not be tried again"):
             run_and_lose(client, tmp_path, stop, n_workers=4, size=4)
     finally:
         os.kill(stopped[0], signal.SIGCONT)
