@@ -28,7 +28,7 @@ is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
 
 A `WorkerWarning` (UserWarning) is about the workers of a cluster instead: results do not depend on them.
-A `RetryWarning` (UserWarning) tells nothing of a result: the run lost a worker, and was tried again.
+A `RetryWarning` (UserWarning) says that a run lost a worker and was tried again: the result is the same.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class WorkerRules:
         )
 
     def missing(self, records: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Those that the caller names, and that are not in the cluster.
+        """Return the workers that the caller names and the cluster does not have.
 
         Parameters
         ----------

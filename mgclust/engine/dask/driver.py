@@ -480,7 +480,7 @@ class Driver:
         self._aside(self._client.cancel, [future for future in futures.values() if not future.done()])
 
     def _alive(self, workers: Collection[str], seconds: float = 0.0) -> list[str]:
-        """Those of some workers that are there, after so many seconds or when one of them has left."""
+        """Return the workers that are there, after so many seconds or when one of them has left."""
         try:
             given = {"workers": list(workers), "seconds": seconds}
             there = scheduler.ask(self._client, "watch", NOTIFY_LIMIT_SECONDS, **given)

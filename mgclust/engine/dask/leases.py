@@ -68,7 +68,7 @@ class _Lease:
     without: frozenset[str] = frozenset()  # identities of workers that it does not take
 
     def of(self, there: Mapping[str, str]) -> set[str]:
-        """Those of some workers, given as identities by address, that it may have."""
+        """Return the addresses of workers that it may have; `there` has their identities."""
         return {
             address
             for address, identity in there.items()

@@ -221,7 +221,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     checkpoint = CheckpointConfig(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with contextlib.ExitStack() as stack:
         where = _connect(stack, order["place"], progress)
-        # Of a cluster's workers one may be lost; the next attempt is for what this process does not survive.
+        # A cluster may lose a worker; the next attempt is for what this process does not survive.
         result = fit(method(**parameters, **where, retries=1), dataset, progress, checkpoint)
         sources = [Path(file.name).name for name, file in files.items() if name.isdigit()]
         command = ["mgclust", "run", request["method"], *sources]
