@@ -91,7 +91,9 @@ def modularity(
     reject_lost(given)
     arguments = {"n": opened.n_nodes, "labels": given if is_dask(given) else _dense(given), "resolution": resolution}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
-    with connect(client, device, n_workers, workers=workers, resources=resources, retries=retries) as cluster:
+    with connect(
+        client=client, device=device, n_workers=n_workers, workers=workers, resources=resources, retries=retries
+    ) as cluster:
         return float(run(spec, opened, cluster).value)
 
 

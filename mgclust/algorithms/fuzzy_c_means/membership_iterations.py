@@ -103,7 +103,9 @@ def iterate_memberships(
     arguments = {"memberships": memberships, "fixed": centers, "m": m, "error": error, "max_iter": max_iter}
     need = partial(estimate_iterations, c=memberships.shape[1])
     spec = RunSpec(membership_iterations, arguments, need, "float64", metric="euclidean")
-    with connect(client, device, n_workers, workers=workers, resources=resources, retries=retries) as cluster:
+    with connect(
+        client=client, device=device, n_workers=n_workers, workers=workers, resources=resources, retries=retries
+    ) as cluster:
         outcome = run(spec, open_dataset(X), cluster)
     found, history, coefficient = outcome.value
     each = outcome.arrays
