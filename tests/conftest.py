@@ -242,13 +242,16 @@ def client(dask_client):
     """`dask_client` with all its workers there, also after a test that killed some.
 
     A worker is there once its nanny knows, too: one that is killed between its call to the scheduler and its nanny's
-    notice of it would not be started again.
+    notice of it would not be started again. Dask gives up a worker that has not come back within 15 seconds, as may
+    happen on a busy machine; `scale` starts another one in its place.
     """
     from distributed.core import Status
 
     end = time.monotonic() + 60
+    dask_client.cluster.scale(RANKS)
     dask_client.wait_for_workers(RANKS, timeout=60)
-    while not all(nanny.process.status == Status.running for nanny in dask_client.cluster.workers.values()):
+    workers = dask_client.cluster.workers
+    while len(workers) < RANKS or not all(nanny.process.status == Status.running for nanny in workers.values()):
         assert time.monotonic() < end, "a nanny does not hear of its worker"
         time.sleep(0.02)
     return dask_client

@@ -77,7 +77,13 @@ class LoadedDataset(FileDataset):
         raise NotImplementedError
 
     def reading_bytes(self, rows: int) -> int:
-        """All rows, and once more while they are loaded; none once they are here."""
+        """Bytes of all rows, twice because they are converted while they are loaded; 0 once they are in memory.
+
+        Parameters
+        ----------
+        rows : int
+            How many rows this process is going to read, which changes nothing: the file is read as a whole.
+        """
         return 2 * self.shape[0] * self.shape[1] * self.dtype.itemsize if self._opened is None else 0
 
     def _check(self) -> None:

@@ -139,7 +139,12 @@ class ForkServer:
         if self._process is not None:
             self._control.close()
             with contextlib.suppress(psutil.Error):
+                # A child that was stopped as soon as it was forked has not asked to end with its parent yet.
+                own = [] if self._adopt else self._process.children()
                 self._process.kill()
+                for child in own:
+                    with contextlib.suppress(psutil.Error):
+                        child.kill()
                 self._process.wait(ANSWER_TIMEOUT_SECONDS)
 
     def _popen(self, *options: str, **streams: Any) -> psutil.Popen:
