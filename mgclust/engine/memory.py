@@ -21,7 +21,7 @@ from functools import cached_property
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine.partition import Partition
 
-__all__ = ["Estimate", "EstimateFunction", "Residency", "check", "human"]
+__all__ = ["Estimate", "EstimateFunction", "Residency", "check", "human", "unspilled"]
 
 TRAVELLING_RANGES = 3  # of rows of other ranks: one that is used, one that arrives, one that is sent
 LARGEST_RANGE_BYTES = 64 << 20
@@ -31,6 +31,8 @@ TEMPORARY_BYTES = 48
 BLOCK_TEMPORARY_BYTES = 20  # of a number of a block that is summed at once: its square in float64, twice, and itself
 MAX_PIECE = 1 << 24  # numbers: more are not faster
 MAX_WORKERS = 1 << 16  # that are considered for a proposal
+MAX_MEBIBYTES = 1 << 24  # of more memory
+MARGIN = 20  # a proposal leaves 1 / MARGIN of the free memory
 
 
 def human(count: float) -> str:
@@ -40,6 +42,15 @@ def human(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def unspilled(limit: int, used: int) -> int:
+    """Bytes that a Dask worker may take in addition, with so much of its memory limit in use.
+
+    From 70% of the limit on, Dask writes to disk what no task is using; above 80% the worker starts no task any more,
+    and at 95% its nanny ends it.
+    """
+    return max(0, limit * 7 // 10 - max(0, used))
 
 
 @dataclass(frozen=True)
@@ -67,13 +78,13 @@ EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
 """``(shape, itemsize, size, room) -> Estimate`` of a method beside its rows, which may take `room` bytes."""
 
 
-def check(need: Callable[[tuple[int, int], int], Estimate], shape: tuple[int, int], size: int, free: int) -> None:
+def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[int, int], size: int, free: int) -> None:
     """Refuse a run that cannot fit.
 
     Parameters
     ----------
     need : callable
-        ``(shape, size) -> Estimate`` of a rank, for other data and another number of ranks.
+        ``(shape, size, free) -> Estimate`` of a rank, for other data, another number of ranks and other free memory.
     shape : tuple of int
         Shape of the data.
     size : int
@@ -86,20 +97,25 @@ def check(need: Callable[[tuple[int, int], int], Estimate], shape: tuple[int, in
     InsufficientMemoryError
         With what is needed, what is there, and what would fit.
     """
-    estimate = need(shape, size)
+    estimate = need(shape, size, free)
     if estimate.needed <= free:
         return
-    remedies = []
-    if ranks := _least(lambda ranks: need(shape, ranks).needed <= free, size, MAX_WORKERS):
-        remedies.append(f"{ranks} workers like this one instead of {size}")
-    remedies.append(f"a worker with {human(estimate.needed)}")
     (n, d), square = shape, shape[0] == shape[1]
 
-    def fits(percent: int) -> bool:
-        rows = max(1, n * percent // 100)
-        return need((rows, rows if square else d), size).needed <= free
+    def fits(rows: int = n, ranks: int = size, more: int = 0) -> bool:
+        # Another worker, or this one in a minute, has a little less memory free.
+        there = (free + more) * (MARGIN - 1) // MARGIN
+        return need((rows, rows if square else d), ranks, there).needed <= there
 
-    if left_out := _least(lambda percent: fits(100 - percent), 0, 99):
+    def part(percent: int) -> int:
+        return max(1, n * percent // 100)
+
+    remedies = []
+    if ranks := _least(lambda ranks: fits(ranks=ranks), size, MAX_WORKERS):
+        remedies.append(f"{ranks} workers like this one instead of {size}")
+    if more := _least(lambda mebibytes: fits(more=mebibytes << 20), 0, MAX_MEBIBYTES):
+        remedies.append(f"{human(more << 20)} more free memory on each worker")
+    if left_out := _least(lambda percent: fits(rows=part(100 - percent)), 0, 99):
         remedies.append(f"about {100 - left_out}% of the rows")
     parts = ", ".join(f"{name} {human(count)}" for name, count in estimate.what.items() if count)
     raise InsufficientMemoryError(
@@ -190,11 +206,15 @@ class Residency:
 
     def estimate(self, rows: int) -> Estimate:
         """The sum, with so many rows in memory at a time."""
-        return self.engine + Estimate({"rows": rows * self.row_bytes}) + self._method(self.room(rows))
+        return self.engine + Estimate({"rows": self._bytes_of(rows)}) + self._method(self.room(rows))
 
     def room(self, rows: int) -> int:
         """Bytes that the method may take beside so many rows."""
-        return max(0, self.free - self.engine.needed - rows * self.row_bytes)
+        return max(0, self.free - self.engine.needed - self._bytes_of(rows))
+
+    def _bytes_of(self, rows: int) -> int:
+        """Bytes of so many rows; twice if there are others, since a chunk is read while its user has the one before."""
+        return rows * self.row_bytes * (1 if rows >= self.rows else 2)
 
     def _method(self, room: int) -> Estimate:
         return Estimate() if self.method is None else self.method(self.shape, self.itemsize, self.size, room)
@@ -206,8 +226,8 @@ class Residency:
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk where they do not: of a quarter of the memory, or half of what is left."""
-        left = (self.free - self.estimate(self.block_rows).needed) // 2 + self.block_rows * self.row_bytes
+        """Rows of a chunk where they do not: two take half of the memory, or of what is left."""
+        left = (self.free - self.estimate(self.block_rows).needed) // 4 + self.block_rows * self.row_bytes
         blocks = min(left, self.free // 4) // (self.row_bytes * self.block_rows)
         return max(1, blocks if self.keep else 1) * self.block_rows
 
@@ -219,8 +239,8 @@ class Residency:
     def check(self) -> None:
         """Refuse a run that does not fit, even if rows are streamed a block at a time; see `check`."""
 
-        def need(shape: tuple[int, int], size: int) -> Estimate:
-            each = Residency(self.free, shape, self.itemsize, size, self.method, self.reading, self.keep)
+        def need(shape: tuple[int, int], size: int, free: int) -> Estimate:
+            each = Residency(free, shape, self.itemsize, size, self.method, self.reading, self.keep)
             return each.estimate(each.block_rows)
 
         check(need, self.shape, self.size, self.free)

@@ -16,7 +16,7 @@ from mgclust.base.errors import InputError
 from mgclust.engine.abort import Abort
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus
-from mgclust.engine.memory import Residency
+from mgclust.engine.memory import Residency, unspilled
 from mgclust.engine.partition import Partition
 from mgclust.engine.rows import Beside, Rows, RowSource
 from mgclust.engine.run_spec import RunSpec
@@ -315,10 +315,8 @@ def _host_share(assignment: RankAssignment) -> int:
     """Bytes of host memory that this rank may take beside its neighbours."""
     share = psutil.virtual_memory().available // assignment.neighbours
     if assignment.worker_limit:
-        # From 70% of a worker's limit on, Dask writes to disk what no task is using; above 80% the worker starts no
-        # task any more, at 95% its nanny ends it.
-        used = max(0, psutil.Process().memory_info().rss - assignment.spillable)
-        share = min(share, max(0, assignment.worker_limit * 7 // 10 - used))
+        used = psutil.Process().memory_info().rss - assignment.spillable
+        share = min(share, unspilled(assignment.worker_limit, used))
     return share
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import psutil
 import pytest
 
 from benchmarks.engine.memory_limits import ITEMS, LIMITS, growth, holds
+from mgclust import Canopy, FuzzyCMeans
+from mgclust.base.errors import InsufficientMemoryError
 from mgclust.engine import rank
 from mgclust.engine.dask import tasks
 from mgclust.engine.partition import Partition
@@ -47,3 +50,19 @@ def test_data_that_dask_can_write_to_disk_are_not_used_memory(client):
     )
     without = rank._host_share(replace(assignment, spillable=0))
     assert abs(rank._host_share(assignment) - without - used // 2) < used // 10
+
+
+def _pids(client):
+    return client.run(os.getpid)
+
+
+def test_rows_that_no_worker_can_hold_are_not_sent(client, tmp_path):
+    """Workers that are sent too much are ended before a rank can refuse the run."""
+    before = _pids(client)
+    # 16 GiB in memory as far as NumPy knows, none of which takes any.
+    mapped = np.memmap(tmp_path / "rows", np.float32, "w+", shape=(1 << 30, 4))
+    rows = np.frombuffer(mapped, np.float32).reshape(mapped.shape)
+    for model in (Canopy(2.0, 1.0, client=client), FuzzyCMeans(3, client=client, n_workers=4)):
+        with pytest.raises(InsufficientMemoryError, match=r"rows that are sent \d.*more free memory on each worker"):
+            model.fit(rows)
+    assert _pids(client) == before

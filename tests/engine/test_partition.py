@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,8 +55,12 @@ def test_spans_cover_all_rows_in_order_and_keep_to_one_owner(n, size, max_rows):
         assert span.stop - span.start <= max(max_rows, partition.block_rows)
 
 
-def of_rows(shape, size):
+def of_rows(shape, size, free):
     return Estimate({"rows": shape[0] * shape[1] // size, "tile": 1 << 30})
+
+
+def of_rows_and_all(shape, size, free):
+    return Estimate({"rows": 4 * shape[0] * shape[1] // size, "for each row of all": shape[0] // 8, "fixed": free // 2})
 
 
 def test_a_refusal_says_what_is_needed_and_there_and_what_would_fit():
@@ -62,15 +68,32 @@ def test_a_refusal_says_what_is_needed_and_there_and_what_would_fit():
     with pytest.raises(InsufficientMemoryError) as caught:
         check(of_rows, (24 << 20, 1024), 4, 3 << 30)
     message = str(caught.value)
-    for part in ("needed 7.0 GiB", "rows 6.0 GiB", "there 3.0 GiB", "12 workers like this one instead of 4"):
+    for part in ("needed 7.0 GiB", "rows 6.0 GiB", "there 3.0 GiB", "13 workers like this one instead of 4"):
         assert part in message
-    assert "a worker with 7.0 GiB" in message and "about 33% of the rows" in message
+    assert "4.4 GiB more free memory on each worker" in message and "about 30% of the rows" in message
 
 
 def test_a_refusal_does_not_offer_workers_that_would_not_help():
     with pytest.raises(InsufficientMemoryError) as caught:
-        check(lambda shape, size: Estimate({"rows of all": shape[0]}), (4 << 30, 1), 1, 3 << 30)
-    assert "workers like" not in str(caught.value) and "about 75% of the rows" in str(caught.value)
+        check(lambda shape, size, free: Estimate({"rows of all": shape[0]}), (4 << 30, 1), 1, 3 << 30)
+    assert "workers like" not in str(caught.value) and "about 71% of the rows" in str(caught.value)
+
+
+@given(st.integers(1 << 24, 1 << 34), st.integers(1, 64), st.integers(1, 8))
+def test_a_proposal_holds_where_a_little_less_is_free(n, d, size):
+    def holds(free, n=n, size=size):
+        check(of_rows_and_all, (n, d), size, free * 96 // 100)
+
+    free = 3 << 28
+    try:
+        check(of_rows_and_all, (n, d), size, free)
+    except InsufficientMemoryError as error:
+        if found := re.search(r"(\d+) workers like this one", str(error)):
+            holds(free, size=int(found[1]))
+        if found := re.search(r"([\d.]+) (.iB) more free memory", str(error)):
+            holds(free + int((float(found[1]) + 0.05) * {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}[found[2]]))
+        if found := re.search(r"about (\d+)% of the rows", str(error)):
+            holds(free, n=max(1, n * int(found[1]) // 100))
 
 
 @given(st.integers(1 << 20, 1 << 34), st.integers(1, 1024), st.integers(1, 1 << 24), st.integers(1, 64))

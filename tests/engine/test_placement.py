@@ -1,10 +1,13 @@
 """Rows that were sent to a rank, and ranks that were sent none."""
 
+import re
+
 import numpy as np
 import pytest
 
-from mgclust.base.errors import InputError
-from mgclust.engine.dask.placement import ChunkedRows
+from mgclust.base.errors import InputError, InsufficientMemoryError
+from mgclust.data import open_dataset
+from mgclust.engine.dask.placement import ChunkedRows, check_sent
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, _keep_on_host
 from mgclust.engine.run_spec import RunSpec
@@ -62,3 +65,32 @@ def test_ranks_of_gpus_ask_for_no_rows_but_their_own(n, size):
         assert _keep_on_host(RankAssignment(RunSpec(len), "run", rank, partition, "cuda"), source, 8) == (
             own[0] < own[1]
         )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_worker_is_not_sent_more_than_it_can_hold(device, tmp_path):
+    """4 MB of rows and 0.8 MB of weights, divided among the ranks; 1 MB of an argument for each, twice in memory."""
+    rows = np.zeros((100_000, 10), np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    spec = RunSpec(len, {"codes": np.zeros(250_000, np.int32)}, row_arguments={"weights": np.ones(100_000)})
+    first = RankAssignment(spec, "", 0, Partition.plan(100_000, 4), device)
+
+    def sent(dataset, beside=None, size=4):
+        with pytest.raises(InsufficientMemoryError) as caught:
+            check_sent(first, dataset, beside, size, 1000)
+        parts = re.findall(r"(rows that are sent|arguments|rows to label) ([\d.]+) ([KM])iB", str(caught.value))
+        return {
+            name: round(float(number) * {"K": 1 << 10, "M": 1 << 20}[unit] / 1e6, 1) for name, number, unit in parts
+        }
+
+    here, in_file = open_dataset(rows), open_dataset(tmp_path / "rows.npy")
+    assert sent(here) == {"rows that are sent": 1.2, "arguments": 2.0}
+    assert sent(here, size=2) == {"rows that are sent": 2.4, "arguments": 2.0}
+    assert sent(in_file, here, size=1) == {"rows that are sent": 0.8, "arguments": 2.0, "rows to label": 4.0}
+    check_sent(first, here, here, 4, 400 << 20)
+
+
+def test_rows_of_a_file_are_not_sent(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((100_000, 10), np.float32))
+    first = RankAssignment(RunSpec(len), "", 0, Partition.plan(100_000, 4), "cpu")
+    check_sent(first, open_dataset(tmp_path / "rows.npy"), None, 4, 1000)

@@ -40,7 +40,7 @@ from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask import collections, scheduler, sessions, task_starts, tasks
 from mgclust.engine.dask.candidates import candidates_of
 from mgclust.engine.dask.cluster import Cluster
-from mgclust.engine.dask.placement import Rows, chunks_of, place, place_beside
+from mgclust.engine.dask.placement import Rows, check_sent, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
@@ -104,6 +104,7 @@ class Driver:
         self.size, self.there, self.adaptive, self.leased = least, 0, False, False
         self._first = first
         self._identities: dict[str, str] = {}  # of the run's workers by address
+        self._room: int | None = None  # bytes that each worker may be sent; None: no limit
         self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
         self._run = first.run
@@ -142,6 +143,8 @@ class Driver:
         self._clean = False
         began = time.perf_counter()
         self.monitor.progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
+        if self._room is not None:
+            check_sent(self._first, dataset, beside, self.size, self._room)
         self._session = sessions.find(self._client, self._identities) if self.size > 1 else None
         kept = self._session.workers if self._session else self._identities
         self.monitor.workers = list(kept)
@@ -515,6 +518,7 @@ class Driver:
             self._identities, self._all_workers = answer["workers"], answer["all"]
             self.there, self.adaptive = len(set(self._among).intersection(self._all_workers)), answer["adaptive"]
             if self._identities:
+                self._room = answer["room"]
                 self.size, self.leased = len(self._identities), True
                 self._first = replace(self._first, partition=Partition.plan(self._first.partition.n_rows, self.size))
                 return

@@ -32,6 +32,7 @@ from distributed.comm.addressing import get_address_host
 from mgclust.engine.dask.runs_page import add_page
 from mgclust.engine.dask.session_registry import SessionRegistry
 from mgclust.engine.dask.worker_costs import cheapest, costs_of, total, waits_of
+from mgclust.engine.memory import unspilled
 
 __all__ = ["PREFIX", "Leases"]
 
@@ -151,6 +152,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         dict
             ``workers``: identities of the run's workers by address, of which each process has its own; empty: ask
             again. ``all``: addresses of all that are there for it. ``adaptive``: whether the cluster grows on demand.
+            ``room``: bytes that each of the run's workers may be sent, None without a limit of their memory.
         """
         end = self._monotonic() + self._turn
         if run not in self._over and run not in self._leases:
@@ -170,7 +172,15 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
         there = self._there(frozenset(without))
         taken = {address: there.get(address, "") for address in (found.workers if found else ())}
-        return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive()}
+        return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive(), "room": self._room(taken)}
+
+    def _room(self, addresses: Iterable[str]) -> int | None:
+        known = self._scheduler.workers
+        limited = [known[address] for address in addresses if address in known and known[address].memory_limit]
+        return min(
+            (unspilled(each.memory_limit, each.metrics.get("memory", 0) - each.nbytes) for each in limited),
+            default=None,
+        )
 
     async def give_back(self, run: str) -> bool:
         """End a run's lease, or its wait for one."""

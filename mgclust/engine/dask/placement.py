@@ -21,14 +21,16 @@ from dask.core import flatten
 from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
-from mgclust.base.dask_arrays import check_chunk, lost_array, without_annotations
+from mgclust.base.dask_arrays import check_chunk, is_dask, lost_array, without_annotations
 from mgclust.base.errors import RunFailed
 from mgclust.data import Dataset
 from mgclust.data.arrays import plain_rows
 from mgclust.engine.dask import sessions, task_starts
+from mgclust.engine.memory import Estimate, Residency, check
 from mgclust.engine.partition import Partition
+from mgclust.engine.rank import RankAssignment
 
-__all__ = ["ChunkedRows", "chunks_of", "place", "place_beside"]
+__all__ = ["ChunkedRows", "check_sent", "chunks_of", "place", "place_beside"]
 
 IN_CLIENT = ("array", "cuda array")
 # Bytes of rows that travel with the task itself. Dask keeps the last thousand messages of each connection, tasks
@@ -90,6 +92,54 @@ class ChunkedRows:
         if any(hasattr(part, "__cuda_array_interface__") for part in parts):
             parts = [part.get() if hasattr(part, "get") else part for part in parts]
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.dtype)
+
+
+def check_sent(first: RankAssignment, dataset: Dataset, beside: Dataset | None, size: int, room: int) -> None:
+    """Refuse a run of which this process would send its workers more than they can hold.
+
+    The ranks check their memory themselves, but a worker that is sent too much is ended before its rank begins.
+
+    Parameters
+    ----------
+    first : RankAssignment
+        Of any rank.
+    dataset : Dataset
+        The rows.
+    beside : Dataset or None
+        Rows that the ranks get in addition.
+    size : int
+        Number of ranks.
+    room : int
+        Bytes that each worker may take.
+
+    Raises
+    ------
+    InsufficientMemoryError
+        With what is needed, what is there, and what would fit.
+    """
+    spec = first.spec
+    # A task's arguments are in memory twice, as they came and as they are used.
+    arguments = 2 * sum(value.nbytes for value in spec.arguments.values() if isinstance(value, np.ndarray))
+    a_row = sum(value.nbytes // len(value) for value in spec.row_arguments.values() if not is_dask(value))
+    a_row += _sent_row(dataset)
+
+    def need(shape: tuple[int, int], size: int, free: int) -> Estimate:
+        sent = {"rows that are sent": -(-shape[0] // size) * a_row, "arguments": arguments}
+        if beside is not None:
+            sent["rows to label"] = -(-beside.shape[0] // size) * _sent_row(beside)
+        if first.device != "cpu":
+            return Estimate(sent)
+        itemsize, left = np.dtype(spec.dtype).itemsize, max(0, free - sum(sent.values()))
+        own = Residency(left, shape, itemsize, size, spec.estimate, keep=spec.resident)
+        return Estimate(sent) + own.estimate(own.block_rows)
+
+    if a_row or arguments > LARGEST_IN_A_TASK or (beside is not None and _sent_row(beside)):
+        check(need, dataset.shape, size, room)
+
+
+def _sent_row(dataset: Dataset) -> int:
+    """Bytes of a row that this process sends to the rank that owns it."""
+    return dataset.shape[1] * dataset.dtype.itemsize if dataset.kind in IN_CLIENT else 0
 
 
 def place(

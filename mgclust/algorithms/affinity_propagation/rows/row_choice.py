@@ -43,7 +43,9 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
         listed = algorithm == "sparse"
     if not listed:
         itemsize = context.dtype.itemsize
-        check(lambda shape, size: estimate(shape, itemsize, size, free), context.dataset_shape, context.size, free)
+        check(
+            lambda shape, size, room: estimate(shape, itemsize, size, room), context.dataset_shape, context.size, free
+        )
     return listed
 
 
