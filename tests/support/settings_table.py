@@ -22,7 +22,7 @@ def meanings() -> dict[str, str]:
 
 def table() -> str:
     """One row a setting, in the order of the fields."""
-    lines, said = ["| variable | default | what it says |", "|---|---|---|"], meanings()
+    lines, said = ["| variable | default | meaning |", "|---|---|---|"], meanings()
     for field in dataclasses.fields(Settings):
         known = "" if field.default is dataclasses.MISSING else field.default
         shown = f"`{str(known).lower()}`" if known != "" else ""
