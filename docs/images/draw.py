@@ -1,14 +1,15 @@
-"""Draw the README's pictures: ``python docs/images/draw.py`` writes demo.png and communities.png beside this file."""
+"""Draw the pictures of the README and of pages of methods: ``python docs/images/draw.py`` writes them to its folder."""
 
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mgclust import DensityPeaks, FastNewman, plots
+from mgclust import AffinityPropagation, DensityPeaks, FastNewman, FuzzyCMeans, plots
 from mgclust.data import samples
-from mgclust.datasets import make_gaussian_clusters
+from mgclust.datasets import make_gaussian_clusters, make_gaussian_rings
 
 
 def draw_demo(path: Path) -> DensityPeaks:
@@ -37,6 +38,35 @@ def draw_communities(path: Path) -> FastNewman:
     return model
 
 
+def draw_memberships(path: Path) -> FuzzyCMeans:
+    """Choose the number of fuzzy clusters and write the picture; return the fitted model."""
+    X = make_gaussian_rings().X
+    model = FuzzyCMeans(
+        n_clusters_range=(2, 20), criterion="fuzzy_silhouette", n_init=3, random_state=0, client=None, device="cpu"
+    ).fit(X)
+    second, first = np.partition(model.memberships_, -2, axis=1)[:, -2:].T
+    figure = Figure(figsize=(11.4, 4.9), layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2)
+    plots.scatter(X, model.labels_, centers=model.cluster_centers_, halo=second > first / 2, ax=left)
+    plots.validity(model.result_, ax=right)
+    write(figure, path)
+    return model
+
+
+def draw_exemplars(path: Path) -> AffinityPropagation:
+    """Find exemplars at two preferences and write the picture; return the model with fewer exemplars."""
+    X = make_gaussian_rings().X
+    figure = Figure(figsize=(11.4, 4.9), layout="constrained", facecolor="white")
+    for preference, ax in zip((None, -1000.0), figure.subplots(1, 2), strict=True):
+        model = AffinityPropagation(damping=0.8, preference=preference, client=None, device="cpu").fit(X)
+        for row, exemplar in zip(X, X[model.cluster_centers_indices_][model.labels_], strict=True):
+            ax.plot(*zip(row, exemplar, strict=True), color="0.8", linewidth=0.5, zorder=0)
+        plots.scatter(X, model, ax=ax)
+        ax.set_title(f"preference {float(np.median(model.preference_)):.4g}: {model.n_clusters_} exemplars")
+    write(figure, path)
+    return model
+
+
 def write(figure: Figure, path: Path) -> None:
     """Write a PNG file; 256 colours are enough for it, and a third of the bytes."""
     buffer = BytesIO()
@@ -47,3 +77,5 @@ def write(figure: Figure, path: Path) -> None:
 if __name__ == "__main__":
     draw_demo(Path(__file__).with_name("demo.png"))
     draw_communities(Path(__file__).with_name("communities.png"))
+    draw_memberships(Path(__file__).with_name("memberships.png"))
+    draw_exemplars(Path(__file__).with_name("exemplars.png"))
