@@ -30,7 +30,7 @@ KNOWN = {
     "are accepted, and only a matrix that stores no pair is rejected",
     "test_affinity_propagation_random_state": "expects that two iterations end differently with another seed; if a run "
     "did not converge, the exemplars with the highest net similarity are kept, and both seeds give the same exemplars",
-    "test_sparse_input_for_fit_predict": "the rows are tied, and the expected labels come from the noise of one generator; "
+    "test_sparse_input_for_fit_predict": "the rows are tied, and the expected labels come from one generator's noise; "
     "the labels of scikit-learn also differ from seed to seed",
 }
 
