@@ -1,4 +1,4 @@
-"""Run test modules of scikit-learn with names of mgclust in place of theirs, and print the table of `docs/drop-in.md`.
+"""Run test modules of scikit-learn with names of mgclust instead of theirs, and print the tables of `docs/drop-in.md`.
 
 ``python tests/support/others_tests.py`` takes the modules from the scikit-learn that is installed. A test passes as it
 is, or with the words of messages aside: ``match=`` of `pytest.raises` and `pytest.warns` is left out in a second run.
@@ -24,14 +24,14 @@ MODULES = {
     "sklearn.cluster.tests.test_affinity_propagation": ("AffinityPropagation",),
     "sklearn.metrics.cluster.tests.test_unsupervised": ("silhouette_samples", "silhouette_score"),
 }
-# Cases that do not pass, by the beginning of their names, and why.
+# Cases that do not pass, by the beginning of their names, with the reason.
 KNOWN = {
-    "test_affinity_propagation_precomputed_with_sparse_input": "expects that sparse similarities are refused; they are "
-    "taken, and only a matrix that stores no pair is refused",
-    "test_affinity_propagation_random_state": "expects that two iterations end elsewhere with another seed; of a run "
-    "that did not converge the exemplars of the highest net similarity are kept, here the same ones",
-    "test_sparse_input_for_fit_predict": "the rows are tied, and the labels those that one generator's noise gives; "
-    "those of scikit-learn differ from seed to seed, too",
+    "test_affinity_propagation_precomputed_with_sparse_input": "expects that sparse similarities are rejected; they "
+    "are accepted, and only a matrix that stores no pair is rejected",
+    "test_affinity_propagation_random_state": "expects that two iterations end differently with another seed; if a run "
+    "did not converge, the exemplars with the highest net similarity are kept, and both seeds give the same exemplars",
+    "test_sparse_input_for_fit_predict": "the rows are tied, and the expected labels come from one generator's noise; "
+    "the labels of scikit-learn also differ from seed to seed",
 }
 
 
@@ -136,7 +136,7 @@ def judge(module: str) -> Counts:
 
 
 def main() -> None:
-    """Print the table, and what does not pass."""
+    """Print the counts of each module, and the cases that do not pass with their reasons."""
     print("| test module | cases | passed | passed, with other words | not passed |\n|---|---|---|---|---|")
     missed = {}
     for module in MODULES:
@@ -144,9 +144,9 @@ def main() -> None:
         sizes = (counts.total, len(counts.passed), len(counts.other_words), len(counts.failed))
         print(f"| `{module}` ({counts.version}) | {' | '.join(map(str, sizes))} |")
         missed |= counts.failed
-    print()
+    print("\n| not passed | reason |\n|---|---|")
     for name, error in missed.items():
-        print(f"- `{name}`: {reason(name) or error}")
+        print(f"| `{name}` | {reason(name) or error} |")
 
 
 if __name__ == "__main__":
