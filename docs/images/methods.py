@@ -39,7 +39,7 @@ def draw_neighbors(path: Path) -> None:
     left.set(xlabel="rows, sorted", ylabel="distance to the 10th neighbour")
     right.plot(*X[~alone].T, ".", color="0.6", markersize=3)
     right.plot(*X[alone].T, "rx", markersize=6)
-    right.set(title="The 2% of the rows with the largest distance")
+    right.set(xlabel="feature 0", ylabel="feature 1", title="The 2% of the rows with the largest distance")
     write(figure, path)
 
 
