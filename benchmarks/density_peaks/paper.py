@@ -15,7 +15,7 @@ to 11 the decision graphs and clusters of both. Here the sample is of random pai
 1.3% of D31's, 0.8% of those of 5,000 points, 0.04% of all 100,000 of BIRCH1 (by trees and grids, as its pairs would
 take minutes); the picture NAME_graphs.png has the graphs and clusters of both. (The sample of rows,
 `dc_method="sample"` alone, has all rows of sets below 32,768.) Their counting rule is another one, see
-`docs/methods/density-peaks.md`: values of dc differ for that reason, too.
+`docs/design/density-peaks.md`: values of dc differ for that reason, too.
 
     python -m benchmarks.density_peaks.paper --devices cpu,cuda --out NAME.json
     python -m benchmarks.density_peaks.paper --devices cpu --only dc --out NAME.json
