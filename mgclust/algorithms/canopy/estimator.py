@@ -66,7 +66,7 @@ class Canopy(CanopyOptions, Clusterer):
     device, client, n_workers, workers, resources, retries, memory_limit, verbose
         As for `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float64"
-        Type of the distances. In float32, about twice as fast, a row may fall on the other side of a threshold that
+        Type of the distances. In float32, at most twice as fast, a row may fall on the other side of a threshold that
         it lies within one part in a million of.
     random_state : int, Generator or RandomState, optional
         Seed of the random order and of the sample that thresholds are taken from. None is 0: a fit again is the same.
