@@ -1,14 +1,23 @@
-"""Draw the README's pictures: ``python docs/images/draw.py`` writes demo.png and communities.png beside this file."""
+"""Draw pictures of the pages: ``python docs/images/draw.py`` writes demo.png, communities.png and plots.png here."""
 
 from io import BytesIO
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from PIL import Image
+from sklearn.datasets import make_moons
 
-from mgclust import DensityPeaks, FastNewman, plots
+from mgclust import (
+    AdaptiveAffinityPropagation,
+    Canopy,
+    DensityPeaks,
+    FastNewman,
+    FuzzyCMeans,
+    plots,
+    silhouette_samples,
+)
 from mgclust.data import samples
-from mgclust.datasets import make_gaussian_clusters
+from mgclust.datasets import make_gaussian_clusters, make_gaussian_rings
 
 
 def draw_demo(path: Path) -> DensityPeaks:
@@ -37,6 +46,24 @@ def draw_communities(path: Path) -> FastNewman:
     return model
 
 
+def draw_plots(path: Path) -> None:
+    """Draw six pictures that say how good clusters are, and write them as one: 15 clusters, and two moons."""
+    X = make_gaussian_rings().X
+    moons, _ = make_moons(600, noise=0.06, random_state=0)
+    place = {"client": None, "device": "cpu"}
+    labels = DensityPeaks(**place).fit(X).labels_
+    fuzzy = FuzzyCMeans(n_clusters_range=(2, 20), criterion="fuzzy_silhouette", n_init=3, random_state=0, **place)
+    figure = Figure(figsize=(11.4, 13.8), layout="constrained", facecolor="white")
+    (silhouettes, canopies), (scan, validity), (objective, prominence) = figure.subplots(3, 2)
+    plots.silhouettes(silhouette_samples(X, labels), labels, ax=silhouettes)
+    plots.canopies(X, Canopy(6.0, 4.5, order="random", random_state=0, **place).fit(X), ax=canopies)
+    plots.scan(AdaptiveAffinityPropagation(**place).fit(X), ax=scan)
+    plots.validity(fuzzy.fit(X), ax=validity)
+    plots.objective(fuzzy, ax=objective)
+    plots.prominence(DensityPeaks(**place).fit(moons), ax=prominence)
+    write(figure, path)
+
+
 def write(figure: Figure, path: Path) -> None:
     """Write a PNG file; 256 colours are enough for it, and a third of the bytes."""
     buffer = BytesIO()
@@ -47,3 +74,4 @@ def write(figure: Figure, path: Path) -> None:
 if __name__ == "__main__":
     draw_demo(Path(__file__).with_name("demo.png"))
     draw_communities(Path(__file__).with_name("communities.png"))
+    draw_plots(Path(__file__).with_name("plots.png"))
