@@ -52,13 +52,14 @@ def draw_plots(path: Path) -> None:
     moons, _ = make_moons(600, noise=0.06, random_state=0)
     place = {"client": None, "device": "cpu"}
     labels = DensityPeaks(**place).fit(X).labels_
-    fuzzy = FuzzyCMeans(n_clusters_range=(2, 20), criterion="fuzzy_silhouette", n_init=3, random_state=0, **place)
+    several = {"n_clusters_range": (2, 20), "criterion": "fuzzy_silhouette", "n_init": 3, "max_iter": 1000}
+    fuzzy = FuzzyCMeans(**several, random_state=0, **place).fit(X)
     figure = Figure(figsize=(11.4, 13.8), layout="constrained", facecolor="white")
     (silhouettes, canopies), (scan, validity), (objective, prominence) = figure.subplots(3, 2)
     plots.silhouettes(silhouette_samples(X, labels), labels, ax=silhouettes)
     plots.canopies(X, Canopy(6.0, 4.5, order="random", random_state=0, **place).fit(X), ax=canopies)
     plots.scan(AdaptiveAffinityPropagation(**place).fit(X), ax=scan)
-    plots.validity(fuzzy.fit(X), ax=validity)
+    plots.validity(fuzzy, ax=validity)
     plots.objective(fuzzy, ax=objective)
     plots.prominence(DensityPeaks(**place).fit(moons), ax=prominence)
     write(figure, path)
