@@ -3,8 +3,8 @@ Canopies: a cheap first look
 ============================
 
 Canopy clustering covers the rows with overlapping balls. The first row that is left becomes a centre. Its canopy holds
-every row within ``t1``, and rows within ``t2`` cannot become centres. This example shows how the number of canopies
-depends on these two distances.
+every row within ``t1``, and rows within ``t2`` cannot become centres. The canopies show where the data lie, before a
+more expensive method runs. This example shows how their number depends on the two distances.
 """
 
 # %%

@@ -9,7 +9,7 @@ of pictures.
 # %%
 # 1. Make four sets of points
 # ---------------------------
-# All columns are scaled later, so that the same distance thresholds suit all four sets.
+# Both columns of a set are scaled below, so that the same distance thresholds suit all four sets.
 
 import time
 

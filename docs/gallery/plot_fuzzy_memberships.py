@@ -48,9 +48,9 @@ fig.colorbar(drawn, ax=right)
 # %%
 # 3. Vary the fuzzifier
 # ---------------------
-# Each line is a fit with another ``m``. It shows the largest membership of each flower, in decreasing order. Near ``m =
-# 1``, nearly all memberships are 0 or 1, as in k-means. With larger ``m``, the memberships of a flower become more
-# similar, so the line falls earlier.
+# Each line is a fit with another ``m``. It shows the largest membership of each flower, in decreasing order. Near
+# ``m = 1``, nearly all memberships are 0 or 1, as in k-means. With larger ``m``, the memberships of a flower become
+# more similar, so the line falls earlier.
 
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for m in (1.1, 1.5, 2.0, 3.0):
