@@ -41,8 +41,9 @@ print(f"{model.n_clusters_} clusters, mean silhouette {model.silhouette_:.2f}, {
 # -------------------
 # Each mark is a candidate: its number of clusters is to the right, and its silhouette upwards. The blue line is the
 # mean silhouette of all rows, and the grey line is the lowest mean of a cluster. White marks are not eligible, because
-# one of their clusters is too small. The circle marks the choice. The dotted line is the preference (right axis). Look
-# for a high maximum of the blue line: it would be a clear number of clusters. Here all silhouettes are low.
+# one of their clusters is too small. The circle marks the choice. The dotted line is the preference (right axis).
+#
+# Look for a high maximum of the blue line: it would be a clear number of clusters. Here all silhouettes are low.
 # ``model.labels_for(k)`` returns the labels of another candidate, without another run.
 
 fig, ax = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
