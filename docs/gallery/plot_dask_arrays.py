@@ -27,8 +27,8 @@ X = 5 * da.stack([da.cos(angle), da.sin(angle)], axis=1) + noise
 # %%
 # 2. Fit on the cluster and in this process
 # -----------------------------------------
-# A local cluster starts processes that import this file. So the code that starts the cluster stands below ``if __name__
-# == "__main__":``. A fit uses the active client, and its labels are the same on any number of workers.
+# A local cluster starts processes that import this file. So the code that starts the cluster stands below
+# ``if __name__ == "__main__":``. A fit uses the active client, and its labels are the same on any number of workers.
 # ``result_.compute()`` gathers the arrays that the pictures need.
 #
 # Left: the decision graph, with density to the right and the distance to the nearest denser row upwards; coloured marks
