@@ -2,15 +2,15 @@
 Affinity propagation: exemplars of handwritten digits
 =====================================================
 
-Affinity propagation finds exemplars: rows of the data that represent the others. It needs no number of clusters; the
-``preference`` says how readily a row becomes an exemplar. This example finds exemplars of a few hundred images and
-shows how their number follows the preference.
+Affinity propagation finds exemplars: rows of the data that represent the other rows. You do not give the number of
+clusters, but a ``preference``: the higher it is, the more rows become exemplars. This example finds exemplars of 500
+images and shows how their number depends on the preference.
 """
 
 # %%
 # 1. Load images
 # --------------
-# 500 images of handwritten digits, 8 x 8 pixels each.
+# The data are 500 images of handwritten digits, with 8 x 8 pixels each.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,8 +25,8 @@ X, images = digits.data[:500], digits.images[:500]
 # %%
 # 2. Pass messages
 # ----------------
-# Similarities are minus the squared Euclidean distances. The default preference is their median, which gives many
-# small clusters. A lower preference gives fewer.
+# The similarity of two images is minus their squared Euclidean distance. The default preference is the median
+# similarity, which gives many small clusters. A lower preference gives fewer clusters.
 
 median = np.median(-pairwise_distances(X, metric="sqeuclidean"))
 models = [AffinityPropagation(damping=0.9, preference=scale * median, max_iter=1000).fit(X) for scale in (1, 4, 10, 16)]
@@ -36,7 +36,9 @@ for model in models:
 # %%
 # 3. Show the exemplars
 # ---------------------
-# Exemplars of the run with the lowest preference, each followed by members of its cluster.
+# Each line shows one cluster of the run with the lowest preference: first its exemplar, in blue, and then up to eight
+# members of its cluster. Look for members that show another digit than their exemplar: there are more digits than
+# exemplars, so some clusters hold several digits.
 
 model = models[-1]
 exemplars = model.cluster_centers_indices_

@@ -2,14 +2,14 @@
 Canopies as initial centres
 ===========================
 
-Fuzzy c-means and k-means start from centres and improve them. Canopy centres lie more than ``t2`` apart, so no two of
-them start beside each other. This example compares starts of fuzzy c-means by the objective that they reach.
+Fuzzy c-means and k-means start from initial centres and improve them. Canopy centres lie more than ``t2`` apart, so no
+two of them start close together. This example compares three starts of fuzzy c-means by the objective that they reach.
 """
 
 # %%
 # 1. Make the data
 # ----------------
-# 25 clusters on a grid; neighbouring centres are 8 apart, and the standard deviation is 1.
+# There are 25 clusters on a grid. Neighbouring centres are 8 apart, and the standard deviation of a cluster is 1.
 
 import matplotlib.pyplot as plt
 from sklearn.metrics import adjusted_rand_score
@@ -22,7 +22,7 @@ X, truth, _ = make_gaussian_grid(side=5, cluster_size=200, spacing=8.0, random_s
 # %%
 # 2. Find canopies
 # ----------------
-# With ``t2`` somewhat below the step of the grid there is one canopy for each cluster.
+# If ``t2`` is somewhat smaller than the distance of neighbouring centres, there is one canopy per cluster.
 
 canopy = Canopy(t1=8.0, t2=6.2, order="random", random_state=0).fit(X)
 print(canopy.n_canopies_, "canopies")
@@ -30,7 +30,8 @@ print(canopy.n_canopies_, "canopies")
 # %%
 # 3. Compare starts
 # -----------------
-# ``init="random"`` draws rows. An array gives the centres. (``init="canopy"`` chooses thresholds itself.)
+# ``init="random"`` draws rows, and ``init="k-means++"`` prefers rows that are far apart. An array contains the initial
+# centres themselves. (``init="canopy"`` finds canopies with thresholds that it chooses.)
 
 starts = {"random rows": "random", "k-means++": "k-means++", "canopy centres": canopy.cluster_centers_}
 models = {name: FuzzyCMeans(canopy.n_canopies_, init=init, random_state=0).fit(X) for name, init in starts.items()}
@@ -40,7 +41,10 @@ for name, model in models.items():
 # %%
 # 4. Look at the result
 # ---------------------
-# Two centres that start in one cluster often stay there, and another cluster pair shares one.
+# Left: the objective after each iteration, for each start; lower is better. The curves of k-means++ and of canopy
+# centres lie on each other. Middle and right: the points in the colours of their clusters, and the centres with their
+# numbers. Look for clusters with two colours in the middle picture: two centres that start in one cluster often stay
+# there, and elsewhere two clusters share one centre.
 
 fig, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.6), layout="constrained")
 for name, model in models.items():

@@ -2,14 +2,15 @@
 Communities of a graph
 ======================
 
-``FastNewman`` joins communities of a graph so that Newman's modularity rises most at each step. The
-merges form a tree that can be cut anywhere. This example finds communities of the characters of *Les Misérables*.
+``FastNewman`` merges communities of a graph, at each step the two whose merge raises Newman's modularity most. The
+merges form a tree, which can be cut into any number of communities. This example finds communities of the characters of
+*Les Misérables*.
 """
 
 # %%
 # 1. Load the graph
 # -----------------
-# 77 characters; the weight of an edge is the number of chapters in which both appear.
+# The nodes are 77 characters. The weight of an edge is the number of chapters in which both characters appear.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +24,7 @@ print(graph)
 # %%
 # 2. Merge
 # --------
-# Communities are numbered by their smallest node.
+# Communities are numbered in the order of their smallest node. Each line lists the first six characters of a community.
 
 model = FastNewman().fit(graph)
 print(f"{model.n_clusters_} communities, modularity {model.modularity_:.4f}")
@@ -33,7 +34,8 @@ for k in range(model.n_clusters_):
 # %%
 # 3. Show the tree of merges
 # --------------------------
-# Each fork stands as high as the number of communities that it left. The colours are those of the communities.
+# Each fork is a merge. Its height is the number of communities that are left after this merge. The dashed line shows
+# where the tree is cut. Below it, branches have the colour of their community. The characters stand at the bottom.
 
 fig, ax = plt.subplots(figsize=(13, 5.5), layout="constrained")
 plots.dendrogram(model.result_, ax=ax)
@@ -41,8 +43,10 @@ plots.dendrogram(model.result_, ax=ax)
 # %%
 # 4. Show modularity and the adjacency matrix
 # -------------------------------------------
-# The tree is cut where modularity is largest. In the matrix, nodes are sorted by community: edges within communities
-# are in colour, edges between them in grey.
+# Left: modularity against the number of communities. The circle marks the maximum, where the tree is cut. A flat top
+# means that several numbers of communities are about as good. Right: each mark is an edge between the node of its row
+# and the node of its column. Nodes are sorted by community. Edges within communities are in colour, and edges between
+# communities in grey. Good communities are full squares on the diagonal.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(13, 6), layout="constrained")
 plots.modularity(model.result_, ax=left)
@@ -50,7 +54,7 @@ plots.adjacency(graph, model.labels_, ax=right)
 plt.show()
 
 # %%
-# Other numbers of communities follow from the same merges.
+# The same merges give other numbers of communities. Each line has the sizes of the communities and their modularity.
 
 for k in (3, 5, 8):
     print(k, "communities:", np.bincount(model.cut(k)), f"{model.modularity_history_[graph.n_nodes - k]:.4f}")

@@ -2,14 +2,14 @@
 Comparing the methods on the same data
 ======================================
 
-Each method finds clusters of a different kind. This example runs five of them on four sets of points and draws a grid
-of pictures. The seconds of a fit include the compilation of kernels where a method runs for the first time.
+Each method finds clusters of a different kind. This example runs five methods on four sets of points and draws a grid
+of pictures.
 """
 
 # %%
 # 1. Make four sets of points
 # ---------------------------
-# The columns are scaled, so that one set of thresholds serves all.
+# Both columns of a set are scaled below, so that the same distance thresholds suit all four sets.
 
 import time
 
@@ -30,8 +30,8 @@ sets = {
 # %%
 # 2. Choose the methods
 # ---------------------
-# Two take the number of clusters. Affinity propagation takes a preference, canopies take distances, and adaptive
-# affinity propagation takes neither.
+# Two methods get the number of clusters. Affinity propagation gets a preference, and canopies get two distances.
+# Adaptive affinity propagation gets none of these.
 
 
 def methods(k):
@@ -48,6 +48,9 @@ def methods(k):
 # %%
 # 3. Draw the grid
 # ----------------
+# Each row of pictures is a set of points, and each column a method. Colours are clusters. The text in each picture has
+# the number of clusters and the seconds of the fit. The first fit of a method takes longer, because it may compile
+# kernels.
 
 fig, axes = plt.subplots(len(sets), 5, figsize=(13, 10), layout="constrained")
 for row, (name, points) in zip(axes, sets.items(), strict=True):
@@ -65,5 +68,6 @@ for row, (name, points) in zip(axes, sets.items(), strict=True):
 plt.show()
 
 # %%
-# Fuzzy c-means and affinity propagation prefer compact clusters. Density peaks follows other shapes as long as each
-# cluster has one clear peak of density. Canopies are a cover, not a partition; the colours show the nearest centre.
+# Fuzzy c-means and affinity propagation prefer compact clusters, so they divide the moons. Density peaks follows other
+# shapes if each cluster has one clear peak of density. Canopies overlap, so they are not a partition: the colours show
+# the nearest centre.

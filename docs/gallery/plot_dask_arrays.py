@@ -2,14 +2,14 @@
 Dask arrays on a local cluster
 ==============================
 
-The rows of a Dask array are computed on the workers of a Dask cluster and stay there, and so do the labels: they are a
-Dask array with the same chunks. This example compares such a fit with a fit in one process.
+If rows are a Dask array, the workers of a Dask cluster compute them and keep them. The labels also stay on the workers,
+as a Dask array with the same chunks. This example compares a fit on a cluster with a fit in one process.
 """
 
 # %%
 # 1. Describe the data
 # --------------------
-# A Dask array describes its rows chunk by chunk; nothing is computed yet. These rows lie around seven points of a
+# A Dask array describes its rows chunk by chunk, and computes nothing yet. These rows lie around seven points of a
 # circle.
 
 import dask.array as da
@@ -27,9 +27,13 @@ X = 5 * da.stack([da.cos(angle), da.sin(angle)], axis=1) + noise
 # %%
 # 2. Fit on the cluster and in this process
 # -----------------------------------------
-# A local cluster starts processes that import this file, so code that starts one stands below ``if __name__ ==
-# "__main__":``. Fits use the active client. Labels have the same bits on any number of workers; ``result_.compute()``
-# gathers what the picture needs.
+# A local cluster starts processes that import this file. So the code that starts the cluster stands below
+# ``if __name__ == "__main__":``. A fit uses the active client, and its labels are the same on any number of workers.
+# ``result_.compute()`` gathers the arrays that the pictures need.
+#
+# Left: the decision graph, with density to the right and the distance to the nearest denser row upwards; coloured marks
+# are the centres. Right: the rows in the colours of their clusters, with the same centres. Look for the seven centres
+# that lie apart from all other points on the left.
 
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster, Client(cluster):
@@ -49,5 +53,5 @@ if __name__ == "__main__":
     plt.show()
 
 # %%
-# Without a cluster, ``client="local"`` starts one of this machine for a single fit: one worker per GPU, or per core
-# where there is none. It ends with the fit, so the labels are a NumPy array then.
+# Without a cluster, ``client="local"`` starts one on this machine for a single fit. It has one worker per GPU, or one
+# per core if there is no GPU. It ends with the fit, so the labels are a NumPy array.

@@ -3,14 +3,14 @@ Density peaks and the decision graph
 ====================================
 
 Density peaks clustering takes as centres the points that have many neighbours and are far from any denser point. The
-decision graph shows both quantities, so centres can be seen before any point is labelled. This example clusters
-points around 31 centres without being told their number.
+decision graph shows both quantities, so you see the centres before any point gets a label. This example clusters points
+around 31 centres, and finds their number.
 """
 
 # %%
 # 1. Make the data
 # ----------------
-# 3,100 points around 31 centres, whose true clusters are known.
+# The data are 3,100 points around 31 centres. Their true clusters are known.
 
 import matplotlib.pyplot as plt
 from sklearn.metrics import adjusted_rand_score
@@ -23,9 +23,9 @@ X, truth, _ = make_gaussian_clusters(n_clusters=31, cluster_size=100, random_sta
 # %%
 # 2. Fit
 # ------
-# By default the cut-off distance ``dc`` is chosen so that 2% of all pairs of points are closer, or fewer where that
-# tells clusters apart more clearly. The density of a point is the sum of a Gaussian of its distances to all others,
-# with ``dc`` as the width.
+# By default, 2% of all pairs of points are closer than the cut-off distance ``dc``, or fewer if that separates clusters
+# more clearly. The density of a point is the sum of a Gaussian of its distances to all other points. The width of the
+# Gaussian is ``dc``.
 
 model = DensityPeaks(halo=True).fit(X)
 print(f"dc = {model.dc_:.3f}, {model.n_clusters_} clusters")
@@ -34,8 +34,9 @@ print(f"adjusted Rand index against the truth: {adjusted_rand_score(truth, model
 # %%
 # 3. Look at the decision graph
 # -----------------------------
-# Each point is drawn by its density and by its distance to the nearest denser point. Centres have large values of
-# both and stand apart from the rest.
+# Left: the decision graph. The density of each point is to the right, and its distance to the nearest denser point
+# upwards. Coloured marks with numbers are the centres. Look for the gap that separates them from all other points; the
+# dashed line lies in it. Right: the points in the colours of their clusters, with the same centres.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
 plots.decision_graph(model.result_, ax=left)
@@ -43,5 +44,5 @@ plots.scatter(X, model.labels_, X[model.cluster_centers_indices_], halo=model.ha
 plt.show()
 
 # %%
-# Points in the halo are drawn faintly: their density is below the highest density at the border of their cluster.
-# They have labels, but they may belong to a neighbouring cluster or be noise.
+# Faint points are the halo: their density is not above the highest density at the border of their cluster. They have
+# labels, but they may be noise or belong to a neighbouring cluster.

@@ -1,16 +1,16 @@
 """
-Fuzzy c-means of a file in pieces
+Fuzzy c-means of a file in chunks
 =================================
 
-Fuzzy c-means reads the rows once per iteration and stores no memberships meanwhile. Rows may therefore stay in a file
-that is read in pieces, and memberships may go to another file. This example clusters the colours of a photograph from
-a Zarr store.
+Fuzzy c-means reads the rows once per iteration, and stores no memberships while it runs. So the rows can stay in a file
+that is read in chunks, and the memberships can be written to another file. This example clusters the colours of a
+photograph in a Zarr store.
 """
 
 # %%
 # 1. Write the pixels to a store
 # ------------------------------
-# 214 x 320 pixels; each is a row of three features: red, green and blue.
+# The photograph has 214 x 320 pixels. Each pixel is a row with three features: red, green and blue.
 
 import tempfile
 from pathlib import Path
@@ -32,9 +32,9 @@ print(f"{len(pixels):,} rows in {path.name}")
 # %%
 # 2. Fit from the file
 # --------------------
-# ``memory_limit`` bounds the memory of the fit. Here the rows do not fit beside the labels and sums, so each
-# iteration reads them block by block. The centres have the same bits as those of a fit of the whole array. A
-# fuzzifier near 1 keeps the colours of the centres apart.
+# ``memory_limit`` bounds the memory of the fit. Here the rows, labels and sums together exceed the limit, so each
+# iteration reads the rows block by block. The centres are bitwise identical to the centres of a fit of the whole array.
+# A fuzzifier near 1 keeps the colours of the centres apart.
 
 small = FuzzyCMeans(8, m=1.3, memory_limit="7 MiB", random_state=0).fit(path)
 whole = FuzzyCMeans(8, m=1.3, random_state=0).fit(pixels)
@@ -43,7 +43,7 @@ print("same centres:", np.array_equal(small.cluster_centers_, whole.cluster_cent
 # %%
 # 3. Write memberships to another store
 # -------------------------------------
-# ``out`` writes them block by block and returns the store, opened for reading.
+# With ``out``, the memberships are written block by block. The call returns the store, open for reading.
 
 memberships = small.predict_memberships(path, out=Path(folder.name) / "memberships.zarr")
 print(memberships.shape, memberships.chunks)
@@ -51,7 +51,9 @@ print(memberships.shape, memberships.chunks)
 # %%
 # 4. Show the colours
 # -------------------
-# Left: each pixel in the colour of its cluster. Right: the mean of the centres, weighted by memberships.
+# Left: the photograph. Middle: each pixel in the colour of its nearest centre, so there are eight colours. Right: each
+# pixel as the mean of the eight centres, weighted by its memberships. Look at the sky: the steps between two colours in
+# the middle picture are softer in the right one.
 
 u = memberships[:]
 fig, axes = plt.subplots(1, 3, figsize=(13, 3.4), layout="constrained")

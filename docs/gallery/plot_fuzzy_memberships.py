@@ -2,14 +2,14 @@
 Fuzzy c-means: degrees of membership
 ====================================
 
-Fuzzy c-means gives each row a membership in every cluster; memberships lie between 0 and 1 and add up to 1. They show
-which rows lie between clusters. This example clusters the iris flowers and varies the fuzzifier ``m``.
+Fuzzy c-means gives each row a membership in every cluster. The memberships of a row lie between 0 and 1, and their sum
+is 1. They show which rows lie between clusters. This example clusters the iris flowers and varies the fuzzifier ``m``.
 """
 
 # %%
 # 1. Fit
 # ------
-# 150 flowers of three species, four lengths each.
+# The data are four lengths of each of 150 flowers, from three species.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,8 +24,10 @@ print(f"{model.n_iter_} iterations, partition coefficient {model.partition_coeff
 # %%
 # 2. Show the memberships
 # -----------------------
-# One column of the bar chart is one flower, in the order of species and of memberships. One species is clear; flowers
-# of the other two share their memberships.
+# Left: each column is a flower, and the heights of its colours are its memberships. Flowers are sorted by species, and
+# within a species by membership. Right: each point is a flower, by its petal length and width. Its colour is its
+# largest membership, and crosses are the centres. Look for columns with two colours, and for dark points: these flowers
+# lie between two clusters. The first species is a clear cluster, and the other two overlap.
 
 memberships = model.memberships_
 order = np.lexsort((memberships[:, 0] - memberships[:, 1], iris.target))
@@ -46,7 +48,9 @@ fig.colorbar(drawn, ax=right)
 # %%
 # 3. Vary the fuzzifier
 # ---------------------
-# Near ``m = 1`` memberships are almost 0 or 1, as in k-means. Larger values make them more alike.
+# Each line is a fit with another ``m``. It shows the largest membership of each flower, in decreasing order. Near
+# ``m = 1``, nearly all memberships are 0 or 1, as in k-means. With larger ``m``, the memberships of a flower become
+# more similar, so the line falls earlier.
 
 fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 for m in (1.1, 1.5, 2.0, 3.0):

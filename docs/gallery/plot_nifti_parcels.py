@@ -2,15 +2,15 @@
 From a NIfTI file to a parcellation
 ===================================
 
-mgclust opens fMRI series as tables: the voxels of a mask are rows, points in time are features. Labels go back to the
-grid of the series as a NIfTI volume. This example runs all steps from file to picture.
+mgclust opens fMRI series as tables: each voxel of the mask is a row, and each point in time is a feature. It writes the
+labels as a NIfTI volume on the grid of the series. This example shows all steps from the file to the picture.
 """
 
 # %%
 # 1. Name the files
 # -----------------
-# Your own series and mask go here. The sample *localizer* is the back of two axial slices of a real BOLD series, taken
-# while pictures were watched.
+# Put the names of your own series and mask here. The sample *localizer* is the back of two axial slices of a real BOLD
+# series, recorded while a person watched pictures.
 
 import tempfile
 from pathlib import Path
@@ -30,8 +30,8 @@ print(image.shape, "voxels of", image.header.get_zooms()[:3], "mm")
 # %%
 # 2. Open the voxels of the mask
 # ------------------------------
-# ``detrend`` removes the straight line of each voxel, ``standardize="zscore"`` brings its series to mean 0 and standard
-# deviation 1.
+# ``detrend`` subtracts a straight line from the series of each voxel. ``standardize="zscore"`` then scales each series
+# to mean 0 and standard deviation 1.
 
 dataset = open_dataset(bold, mask=mask, detrend=True, standardize="zscore")
 print(dataset.shape)
@@ -39,8 +39,9 @@ print(dataset.shape)
 # %%
 # 3. Cluster
 # ----------
-# With the correlation metric, voxels are near each other when their series rise and fall together. In many dimensions
-# the fuzzifier has to be near 1.
+# With the correlation metric, two voxels are close if their series rise and fall together. With many features, the
+# fuzzifier must be near 1. Each line of the picture is the mean series of a parcel, against time; the lines are shifted
+# upwards by 3 each. Look for a line that rises and falls regularly.
 
 model = FuzzyCMeans(6, m=1.1, metric="correlation", random_state=0).fit(dataset)
 series = dataset.read(0, dataset.shape[0])
@@ -53,8 +54,9 @@ ax.set(xlabel="seconds", ylabel="mean series (z-scores)", yticks=[], title="Mean
 # %%
 # 4. Write the parcels and draw them
 # ----------------------------------
-# ``write_labels`` writes a label volume on the grid of the series (0 is background), a table of the parcels and a
-# sidecar file, with names after BIDS.
+# ``write_labels`` writes a label volume on the grid of the series (0 is background), a table of the parcels, and a
+# sidecar file. The names follow BIDS. Each colour of the picture is a parcel, the same as in the picture above. L and R
+# are the left and right side of the brain; front is up.
 
 with tempfile.TemporaryDirectory() as folder:
     write_labels(dataset, model.labels_, folder, method="fuzzy-c-means")
@@ -65,4 +67,5 @@ plots.label_slices(volume, image.get_fdata().mean(axis=3), ax=ax, affine=image.a
 plt.show()
 
 # %%
-# Pictures were shown in blocks. One parcel rises and falls as regularly; it lies at the back, in visual areas.
+# The pictures were shown in blocks. The series of one parcel rises and falls as regularly as these blocks. This parcel
+# lies at the back of the brain, in visual areas.

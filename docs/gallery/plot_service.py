@@ -2,14 +2,14 @@
 The service client
 ==================
 
-The job service computes jobs that outlive the session that sent them. This example starts a service of its own, sends
-it a job, follows its progress, fetches the result and ends the service.
+The job service runs jobs that outlive the session that submitted them. This example starts a service of its own,
+submits a job, follows its progress, fetches the result and ends the service.
 """
 
 # %%
 # 1. Start a service
 # ------------------
-# ``mgclust serve`` usually runs on a workstation or beside a cluster. Here its data folder is temporary.
+# ``mgclust serve`` usually runs on a workstation, or near a cluster. Here its data folder is temporary.
 
 import atexit
 import socket
@@ -44,9 +44,9 @@ while time.monotonic() < deadline:
         time.sleep(0.1)
 
 # %%
-# 2. Send a job
-# -------------
-# The file is uploaded. Parameters are those of the method.
+# 2. Submit a job
+# ---------------
+# ``submit`` uploads the file. Its further arguments are the parameters of the method.
 
 iris = load_iris()
 np.save(Path(folder.name, "iris.npy"), iris.data)
@@ -57,7 +57,7 @@ print(job)
 # %%
 # 3. Follow it and fetch the result
 # ---------------------------------
-# ``watch`` yields what the service tells whenever something changes. ``job.wait()`` only waits.
+# ``watch`` yields an event whenever the job changes. ``job.wait()`` only waits for the end.
 
 for event in job.watch():
     print(event["state"], event.get("stage") or "")
@@ -65,8 +65,11 @@ result = job.result(Path(folder.name, "result"))
 print(result.scores)
 
 # %%
-# 4. Draw it and end the service
-# ------------------------------
+# 4. Draw the result and end the service
+# --------------------------------------
+# Left: the objective after each iteration (solid), and the relative decrease by each iteration (dotted, right axis). A
+# flat end means that the fit has converged. Right: each point is a flower in the colour of its cluster, in the plane of
+# the first two principal components.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.8), layout="constrained")
 plots.objective(result, ax=left)

@@ -2,15 +2,15 @@
 Significant density peaks
 =========================
 
-How many clusters are there? The decision graph answers with the clearest gap, and always finds two at least. A test
-answers from the other side: a peak of the density counts where it exceeds the saddle to the next cluster by more than
-the errors of both. This example asks both about clusters of very different size, and about noise.
+How many clusters are there? The decision graph answers with the clearest gap, and always finds at least two clusters. A
+significance test can also find a single cluster: a peak of the density counts only if it exceeds the saddle to the next
+cluster by several standard errors. This example tests clusters of very different sizes, and noise.
 """
 
 # %%
 # 1. Make the data
 # ----------------
-# Four clusters of 3,000, 1,000, 300 and 100 points, and 1,000 points without any cluster.
+# There are four clusters of 3,000, 1,000, 300 and 100 points. A second data set has 1,000 points without any cluster.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -25,20 +25,22 @@ noise = np.random.default_rng(5).random((1000, 2))
 # %%
 # 2. Fit
 # ------
-# Each point has as many neighbours as share its density, and its density an error. There is no other parameter than
-# the number of errors.
+# With ``k="adaptive"``, each point has as many neighbours as have about its density, and each density has a standard
+# error. The only parameter to choose is ``significance``, in standard errors.
 
 model = DensityPeaks(density="knn", k="adaptive", significance=3, halo=True).fit(X)
 peaks = model.result_.diagnostics["peaks"]["found"]
-print(f"{model.n_clusters_} clusters of {peaks} peaks; heights in errors: {np.round(model.significance_, 1)}")
+print(f"{model.n_clusters_} clusters of {peaks} peaks; prominence in errors: {np.round(model.significance_, 1)}")
 nothing = DensityPeaks(density="knn", k="adaptive", significance=3).fit(noise)
 print(f"noise: {nothing.n_clusters_} cluster of {nothing.result_.diagnostics['peaks']['found']} peaks")
 
 # %%
 # 3. Look at the peaks and the saddles
 # ------------------------------------
-# A cross is the densest place between two clusters. The number at a peak is its height over its highest saddle,
-# infinite where its cluster meets no other. Points below that saddle are the halo.
+# Points have the colours of their clusters, and numbered marks are the peaks. A cross is a saddle: the densest place
+# between two clusters. The number next to a peak is its prominence over its highest saddle, in standard errors. It is
+# infinite if the cluster touches no other cluster. Faint points are the halo, which is less dense than that saddle.
+# Look for small numbers: such peaks may be chance.
 
 fig, ax = plt.subplots(figsize=(7, 6), layout="constrained")
 plots.scatter(X, model.labels_, X[model.cluster_centers_indices_], halo=model.halo_, ax=ax)

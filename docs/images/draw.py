@@ -6,8 +6,18 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
+from sklearn.datasets import make_moons
 
-from mgclust import AffinityPropagation, DensityPeaks, FastNewman, FuzzyCMeans, plots
+from mgclust import (
+    AdaptiveAffinityPropagation,
+    AffinityPropagation,
+    Canopy,
+    DensityPeaks,
+    FastNewman,
+    FuzzyCMeans,
+    plots,
+    silhouette_samples,
+)
 from mgclust.data import samples
 from mgclust.datasets import make_gaussian_clusters, make_gaussian_rings
 
@@ -67,6 +77,25 @@ def draw_exemplars(path: Path) -> AffinityPropagation:
     return model
 
 
+def draw_plots(path: Path) -> None:
+    """Draw six pictures that say how good clusters are, and write them as one: 15 clusters, and two moons."""
+    X = make_gaussian_rings().X
+    moons, _ = make_moons(600, noise=0.06, random_state=0)
+    place = {"client": None, "device": "cpu"}
+    labels = DensityPeaks(**place).fit(X).labels_
+    several = {"n_clusters_range": (2, 20), "criterion": "fuzzy_silhouette", "n_init": 3, "max_iter": 1000}
+    fuzzy = FuzzyCMeans(**several, random_state=0, **place).fit(X)
+    figure = Figure(figsize=(11.4, 13.8), layout="constrained", facecolor="white")
+    (silhouettes, canopies), (scan, validity), (objective, prominence) = figure.subplots(3, 2)
+    plots.silhouettes(silhouette_samples(X, labels), labels, ax=silhouettes)
+    plots.canopies(X, Canopy(6.0, 4.5, order="random", random_state=0, **place).fit(X), ax=canopies)
+    plots.scan(AdaptiveAffinityPropagation(**place).fit(X), ax=scan)
+    plots.validity(fuzzy, ax=validity)
+    plots.objective(fuzzy, ax=objective)
+    plots.prominence(DensityPeaks(**place).fit(moons), ax=prominence)
+    write(figure, path)
+
+
 def write(figure: Figure, path: Path) -> None:
     """Write a PNG file; 256 colours are enough for it, and a third of the bytes."""
     buffer = BytesIO()
@@ -79,3 +108,4 @@ if __name__ == "__main__":
     draw_communities(Path(__file__).with_name("communities.png"))
     draw_memberships(Path(__file__).with_name("memberships.png"))
     draw_exemplars(Path(__file__).with_name("exemplars.png"))
+    draw_plots(Path(__file__).with_name("plots.png"))

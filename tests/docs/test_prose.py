@@ -24,14 +24,14 @@ RULES = {
 }
 # They may only fall: the change that lowers a count lowers its limit.
 LIMITS = {
-    "begins with Of": 9,
-    "begins with What": 21,
-    "is no NOUN": 6,
+    "begins with Of": 0,
+    "begins with What": 1,
+    "is no NOUN": 0,
     "each other one": 0,
-    "in place of": 16,
-    "by hand": 10,
-    "longer than 40 words": 71,
-    "paragraph over 120 words": 25,
+    "in place of": 0,
+    "by hand": 0,
+    "longer than 40 words": 0,
+    "paragraph over 120 words": 0,
     "dangling Of in a docstring": 160,
 }
 MAX_WORDS = 120  # of a paragraph

@@ -102,7 +102,7 @@ def check_sent(first: RankAssignment, dataset: Dataset, beside: Dataset | None, 
     Parameters
     ----------
     first : RankAssignment
-        Of any rank.
+        The assignment of any rank.
     dataset : Dataset
         The rows.
     beside : Dataset or None
