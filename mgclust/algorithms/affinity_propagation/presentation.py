@@ -74,8 +74,9 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
     scores = {**AffinityPropagationPresentation.scores, **SilhouettePresentation.scores}
     captions = {
         **SilhouettePresentation.captions,
-        "scan": "Mean silhouette against the number of clusters. Each point is a candidate that the scan found. The "
-        "circle marks the chosen candidate; the rule that chose it is listed below.",
+        "scan": "Silhouettes of the candidates against the number of clusters: the mean of all rows, and the lowest "
+        "mean of a cluster. White points cannot be chosen, because a cluster is too small. The circle marks the chosen "
+        "candidate; the rule that chose it is listed below. The dotted line shows the preference.",
     }
     facts = {
         **SilhouettePresentation.facts,
