@@ -67,13 +67,13 @@ def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
     if off.any():
         row = int(off.argmax())
         raise InputError(
-            f"init has {off.sum()} rows that are not memberships, which must be non-negative and sum to 1; the first is "
-            f"row {row}, which sums to {given[row].sum():.6g}. Divide each row by its sum."
+            f"init has {off.sum()} rows that are not memberships, which must be non-negative and sum to 1; the first "
+            f"is row {row}, which sums to {given[row].sum():.6g}. Divide each row by its sum."
         )
     empty = ~(given > 0).any(axis=0)
     if empty.any():
         raise InputError(
-            f"init has no positive membership in column {int(empty.argmax())}; give each cluster at least one row with a "
-            "positive membership."
+            f"init has no positive membership in column {int(empty.argmax())}; give each cluster at least one row with "
+            "a positive membership."
         )
     return "memberships"

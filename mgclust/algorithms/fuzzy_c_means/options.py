@@ -36,7 +36,7 @@ class FuzzyCMeansOptions(Declaration):
         "m": RealOrWord(
             "auto",
             above=1,
-            help="Fuzzifier. Near 1: as in k-means. Large: all memberships alike. auto: from the data's shape, up to 2.",
+            help="Fuzzifier. Near 1: as k-means. Large: all memberships alike. auto: from the data's shape, <= 2.",
             remedy="'auto' chooses m from the number of rows and features",
         ),
         "covariance_type": Choice(

@@ -109,8 +109,8 @@ def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -
     lacking = int(((sizes > 0) & (sizes <= d)).sum())
     if fit.prototypes.factors is not None and lacking and not value.singular:
         texts.append(
-            f"{lacking} of {c} clusters have at most n_features={d} rows, too few for a covariance: use fewer features, "
-            "such as principal components, or request fewer clusters."
+            f"{lacking} of {c} clusters have at most n_features={d} rows, too few for a covariance: use fewer "
+            "features, such as principal components, or request fewer clusters."
         )
     if c > n / 2:
         texts.append(

@@ -100,8 +100,8 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         )
     if given is not None and len(numbers) > 1:
         raise InputError(
-            f"init is an array for one number of clusters, but n_clusters_range={(low, high)} has several; give init as "
-            "a name, such as 'k-means++'."
+            f"init is an array for one number of clusters, but n_clusters_range={(low, high)} has several; give init "
+            "as a name, such as 'k-means++'."
         )
     how = init if given is None else kind_of_start(given, n, d, c)
     dtype = "float64" if full else computed_in(n * d, m, c, parameters["dtype"])
