@@ -200,5 +200,5 @@ def _known(names: Iterable[str]) -> set[str]:
     asked = {names} if isinstance(names, str) else set(names)
     for name in sorted(asked - every, key=str):
         short = sorted(name for name in every if "." not in name)
-        raise InputError(f"call={name!r} is unknown; give one of {', '.join(map(repr, short))}.")
+        raise InputError(f"call={name!r} should be one of {', '.join(map(repr, short))}.")
     return asked

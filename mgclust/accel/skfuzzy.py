@@ -1,4 +1,4 @@
-"""Calls of scikit-fuzzy: fuzzy c-means from given memberships, with the iterations and the stop rule of scikit-fuzzy."""
+"""Calls of scikit-fuzzy: fuzzy c-means from given memberships, with scikit-fuzzy's iterations and stop rule."""
 
 from __future__ import annotations
 

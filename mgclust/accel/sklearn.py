@@ -94,7 +94,7 @@ def _with_preference(similarities: np.ndarray, preference: Any) -> np.ndarray:
 
 
 def _affinity_matrix(self: Any) -> np.ndarray:
-    """Return the similarities with the preference on the diagonal; computed at the first access, because they are n x n."""
+    """Return the n x n similarities with the preference on the diagonal, computed at the first access."""
     from sklearn.metrics import euclidean_distances
 
     own = vars(self)

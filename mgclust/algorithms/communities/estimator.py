@@ -165,7 +165,7 @@ class ModularityClusterer(Clusterer):
 
     @property
     def merges_(self) -> np.ndarray:
-        """All merges in their order, shape (n_nodes - 1, 2), int32: per row, the number that stays and the absorbed one."""
+        """All merges in their order, shape (n_nodes - 1, 2), int32: the number that stays, and the absorbed number."""
         return self._full_tree().merges
 
     @property

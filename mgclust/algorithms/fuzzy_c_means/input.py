@@ -73,7 +73,7 @@ def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
     empty = ~(given > 0).any(axis=0)
     if empty.any():
         raise InputError(
-            f"init has no positive membership in column {int(empty.argmax())}; give each cluster at least one row with "
-            "a positive membership."
+            f"init has no positive membership for cluster {int(empty.argmax())}; give each cluster at least one row "
+            "with a positive membership."
         )
     return "memberships"

@@ -229,7 +229,7 @@ def test_predict(device):
     np.testing.assert_array_equal(model.predict(new), apart.argmin(axis=1))
     # Similarities say nothing of other rows: then there is no predict.
     similarities = similarities_of("rings")
-    with pytest.raises(InputError, match="predict needs rows, which affinity='precomputed' has not seen"):
+    with pytest.raises(InputError, match="affinity='precomputed': predict needs the fitted rows"):
         fit(similarities, device, affinity="precomputed", damping=0.8).predict(similarities)
 
 
@@ -353,7 +353,7 @@ def test_the_seed_only_breaks_ties(device):
         ({"preference_quantile": 1.5}, "preference_quantile=1.5 should be a finite number >= 0 and <= 1"),
         (
             {"preference_quantile": 0.5, "preference": -1.0},
-            "preference_quantile=0.5 takes the place of preference; give one",
+            "preference_quantile=0.5 and preference exclude each other",
         ),
     ],
 )

@@ -140,7 +140,7 @@ def test_rows_without_an_exemplar_in_reach(fit):
     graph = graph_of(points(60), 5)
     preference = np.full(60, -1e6)
     preference[7] = 0.0
-    with pytest.warns(UserWarning, match=r"(\d+) rows have no pair with any exemplar"):
+    with pytest.warns(UserWarning, match=r"(\d+) rows have no pair with an exemplar"):
         model = fit(graph, "precomputed_nearest_neighbors", preference=preference, max_iter=30)
     linked = np.zeros(60, bool)
     for k in model.cluster_centers_indices_:
@@ -196,7 +196,7 @@ def matrix(*values, n=4) -> csr_array:
         (coo_array(([-1.0, -2], ([0, 0], [1, 1])), shape=(3, 3)), "precomputed", "1 pairs more than once"),
         (csr_array(([-1.0, -2], [1, 1], [0, 2, 2]), shape=(2, 2)), "precomputed", "1 pairs more than once"),
         (matrix(1j, 2), "precomputed", "Complex data"),
-        (np.ones((4, 4)), "precomputed_nearest_neighbors", "takes a sparse matrix of distances"),
+        (np.ones((4, 4)), "precomputed_nearest_neighbors", "needs a sparse matrix of distances"),
     ],
 )
 def test_refusals(X, affinity, message):
@@ -205,7 +205,7 @@ def test_refusals(X, affinity, message):
 
 
 def test_other_refusals():
-    with pytest.raises(InputError, match="algorithm='dense' keeps all pairs"):
+    with pytest.raises(InputError, match="algorithm='dense' stores all pairs"):
         fit_on("cpu", matrix(-1.0, -2.0), algorithm="dense")
     with pytest.raises(InputError, match="sparse"):
         AdaptiveAffinityPropagation(affinity="precomputed", client=None, device="cpu").fit(matrix(-1.0, -2.0))
@@ -213,7 +213,7 @@ def test_other_refusals():
     hostile.indices[1] = 1 << 30
     with pytest.raises(InputError, match="is damaged"):
         fit_on("cpu", hostile)
-    with pytest.raises(InputError, match="too large for dtype='float32'"):
+    with pytest.raises(InputError, match="dtype='float32' cannot hold the largest similarity"):
         fit_on("cpu", matrix(1e20, 2e20), "precomputed_nearest_neighbors")
     assert fit_on("cpu", matrix(1e20, 2e20), "precomputed_nearest_neighbors", dtype="float64").n_clusters_ > 0
 

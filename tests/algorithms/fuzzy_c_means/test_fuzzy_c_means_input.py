@@ -66,11 +66,11 @@ def test_content_of_init(blobs):
     U = reference.memberships(blobs, blobs[:4], 2.0)
     sums = U.copy()
     sums[[17, 30]] *= 1.01
-    with pytest.raises(InputError, match=r"init holds 2 rows.*row 17 and sums to 1\.01.*divide"):
+    with pytest.raises(InputError, match=r"init has 2 rows.*row 17, which sums to 1\.01.*Divide"):
         fit(blobs, n_clusters=4, init=sums)
     negative = U.copy()
     negative[5] = [-0.5, 1.5, 0, 0]
-    with pytest.raises(InputError, match=r"init holds 1 row.*not negative.*row 5"):
+    with pytest.raises(InputError, match=r"init has 1 row.*non-negative.*row 5"):
         fit(blobs, n_clusters=4, init=negative)
     empty = U.copy()
     empty[:, 1] += empty[:, 2]
@@ -149,8 +149,8 @@ def test_tiny_and_empty_clusters_are_counted(device, rng):
     X = np.concatenate([rng.normal(size=(1998, 3)), [[80.0, 0, 0]], [[0, 80.0, 0]]])
     model = FuzzyCMeans(5, m=1.1, init=X[[0, 0, 1, -2, -1]], device=device, client=None)
     match = (
-        "1 of 5 clusters are the nearest of no row, 2 of 5 clusters have at most 3 of 2000 rows: "
-        r"lower m \(m=1.05, say\), or ask"
+        "1 of 5 clusters have no rows, 2 of 5 clusters have at most 3 of 2000 rows: "
+        r"lower m \(for example m=1.05\), or request"
     )
     with pytest.warns(ClusteringWarning, match=match):
         model.fit(X)
@@ -163,7 +163,7 @@ def test_a_cluster_of_one_of_few_rows_is_said(rng):
     models = [FuzzyCMeans(c, init=X[-c:], client=None, device="cpu").fit(X) for c in (3, 8)]
     assert [np.bincount(model.labels_).min() for model in models] == [1, 1]
     (said,), unsaid = (model.result_.warnings for model in models)
-    assert re.search("1 of 3 clusters have at most 2 of 60 rows.*noise_distance if they are out", said)
+    assert re.search("1 of 3 clusters have at most 2 of 60 rows.*noise_distance if .* are outliers", said)
     assert not any("at most" in text for text in unsaid)
 
 
