@@ -239,10 +239,10 @@ def test_numbers_of_clusters_that_the_pairs_make_impossible_are_explained():
     given = {"affinity": "precomputed_nearest_neighbors", "damping": 0.9}
     reasons = {}
     for k, wanted in ((8, 3), (8, 4), (20, 3)):
-        with pytest.warns(match=f"n_clusters={wanted} cannot be met, since ") as caught:
+        with pytest.warns(match=f"n_clusters={wanted} is not possible, because ") as caught:
             model = fit_on("cpu", graph_of(X, k), n_clusters=wanted, **given)
         (reasons[k, wanted],) = (str(each.message) for each in caught)
-        least = int(re.search(r": give more pairs, or ask for (\d+) or more", reasons[k, wanted])[1])
+        least = int(re.search(r": give more pairs, or request at least (\d+) clusters", reasons[k, wanted])[1])
         assert wanted < least <= model.n_clusters_
     assert "the pairs have 4 connected components, each of which needs an exemplar" in reasons[8, 3]
     assert "the pairs have 4 connected components" in reasons[20, 3]

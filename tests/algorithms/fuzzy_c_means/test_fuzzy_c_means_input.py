@@ -188,7 +188,7 @@ def test_a_distance_of_noise_that_is_too_small(rng):
 def test_more_clusters_than_different_rows(rng):
     X = np.repeat(rng.random((3, 2)), 20, axis=0)
     (said,) = FuzzyCMeans(5, client=None, device="cpu").fit(X).result_.warnings
-    assert said == "n_clusters=5 is more than the number of distinct rows, 3: ask for fewer clusters."
+    assert said == "n_clusters=5 is more than the number of distinct rows, 3: request fewer clusters."
 
 
 @pytest.mark.parametrize(
