@@ -55,7 +55,7 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
 def rows_of(
     context: Context, similarities: Similarities, algorithm: str, listed: bool, *, can_end: bool = False
 ) -> MessageRows:
-    """Return rows before their first iteration; with `can_end`, lists may become few columns when they grow too large."""
+    """Return rows before their first iteration; with `can_end`, lists may become few columns if they grow too large."""
     if listed:
         return ListedRows(context, similarities, keep_lists=algorithm == "sparse", can_end=can_end)
     return DenseRows(context, similarities)
