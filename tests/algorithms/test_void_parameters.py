@@ -66,7 +66,7 @@ def no_effect(model, rows=X):
             FuzzyCMeans(3, init=X[::30], n_init=4),
             [
                 "n_init=4 has no effect with init=an array of shape (3, 2): such a start is the same in each run; "
-                "one of them out."
+                "leave one of them out."
             ],
         ),
         (

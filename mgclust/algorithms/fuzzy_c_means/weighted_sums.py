@@ -225,7 +225,7 @@ class WeightedSums:
         return list(prototypes.astype(self.context.dtype))
 
     def memberships(self, x: Array, v: Any) -> Array:
-        """Return the memberships of rows in one model's clusters, with noise if there is any; `v` comes from `readied`."""
+        """Return the memberships of rows in one model's clusters (with noise, if any); `v` comes from `readied`."""
         kernels = self.context.kernels
         u = kernels.xp.empty((len(x), len(v)), dtype=self.context.dtype)
         kernels.fuzzy_c_means.memberships(x, v, m=self.m, out=u)
@@ -259,7 +259,7 @@ class WeightedSums:
         return math.sqrt(max(0.0, float(self.context.fetch(sums_at_mean)()[0, -3]) / self.total))
 
     def centers_of(self, memberships: Callable[[int, int], Array], c: int) -> np.ndarray:
-        """Return the centres (2) of c clusters, (c, d), float64; a function returns the memberships of ranges of rows."""
+        """Return centres (2) of c clusters, (c, d), float64; a function returns the memberships of ranges of rows."""
         context, xp = self.context, self.context.kernels.xp
         d = context.dataset_shape[1]
         parts = xp.zeros((len(context.partition.blocks_of(context.rank)), c * d + c))
