@@ -72,7 +72,7 @@ class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
         preferences that were tried. If no preference gives the number, the labels belong to the nearest number found,
         with a warning.
     affinity : {"euclidean", "cosine", "correlation", "precomputed", "precomputed_nearest_neighbors"}, \
-    default="euclidean"
+default="euclidean"
         Similarity of two rows.
 
         - "euclidean": minus the squared Euclidean distance.
@@ -243,7 +243,7 @@ class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
         self.computed_in_, self.exactness_ = value.dtype, value.exactness
         problems: list[Doubt] = []
         arrays = {"centers": self.cluster_centers_indices_}
-        self.__dict__.pop("search_", None)  # of an earlier fit
+        self.__dict__.pop("search_", None)  # an earlier fit may have set it
         if value.search is not None:
             columns = zip(*value.search.tried, strict=True)
             self.search_ = {name: np.array(column) for name, column in zip(Tried._fields, columns, strict=True)}

@@ -2,8 +2,8 @@
 
 All nodes of a class see the same state and move at once, one class after the other. A node's class is a hash of its
 number that changes from sweep to sweep, so two neighbours seldom move past each other. A node is checked again if a
-neighbour has moved to another community. `Gain` compares gains, and ties go to the lower label, so the result depends
-only on the graph. Except for classes, a sweep is equal to these lines::
+neighbour has moved and is not in the node's community. `Gain` compares gains, and ties go to the lower label, so the
+result depends only on the graph. Except for classes, a sweep is equal to these lines::
 
     for node in active nodes:
         label[node] = the label among its neighbours and its own with the largest modularity; ties: the lowest label

@@ -33,6 +33,10 @@ __all__ = ["FuzzyCMeans"]
 class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):
     """Fuzzy c-means of Bezdek (1981): rows belong to every cluster to some degree, on one or many CPUs or GPUs.
 
+    The fit minimises the objective J: the sum of ``w u^m d^2`` over all rows and clusters, where u is the membership of
+    a row in a cluster, d the distance of the row from the centre, and w the weight of the row. The memberships of a row
+    sum to 1.
+
     Parameters
     ----------
     n_clusters : int, default=8
@@ -41,7 +45,7 @@ class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, Transform
         Smallest and largest number of clusters, such as (2, 10). The fit computes a partition for each number, and
         `criterion` chooses one of them; see `scan_`. Replaces `n_clusters`.
     criterion : {"auto", "xie_beni", "modified_partition_coefficient", "fuzzy_silhouette", "fuzzy_hypervolume"}, \
-    default="auto"
+default="auto"
         Validity index that chooses the number of clusters.
 
         - "xie_beni": lower is better. A range of numbers cannot use it with `noise_distance` or

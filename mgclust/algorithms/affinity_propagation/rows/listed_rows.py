@@ -67,7 +67,7 @@ class ListedRows(StoredLists):
         self._looks, self._in_use = (
             0,
             context.kernels.xp.zeros(len(context.rows), "int64"),
-        )  # most in use at the last looks
+        )  # largest number of elements in use at the last checks
         self._first_lists()
 
     def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
