@@ -12,9 +12,9 @@ the messages converge. The adaptive method finds both. In outline (`adaptive_sca
     until K is 2 or 1
     score all candidates by their silhouettes, and choose one
 
-The rule of the choice: the candidate with the largest mean silhouette. If that silhouette is below 0.3,
-`solution_findK.m` of the authors' package shows a second answer: among the candidates that have at least the lower
-median number of clusters, the one with the largest minimum cluster silhouette. `choose` has both rules.
+The chosen candidate has the largest mean silhouette. If that silhouette is below 0.3, `solution_findK.m` of the
+authors' package shows a second answer. Among the candidates that have at least the lower median number of clusters, it
+is the one with the largest minimum cluster silhouette. `choose` has both rules.
 
     adaptive_scan.step      decisions, from the number of exemplars of each iteration
     message_passing         iterations

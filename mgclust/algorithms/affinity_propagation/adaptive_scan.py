@@ -65,9 +65,10 @@ candidates are refined, not only the last.
 
 With a range of K, these rules hold in all profiles. Until K has been above the range, p <- p / 4 every 20 iterations,
 at most 12 times. Above the range, p falls as in "fast", and nothing is recorded. The pace grows by 1.5 if the range
-would be more than 8 strides away at the rate of the last stride, and halves otherwise. From the first K within the
-range on, the rules of the profile hold, and only K within the range is recorded. K below the range over `rest`
-iterations (50, 40 or 8, by profile) ends the scan.
+would be more than 8 strides away at the rate of the last stride, and halves otherwise.
+
+From the first K within the range on, the rules of the profile hold, and only K within the range is recorded. K below
+the range over `rest` iterations (50, 40 or 8, by profile) ends the scan.
 """
 
 from __future__ import annotations

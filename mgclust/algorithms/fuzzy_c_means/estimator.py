@@ -33,7 +33,7 @@ __all__ = ["FuzzyCMeans"]
 class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):
     """Fuzzy c-means of Bezdek (1981): rows belong to every cluster to some degree, on one or many CPUs or GPUs.
 
-    The fit minimises the objective J: the sum of ``w u^m d^2`` over all rows and clusters, where u is the membership of
+    The fit minimises the objective J, the sum of ``w u^m d^2`` over all rows and clusters. Here u is the membership of
     a row in a cluster, d the distance of the row from the centre, and w the weight of the row. The memberships of a row
     sum to 1.
 
