@@ -203,7 +203,7 @@ default="euclidean"
             )
             problems.append(Doubt(text, PoorOptimumWarning))
         if value.missing and self.n_clusters_:
-            text = f"{value.missing} rows have no pair with an exemplar, so their labels are -1: give more pairs or "
+            text = f"{value.missing} rows have no pair with any exemplar, so their labels are -1: give more pairs or "
             problems.append(Doubt(f"{text}raise preference.", DataWarning))
         return problems
 

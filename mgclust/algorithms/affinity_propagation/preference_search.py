@@ -142,6 +142,6 @@ class PreferenceSearch:
         if 2 * unconverged > len(self.tried):
             remedy = f"{unconverged} runs had not converged; raise max_iter first, or damping (for example to 0.9)"
         return (
-            f"n_clusters={self.wanted} was not found: preferences give {found} clusters, and the labels are those of "
+            f"n_clusters={self.wanted} was not met: preferences give {found} clusters, and the labels are those of "
             f"{self.tried[self.nearest].n_clusters} clusters; {remedy}."
         )

@@ -140,7 +140,7 @@ def test_rows_without_an_exemplar_in_reach(fit):
     graph = graph_of(points(60), 5)
     preference = np.full(60, -1e6)
     preference[7] = 0.0
-    with pytest.warns(UserWarning, match=r"(\d+) rows have no pair with an exemplar"):
+    with pytest.warns(UserWarning, match=r"(\d+) rows have no pair with any exemplar"):
         model = fit(graph, "precomputed_nearest_neighbors", preference=preference, max_iter=30)
     linked = np.zeros(60, bool)
     for k in model.cluster_centers_indices_:
