@@ -1,10 +1,10 @@
 """Search for the preference that gives a number of clusters, by bisection.
 
-The nearer the preference is to the largest similarity, the more clusters there are. If the preference is larger, every
-row is its own exemplar. If it is n times the range of the similarities below, one cluster has a higher net similarity
-than any two. Orders of magnitude lie between these limits, so the search bisects the logarithm of the distance below
-the largest similarity. It starts at a given preference, multiplies or divides the distance until it has passed the
-requested number, and bisects from there.
+The nearer the preference is to the largest similarity, the more clusters there are. If it exceeds that similarity,
+every row is its own exemplar. If it is n times the range of the similarities below, one cluster has a higher net
+similarity than any two. Orders of magnitude lie between these limits, so the search bisects the logarithm of the
+distance below the largest similarity. It starts at a given preference, multiplies or divides the distance until it has
+passed the requested number, and bisects from there.
 
 The number of clusters need not fall with the preference at every step, and it can jump. Then the search ends at the
 jump and takes the nearest number that it has found. With very low preferences, messages can seem to converge before

@@ -15,7 +15,7 @@ class Pace:
     On a GPU, an undecided row stops all other rows, and reading far in a list is cheap.
     """
 
-    long_list: int  # up to this length, lists grow by `LIST_GROWTH` each time
+    long_list: int  # up to this length, each extension of a list multiplies its growth by `LIST_GROWTH`
     nearly_short: float  # lists of which this fraction is in use are extended together with those that are too short
     # Active columns are chosen if one in `rows_a_choice` rows has undecided maxima; they are at most `most_active`.
     rows_a_choice: int
