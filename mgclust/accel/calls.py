@@ -189,6 +189,17 @@ def totals() -> list[dict[str, Any]]:
     See Also
     --------
     summary : The same as text.
+
+    Examples
+    --------
+    >>> from mgclust import accel
+    >>> accel.install(only=["silhouette_score"])
+    >>> from sklearn.metrics import silhouette_samples
+    >>> len(silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1]))
+    4
+    >>> [each["on_mgclust"] > 0 for each in accel.totals() if each["call"] == "sklearn.metrics.silhouette_samples"]
+    [True]
+    >>> accel.uninstall()
     """
     with _lock:
         return [

@@ -133,7 +133,7 @@ def install(
     """Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust from now on.
 
     The calls are also replaced in modules that are imported already, and in modules that have imported a call by its
-    name. A second call of `install` replaces the settings of the first.
+    name. A second call of `install` replaces the first call.
 
     Parameters
     ----------

@@ -141,8 +141,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     >>> model = AdaptiveAffinityPropagation().fit(X)
     >>> model.n_clusters_
     3
-    >>> len(set(model.labels_for(2).tolist()))  # another candidate of the scan
-    2
+    >>> np.unique(model.labels_for(2)).tolist()  # another candidate of the scan
+    [0, 1]
     """
 
     presentation = AdaptiveAffinityPropagationPresentation()
@@ -169,6 +169,15 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         ------
         InputError
             The scan has no candidate with k clusters; the message lists the nearest numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mgclust import AdaptiveAffinityPropagation
+        >>> X = np.repeat([[0.0, 0], [9, 0], [0, 9]], 20, axis=0) + np.random.default_rng(0).normal(size=(60, 2))
+        >>> model = AdaptiveAffinityPropagation(client=None).fit(X)
+        >>> np.unique(model.labels_for(2)).tolist()
+        [0, 1]
         """
         check_is_fitted(self, "scan_")
         k = Integer(at_least=1).check("k", k)

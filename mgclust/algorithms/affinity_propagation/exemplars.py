@@ -103,15 +103,22 @@ class ExemplarClusterer(Clusterer):
 
         Returns
         -------
-        ndarray of shape (n_samples,), int32
+        ndarray or Dask array of shape (n_samples,), int32
             Labels as in `labels_`; ties go to the first exemplar. -1 if the fit found no exemplar. Similarities are
-            computed in float64.
+            computed in float64. A Dask array if X is one and the run uses the caller's client.
 
         Raises
         ------
         InputError
             X has another number of features than the fitted rows, or contains NaN; or the estimator was fitted on
             precomputed similarities.
+
+        Examples
+        --------
+        >>> from mgclust import AffinityPropagation
+        >>> model = AffinityPropagation(client=None).fit([[1.0, 2], [1, 4], [1, 0], [4, 2], [4, 4], [4, 0]])
+        >>> model.predict([[0.0, 0.0], [5.0, 3.0]]).tolist()
+        [0, 1]
         """
         check_is_fitted(self, "cluster_centers_indices_")
         dataset = self._open_more(X)

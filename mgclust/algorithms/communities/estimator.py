@@ -190,6 +190,13 @@ class ModularityClusterer(Clusterer):
         ------
         InputError
             k is not an integer from 1 to n_nodes.
+
+        Examples
+        --------
+        >>> from mgclust import FastNewman
+        >>> model = FastNewman(client=None).fit([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)])
+        >>> model.cut(2).tolist()
+        [0, 0, 0, 1, 1, 1]
         """
         tree = self._full_tree()
         return tree.cut(Integer(at_least=1, at_most=self.n_nodes_, help="").check("k", k))
@@ -202,6 +209,12 @@ class ModularityClusterer(Clusterer):
         ndarray of shape (n_nodes - 1, 4), float64
             One row per merge: the numbers of the two communities, the number of the merge as height, and the number of
             nodes in the merged community.
+
+        Examples
+        --------
+        >>> from mgclust import FastNewman
+        >>> FastNewman(client=None).fit([(0, 1), (1, 2), (3, 4)]).linkage().shape
+        (4, 4)
         """
         return self._full_tree().linkage()
 

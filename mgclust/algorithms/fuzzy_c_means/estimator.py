@@ -211,8 +211,9 @@ default="auto"
 
         Returns
         -------
-        ndarray of shape (n_samples,), int32
-            Labels as in `labels_`; ties go to the first cluster. -1 if the membership of the noise is larger.
+        ndarray or Dask array of shape (n_samples,), int32
+            Labels as in `labels_`; ties go to the first cluster. -1 if the membership of the noise is larger. A Dask
+            array if X is one and the run uses the caller's client.
 
         Raises
         ------
@@ -222,6 +223,13 @@ default="auto"
         See Also
         --------
         predict_memberships : Returns all memberships of new rows.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> bool(model.predict([[0.1]])[0] == model.labels_[0])
+        True
         """
         return self._memberships_of(self._open_rows(X)).labels()
 
@@ -246,6 +254,13 @@ default="auto"
         See Also
         --------
         predict_memberships : Returns the same memberships, or writes them to a zarr store.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> model.transform([[0.5]]).round(2).tolist()
+        [[0.5, 0.5]]
         """
         return self._memberships_of(self._open_rows(X)).array()
 
@@ -271,6 +286,13 @@ default="auto"
         ------
         InputError
             X has another number of features than the fitted rows, or contains NaN, or `sample_weight` does not fit X.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> model.score([[0.1], [0.9]]) > model.score([[0.5], [2.0]])
+        True
         """
         dataset = self._open_rows(X)
         weights = checked_weights(sample_weight, dataset)
@@ -296,8 +318,9 @@ default="auto"
 
         Returns
         -------
-        ndarray or zarr array of shape (n_samples, n_clusters)
+        ndarray, Dask array or zarr array of shape (n_samples, n_clusters)
             Memberships, float32 or float64 (see `computed_in_`). Rows sum to 1; with `noise_distance`, to less than 1.
+            A zarr array if `out` is given; else a Dask array if X is one and the run uses the caller's client.
 
         Raises
         ------
@@ -305,6 +328,13 @@ default="auto"
             X does not fit the fitted rows, or `out` exists or cannot be created.
         InsufficientMemoryError
             The memberships exceed half of the free memory, and `out` is not given.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> model.predict_memberships([[0.5]]).round(2).tolist()
+        [[0.5, 0.5]]
         """
         memberships = self._memberships_of(self._open_rows(X))
         return memberships.array() if out is None else memberships.store(out)
