@@ -100,7 +100,7 @@ class PreferenceSearch:
 
     @property
     def met(self) -> bool:
-        """Whether the last preference gave the requested number of clusters."""
+        """True if the last preference gave the requested number of clusters."""
         return bool(self.tried) and self.tried[-1].n_clusters == self.wanted
 
     @property

@@ -128,7 +128,7 @@ class Similarities(ABC):
 
     @property
     def all_alike(self) -> bool:
-        """Whether no similarity differs from another by more than the noise."""
+        """True if no similarity differs from another by more than the noise."""
         return bool(self.highest - self.lowest <= self._noise())
 
     def _noise(self) -> float:
