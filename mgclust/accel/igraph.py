@@ -60,7 +60,7 @@ def community_leiden(
 ) -> Any:
     """Move nodes as Louvain does and refine each level, so that communities are connected (Leiden)."""
     if objective_function != "modularity":
-        raise Unsupported(f"objective_function={objective_function!r}: mgclust maximises the modularity")
+        raise Unsupported(f"objective_function={objective_function!r}: mgclust maximises only the modularity")
     given = {
         "initial_membership": initial_membership, "node_weights": node_weights, "node_in_weights": node_in_weights
     }  # fmt: skip

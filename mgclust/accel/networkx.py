@@ -41,7 +41,9 @@ def greedy_modularity_communities(
     result = model.fit_dataset(graph, provenance=False)
     components = result.diagnostics["n_components"]
     if most < components:
-        raise Unsupported(f"best_n={best_n} is below the number of connected components, {components}")
+        raise Unsupported(
+            f"best_n={best_n} is below the number of connected components, {components}, and no edge connects them"
+        )
     k = max(cutoff, min(most, model.n_clusters_))
     return sorted(_communities(G, model.cut(k), frozenset), key=len, reverse=True)
 

@@ -226,8 +226,8 @@ class ModularityClusterer(Clusterer):
             raise InputError(f"{dataset!r} is not a graph; open it with mgclust.open_graph.")
         if self.n_clusters is not None and self.n_clusters > dataset.n_nodes:
             raise InputError(
-                f"n_clusters={self.n_clusters} should be <= n_nodes={dataset.n_nodes}: a community has at least one "
-                "node."
+                f"n_clusters={self.n_clusters} should be <= n_nodes={dataset.n_nodes}, because a community has at "
+                "least one node; request fewer clusters."
             )
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
@@ -487,7 +487,7 @@ def _warnings(model: ModularityClusterer, value: CommunitiesOutput) -> list[Doub
     doubts = []
     if value.rounding > 1e-6:
         text = f"weights were rounded by up to {value.rounding:.1g} of their mean, because they span many digits; "
-        doubts.append(Doubt(f"{text}rescale them to integers for exact gains.", PrecisionWarning))
+        doubts.append(Doubt(f"{text}rescale the weights to integers for exact gains.", PrecisionWarning))
     components = value.n_components
     if components == model.n_nodes_:
         text = "no edge connects two nodes, so there are no communities; give a graph with edges between nodes."
