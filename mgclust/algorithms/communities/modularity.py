@@ -89,7 +89,7 @@ def modularity(
     given = labels if is_dask(labels) else np.asarray(labels.get() if hasattr(labels, "get") else labels)
     if given.shape != (opened.n_nodes,) or given.dtype.kind not in "iu":
         raise InputError(
-            f"labels has shape={given.shape} and dtype={given.dtype}; give one integer for each of the graph's "
+            f"labels (shape={given.shape}, dtype={given.dtype}) should be one integer for each of the graph's "
             f"n_nodes={opened.n_nodes} nodes."
         )
     reject_lost(given)
