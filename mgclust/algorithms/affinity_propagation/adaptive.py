@@ -312,7 +312,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
                 f"the best mean silhouette, {found}, is below {WEAK_SILHOUETTE}, so the second rule of the authors' "
                 f"package chose K={package}; selection='silhouette' chooses K={best}."
             ]
-        other = f" selection='package' chooses K={package}," if package != best else ""
+        other = f" selection='package' chooses K={package}, and" if package != best else ""
         return [
             f"the best mean silhouette is only {found}: the clusters overlap;{other} save_candidates=True saves the "
             "labels of all candidates for comparison."
