@@ -309,8 +309,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         found = f"{silhouettes[0]:.2f} at K={best}"
         if self.selection_ == "package":
             return [
-                f"the best mean silhouette, {found}, is below {WEAK_SILHOUETTE}, so the second rule of the authors' "
-                f"package chose K={package}; selection='silhouette' chooses K={best}."
+                f"the best mean silhouette, {found}, is below {WEAK_SILHOUETTE}, so K={package} was chosen by the "
+                f"second rule of the authors' package; selection='silhouette' chooses K={best}."
             ]
         other = f" selection='package' chooses K={package}, and" if package != best else ""
         return [
