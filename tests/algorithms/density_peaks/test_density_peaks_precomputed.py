@@ -160,7 +160,7 @@ def test_what_needs_rows_is_refused():
     model = fit(changed(size=20), n_clusters=2)
     with pytest.raises(AttributeError) as refusal:
         model.predict(np.zeros((1, 20)))
-    assert "predict needs rows, which metric='precomputed' has not seen" in str(refusal.value.__cause__)
+    assert "metric='precomputed': predict needs rows" in str(refusal.value.__cause__)
 
 
 def test_memory_is_estimated_before_the_run():
