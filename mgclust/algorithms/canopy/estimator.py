@@ -184,7 +184,7 @@ class Canopy(CanopyOptions, Clusterer):
         -------
         ndarray of shape (n_samples,), int32
             Label of each row, as in `labels_`: among equally near centres, the one that was chosen first. Distances
-            are computed in float64. A Dask array if X is one.
+            are computed in float64. On a cluster, a Dask array if X is one.
 
         Raises
         ------

@@ -437,7 +437,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            Cluster of each row. A Dask array if X is one.
+            Cluster of each row. On a cluster, a Dask array if X is one.
 
         Raises
         ------

@@ -190,7 +190,7 @@ def test_same_bits_from_arrays_files_and_chunks(found, tmp_path):
 @pytest.mark.parametrize(
     ("k", "options", "message"),
     [
-        (6, {}, r"n_neighbors=6 should be < n_samples=6: .*; ask for fewer"),
+        (6, {}, r"n_neighbors=6 should be < n_samples=6, because .*; give a smaller n_neighbors"),
         (0, {}, "n_neighbors=0 should be an integer >= 1"),
         (2.0, {}, "n_neighbors=2.0 should be an integer"),
         (2, {"metric": "euclid"}, "did you mean 'euclidean'"),
@@ -237,7 +237,7 @@ def test_queries_that_are_refused():
     assert nearest_neighbors(X, 6, queries=X[:1], **HERE).indices.tolist() == [[0, 1, 2, 3, 4, 5]]
     for queries, k, message in (
         (np.zeros((2, 3)), 1, "queries: n_features=3 should be 2 as in X"),
-        (X[:1], 7, "n_neighbors=7 should be <= n_samples=6; ask for fewer"),
+        (X[:1], 7, "n_neighbors=7 should be <= n_samples=6; give a smaller n_neighbors"),
         ([[0.0, np.inf]], 1, r"NaN or infinity .* 1 of 2 values, the first in row 0"),
         ([[0.0, 1e30]], 1, r"rows lie up to 1e\+30 from those that were fitted"),
     ):

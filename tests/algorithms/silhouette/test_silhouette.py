@@ -284,7 +284,7 @@ def test_a_result_says_what_was_scored():
     assert result.scores["min_cluster_silhouette"] == means.min()
     np.testing.assert_allclose(means, [samples[result.labels == k].mean() for k in range(4)])
     (said,) = result.warnings
-    assert said.startswith("1 of 4 clusters have one row: its silhouette is 0 by definition; ask for fewer clusters")
+    assert said.startswith("1 of 4 clusters have one row, whose silhouette is 0 by definition: request fewer clusters")
     assert "classes" not in Silhouette(labels, **HERE).fit_dataset(open_dataset(X)).arrays
     assert "random_state" not in {option.name for option in Silhouette.options()}
 
