@@ -345,9 +345,7 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: 
         text = f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."
         return [Doubt(text, DegenerateClustersWarning)]
     if total == n * k:
-        text = (
-            f"each of the {k} canopies holds all {n} rows: no row is farther than t1={t1:g} from a centre, so the "
-        )
+        text = f"each of the {k} canopies holds all {n} rows: no row is farther than t1={t1:g} from a centre, so the "
         return [Doubt(f"{text}canopies do not separate rows; lower t1.", WeakStructureWarning)]
     if alone is None:
         return []

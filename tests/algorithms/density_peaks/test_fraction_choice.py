@@ -147,7 +147,7 @@ def test_it_is_in_the_result(tmp_path):
     assert again.dc_choice_ == model.dc_choice_ and again.dc_fraction_ == result.scores["dc_fraction"]
     assert json.loads(json.dumps(result.diagnostics["dc_choice"]))["numbers"][0]["n_clusters"] == 64
     lines = dict(model.presentation.summary(result))
-    assert lines["fraction"] == f"{model.dc_fraction_:g} of the pairs within dc, chosen" and "drop" in lines["others"]
+    assert lines["fraction"] == f"{model.dc_fraction_:g} of the pairs within dc, chosen from the data" and "drop" in lines["others"]
     tried, numbers = model.presentation.tables(result)[-2:]
     assert tried.rows[tried.chosen][0] == model.dc_fraction_ and numbers.rows[0][0] == 64
     assert model.presentation.tables(fit(grid()[0], dc_fraction=0.01).result_)[-1].heading != numbers.heading

@@ -231,7 +231,7 @@ def test_the_report_tells_of_peaks_and_saddles():
     words = dict(presentation.summary(model.result_))
     assert words["peaks"].startswith(f"{model.n_clusters_} of {model.result_.diagnostics['peaks']['found']} are")
     clusters, saddles = presentation.tables(model.result_)
-    assert "over its highest saddle, in errors" in clusters.columns
+    assert "height over its highest saddle, in standard errors" in clusters.columns
     assert saddles.heading.startswith("Saddles between clusters") and len(saddles.rows) == len(model.saddles_)
 
 

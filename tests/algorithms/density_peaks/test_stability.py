@@ -58,7 +58,7 @@ def test_same_on_ranks(client):
 def test_saved_shown_and_dropped_by_other_centres(tmp_path):
     X = make_blobs(240, 2, centers=3, random_state=5)[0]
     model = fit(X, stability=2)
-    assert dict(model.presentation.summary(model.result_))["halves"].startswith("of the rows, 2 draws: ARI ")
+    assert dict(model.presentation.summary(model.result_))["halves"].startswith("2 random halves of the rows: ARI ")
     model.result_.save(tmp_path / "out")
     again = DensityPeaks.from_result(load_result(tmp_path / "out"))
     assert again.stability_ == model.stability_ and again.stability == 2
