@@ -339,7 +339,7 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: 
     number of memberships of all rows.
     """
     if k == 1:
-        text = f"there is only one canopy: all rows lie within t2={t2:g} of its centre; lower t1={t1:g} and t2."
+        text = f"a single canopy holds all rows, because t2={t2:g} is too large; lower both t1={t1:g} and t2."
         return [Doubt(text, WeakStructureWarning)]
     if k > n / 2:
         text = f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."
@@ -352,12 +352,12 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: 
     said = []
     if not FEW <= k <= MANY:
         which, way = ("few", "smaller") if k < FEW else ("many", "larger")
-        text = f"the suggested t1={t1:g} and t2={t2:g} give {k} canopies, which is {which}: most data have {FEW} to "
-        said.append(Doubt(f"{text}{MANY}. Give {way} t1 and t2 that suit the units of X.", AmbiguousCountWarning))
+        text = f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which} compared with the {FEW} to {MANY} "
+        said.append(Doubt(f"{text}of most data: give {way} t1 and t2.", AmbiguousCountWarning))
     if alone < MIN_ALONE:
         text = (
             f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: "
-            f"only {alone:.1%} of the rows lie in exactly one canopy. Give t1 and t2 that suit the units of X."
+            f"only {alone:.1%} of the rows lie in exactly one canopy; give t1 and t2 that suit X."
         )
         said.append(Doubt(text, AmbiguousCountWarning))
     return said

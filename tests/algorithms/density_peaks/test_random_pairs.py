@@ -35,7 +35,7 @@ def distances_drawn(X, pairs, seed, metric):
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"])
 def test_it_is_the_order_statistic_of_the_drawn_pairs(metric, X, device):
     model = DensityPeaks(sample_size=3000, random_state=7, metric=metric, dtype="float64", device=device, **OPTIONS)
-    with pytest.warns(ClusteringWarning, match=r"dc=.* was sampled.*within .* \(95%\).*larger sample_size"):
+    with pytest.warns(ClusteringWarning, match=r"dc=.* was sampled.*within .*95% confidence.*larger sample_size"):
         model.fit(X)
     drawn = distances_drawn(X, 3000, 7, metric)
     low, high = binom.ppf([0.025, 0.975], 3000, 0.02).astype(int)

@@ -108,7 +108,7 @@ def test_many_equal_rows():
     assert set(np.flatnonzero(model.rho_ == model.rho_.max())) == set(range(300, 450))
     assert model.exactness_["intrinsic_dim_rows"] == 300
     assert len(set(model.labels_[300:])) == 1 and not set(model.labels_[:300]) & set(model.labels_[300:])
-    with pytest.warns(ClusteringWarning, match="intrinsic_dim=2 is the number of features, since all 90 rows"):
+    with pytest.warns(ClusteringWarning, match="intrinsic_dim=2 is the number of features, because all 90 rows"):
         fit(np.tile(rng.normal(size=(30, 2)), (3, 1)))
     with pytest.raises(InputError, match="each row has 100 rows equal to it"):
         fit(np.ones((200, 2)))
@@ -137,7 +137,9 @@ def test_blobs_noise_and_sparse_rows():
 
 def test_peaks_that_noise_has_are_warned_of():
     X = np.random.default_rng(0).random((600, 2))
-    with pytest.warns(ClusteringWarning, match=r"\d+ of \d+ peaks exceed .* less than 3 errors, as peaks of noise do"):
+    with pytest.warns(
+        ClusteringWarning, match=r"\d+ of \d+ peaks exceed .* less than 3 standard errors, as peaks of noise do"
+    ):
         weak = fit(X, significance=0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -148,7 +150,7 @@ def test_small_clusters_that_are_merged_are_warned_of():
     """Fifteen clusters of 40 rows, which stand apart: neighbourhoods of 100 rows reach beyond them."""
     X = load_points("rings")[0]
     with pytest.warns(
-        ClusteringWarning, match=r"3 of 7 clusters hold several of the 15 centres that k=24 shows; compare"
+        ClusteringWarning, match=r"3 of 7 clusters hold several of the 15 centres that stand out with k=24; compare"
     ):
         model = fit(X, dtype="float32")
     assert model.result_.diagnostics["peaks"] | {"merged": None} == {
