@@ -263,7 +263,7 @@ class Canopy(CanopyOptions, Clusterer):
         self._check_shape(dataset)
         n = dataset.shape[0]
         if n_clusters is not None and n_clusters > n:
-            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; ask for fewer clusters.")
+            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; request fewer clusters.")
         spec = self._run_spec(parameters, Inputs(dataset, False))
         with connect(**self._place()) as cluster:
             spec = replace(spec, function=linkage, memory_limit=parameters["memory_limit"])

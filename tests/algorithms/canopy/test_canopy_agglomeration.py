@@ -98,7 +98,7 @@ def test_refused():
         ({"n_clusters": True}, "n_clusters=True should be an integer >= 1"),
         ({"n_clusters": "3"}, "n_clusters='3' should be an integer >= 1"),
         ({"n_clusters": 0}, "n_clusters=0 should be an integer >= 1"),
-        ({"n_clusters": 7}, "n_clusters=7 should be <= n_samples=6; ask for fewer clusters"),
+        ({"n_clusters": 7}, "n_clusters=7 should be <= n_samples=6; request fewer clusters"),
     ],
     ids=repr,
 )
