@@ -299,7 +299,7 @@ def _on_a_line(context: Context) -> bool:
     x = x[xp.argsort(far)[: -(-9 * len(numbers) // 10)]]
     x = x - x.mean(axis=0)
     products = context.kernels.memory.to_host(x.T @ x if d < len(x) else x @ x.T)
-    # On a line, the largest eigenvalue is nearly the trace (their sum), and nearly the root of the sum of their squares.
+    # On a line, the largest eigenvalue is nearly the trace (the sum), and nearly the root of the sum of squares of all.
     most = (1 + LINE_SPREAD * len(products)) ** 2
     if len(x) <= 2 or np.trace(products) ** 2 > most * np.square(products).sum() * (1 + 1e-6):
         return False

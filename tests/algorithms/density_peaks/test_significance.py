@@ -110,7 +110,7 @@ def test_many_equal_rows():
     assert len(set(model.labels_[300:])) == 1 and not set(model.labels_[:300]) & set(model.labels_[300:])
     with pytest.warns(ClusteringWarning, match="intrinsic_dim=2 is the number of features, because all 90 rows"):
         fit(np.tile(rng.normal(size=(30, 2)), (3, 1)))
-    with pytest.raises(InputError, match="each row has 100 rows equal to it"):
+    with pytest.raises(InputError, match="each row is equal to 100 other rows"):
         fit(np.ones((200, 2)))
 
 
@@ -254,5 +254,5 @@ def test_clusters_of_a_row_or_two_are_said():
 
 
 def test_equal_rows_are_not_told_to_raise_a_word():
-    with pytest.raises(InputError, match=r"k='adaptive': each row has 100 rows equal to it.*give a k above 100"):
+    with pytest.raises(InputError, match=r"k='adaptive': each row is equal to 100 other rows.*give a k above 100"):
         fit(np.repeat(np.eye(3), 150, axis=0))
