@@ -69,9 +69,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         the smallest positive distance; with "auto", it is the same quantile of the pairs whose rows differ.
 
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001. It computes the decision graph of a sample at each of them.
-        The sample is a third of the rows, but from 3072 to 16384. The chosen fraction is the one at which a number of
-        clusters stands out best, also at a neighbouring fraction. 0.02 stays unless the drop of that number is at
-        least 2, and a third larger than the drop of the number found at 0.02.
+        The sample is a third of the distinct rows, at least 3072 and at most 16384 (8192 with precomputed distances).
+        The chosen fraction is the one at which a number of clusters stands out best, also at a neighbouring fraction.
+        0.02 stays unless the drop of that number is at least 2, and a third larger than the drop of the number found
+        at 0.02.
 
         "auto" means 0.02 if `n_clusters`, `rho_min` or `delta_min` is given, and for any other `density` than
         "gaussian".
@@ -222,8 +223,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Intrinsic dimension of the rows, from the distances to their two nearest rows (TwoNN), at most n_features; None
         if the densities do not need it.
     significance_ : ndarray of shape (n_clusters,), float64, or None
-        Height of each cluster's peak over the cluster's highest saddle, divided by the sum of the standard errors of
-        both; infinite if the cluster has no saddle.
+        Smallest height of each cluster's peak over one of the cluster's saddles: the difference of their
+        `log_density_`, divided by the sum of their standard errors. Infinite if the cluster has no saddle.
     saddles_ : ndarray of shape (n_saddles, 3), int64, or None
         Saddles between clusters: the labels of two clusters that touch, and the row at the densest place between them.
     stability_ : dict or None

@@ -150,7 +150,7 @@ def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
         return []
     doubts, weak = [], int((peaks.heights < CLEAR_HEIGHT).sum())
     if weak:
-        text = f"{weak} of {n_clusters} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} standard "
+        text = f"{weak} of {n_clusters} peaks exceed a saddle by less than {CLEAR_HEIGHT:g} standard "
         text += f"errors, as peaks of noise do: check significance_, or merge them by significance={CLEAR_HEIGHT:g}."
         doubts.append(Doubt(text, AmbiguousCountWarning))
     if peaks.tiny:
