@@ -70,7 +70,7 @@ def test_same_bits_on_several_ranks(size, ranks, monkeypatch):
 
 def test_clusters_that_no_canopy_connects():
     X = np.array([[0.0], [1], [50], [51]])
-    with pytest.warns(ClusteringWarning, match="n_clusters=1: rows that share canopies make 2 clusters.*raise t1"):
+    with pytest.warns(ClusteringWarning, match="n_clusters=1 cannot be reached: 2 clusters remain.*raise t1"):
         found = on_cpu(t1=3.0, t2=1.5).agglomerate(X, n_clusters=1)
     assert found.n_clusters == 2 and found.labels.tolist() == [0, 0, 1, 1]
 
