@@ -48,7 +48,7 @@ def test_distances_that_are_none():
     distances = cdist(X, X)
     for change, message in (
         ((4, 4, 1.0), "contains non-zero elements on the diagonal, the first in row 4"),
-        ((7, 9, -1.0), "row 7 holds negative distances"),
+        ((7, 9, -1.0), "row 7 has negative distances"),
         ((7, 9, np.nan), "NaN or infinity"),
     ):
         wrong = distances.copy()
