@@ -125,7 +125,7 @@ class Canopy(CanopyOptions, Clusterer):
     def suggest_thresholds(self, X: Any) -> Thresholds:
         """Suggest t1 and t2 from the distances in a sample of the rows, as `fit` does if they are not given.
 
-        Of the positive distances among at most 2048 rows, t2 is the 15% quantile and t1 the 30% quantile. So twice as
+        t2 is the 15% quantile and t1 the 30% quantile of the positive distances among at most 2048 rows. So twice as
         many pairs are within t1 as within t2; in two dimensions this makes t2 = 0.7 t1, as is customary. If both
         quantiles are equal, t1 is the next larger distance, or t2 / 0.7 if there is none.
 

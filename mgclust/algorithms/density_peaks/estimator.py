@@ -87,8 +87,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         distances, and needs ``density="gaussian"``.
 
         "auto": "separated" if no number of clusters stands out by ``rho * delta`` and low density separates some
-        clusters, or if low density separates more clusters, and twice as clearly; else "denser". It is "denser" if
-        other parameters choose the number of clusters.
+        clusters, or if low density separates another number of clusters, at least twice as clearly as any other; else
+        "denser". It is "denser" if other parameters choose the number of clusters.
     dc_method : {"exact", "sample"}, default="exact"
         "exact": dc from all pairs of rows. "sample": dc from the distances among at most 32768 rows (fewer if they
         have many features), or from `sample_size` random pairs; `dc_error_` is its error.
@@ -96,7 +96,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         With ``dc_method="sample"``: the number of random pairs that dc is taken from, at least 100. The time does not
         grow with the number of rows. The error falls with the square root of the number of pairs.
     density : {"gaussian", "cutoff", "knn"}, default="gaussian"
-        Definition of rho.
+        Definition of rho, the density of a row.
 
         "gaussian": the sum of ``exp(-(d / dc)^2)`` over all other rows, where d is their distance.
 
@@ -116,7 +116,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         "adaptive" chooses a number from 3 to 100 for each row: the nearest rows that share its density, by a
         likelihood ratio test (k* of Rodriguez et al. 2018). The density is then the most likely one for the distances
         to these rows, if it may grow or fall by a constant factor from one neighbour to the next (PAk). Results: `k_`,
-        `log_density_`, `log_density_error_`, `intrinsic_dim_`.
+        `log_density_`, `log_density_error_`, `intrinsic_dim_`. It needs at least 5 rows.
     significance : float, optional
         For ``density="knn"``: find the number of clusters by a test instead of the largest drop. Two clusters merge if
         the peak of one exceeds the saddle between them by less than this number of their standard errors (d'Errico et
@@ -161,7 +161,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         offer them (``dask worker --resources``).
     retries : int, default=1
         How often a run that lost a worker is tried again, on the remaining or replaced workers, with the same result
-        and a warning. The run resumes from its last checkpoint if that is on disk or has at most 64 MiB, else it
+        and a warning. The run resumes from its last checkpoint if that is on disk or takes at most 64 MiB, else it
         starts again. The default is 1 for density peaks, fuzzy c-means and canopies, and 0 for other methods.
     dtype : {"float32", "float64"}, default="float32"
         Number type of the distances.
