@@ -38,7 +38,7 @@ def told_by(model, X):
 @pytest.mark.parametrize(
     ("model", "says", "settled"),
     [
-        (DensityPeaks(dc_fraction=0.02), "do not stand out.*check the decision graph", True),
+        (DensityPeaks(dc_fraction=0.02), "do not stand out.*see the decision graph", True),
         (FuzzyCMeans(4, max_iter=1), "raise max_iter", False),
         (Canopy(100.0, 90.0), "a single canopy.*lower both", True),
         (AffinityPropagation(max_iter=16), "raise max_iter", False),

@@ -207,7 +207,7 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
     if found and ratio >= CLEAR_RATIO and prominence >= CLEAR_PROMINENCE:
         why = ""
     elif drop < least:
-        why = f"rho * delta falls by a factor of {drop:.3g} after them, and in noise by up to {least:.3g}"
+        why = f"rho * delta falls by {drop:.3g} after them (noise: up to {least:.3g})"
     elif stable < (MIN_DROP**2 if _of_squares(model) else MIN_DROP):
         why = "only this dc_fraction shows their number"
     else:
@@ -217,10 +217,10 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
         testable = not counts.weighted and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
         test = f", or {SECOND_OPINION}" if testable else ""
         if (model.dc_choice_ or {"rows": n})["rows"] < n:
-            other, test = f"another random_state, because a sample decided, or {other}", ""
+            other, test = f"another random_state (a sample decided) or {other}", ""
         if found:
-            why = f"low density shows K={model.n_clusters_} only {ratio:.3g} times as clearly as another number"
-        text = f"the centres do not stand out: {why}; check the decision graph, or try {other}{test}."
+            why = f"low density shows K={model.n_clusters_} only {ratio:.3g} times as clearly as others"
+        text = f"the centres do not stand out: {why}; see the decision graph or try {other}{test}."
         return [Doubt(text, AmbiguousCountWarning)]
     if n < FEW_ROWS and model.n_clusters_ > 1:
         rows = f"n_samples={n} is" if n == len(model.rho_) else f"{n} distinct rows of {len(model.rho_):,} are"
