@@ -59,8 +59,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     ----------
     n_clusters : int, optional
         Number of clusters: the rows with the largest ``rho * delta`` become centres. If `n_clusters`, `rho_min` and
-        `delta_min` are all left out, the fit finds the number: at the largest drop of ``log(rho * delta)``, or
-        together with `dc_fraction` and `assignment`.
+        `delta_min` are all left out, the fit finds the number, by the largest drop of ``log(rho * delta)`` or
+        as described for `dc_fraction` and `assignment`.
     dc : float, optional
         Cut-off distance, in the units of the metric. By default it is found from `dc_fraction`.
     dc_fraction : float or "auto", default="auto"
@@ -86,9 +86,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         the rows of a sample to their nearest rows. This can be combined with `n_clusters`, weights and precomputed
         distances, and needs ``density="gaussian"``.
 
-        "auto": "separated" if no number of clusters stands out by ``rho * delta`` and low density separates some
-        clusters, or if low density separates another number of clusters, at least twice as clearly as any other; else
-        "denser". It is "denser" if other parameters choose the number of clusters.
+        "auto": "denser", unless low density separates clusters and one of these is true: no number of clusters stands
+        out by ``rho * delta``, or low density separates another number, at least twice as clearly as any other. It is
+        always "denser" if other parameters choose the number of clusters.
     dc_method : {"exact", "sample"}, default="exact"
         "exact": dc from all pairs of rows. "sample": dc from the distances among at most 32768 rows (fewer if they
         have many features), or from `sample_size` random pairs; `dc_error_` is its error.

@@ -11,8 +11,8 @@ cut-off distance: the fraction `dc_fraction` of the pairs i < j is closer than d
     nearest_higher_i   nearest row that is denser than row i
     delta_i            distance to that row; for the densest row, the distance to the farthest row
 
-Ties. Rows are ordered by decreasing rho, and rows of equal rho by index. Of several denser rows at the same distance,
-the one with the lowest index is the nearest.
+Ties. Rows are ordered by decreasing rho, and rows of equal rho by index. Among denser rows at the same distance, the
+one with the lowest index is the nearest.
 
 Labels. Rows with a large rho and a large delta are the centres. Every other row takes the label of its nearest denser
 row.

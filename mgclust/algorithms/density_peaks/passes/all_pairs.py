@@ -109,7 +109,7 @@ class AllPairs:
         """Bound of the relative error of Gaussian densities of at least 1, if the weights of all rows sum to `total`.
 
         The bound adds the error of the sum and the error of the rows. Rounding has moved the rows of a pair by
-        e = 2 `moved`. With r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc to first order; if d
+        e = 2 `moved`. With r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc to first order. If d
         is factor times a square, it changes by 4 r^1.5 e sqrt(factor / dc). Because t log(1/t)^a is concave for these
         a, the mean of r^(2 a) with weights t is at most log(total / rho)^a.
         """
