@@ -98,7 +98,7 @@ def score_labelings(
     keep_samples: bool = False,
     prepared: Prepared | None = None,
 ) -> list[SilhouetteScores]:
-    """Compute the silhouettes of several labelings of the same rows in one pass, on every rank.
+    """Compute the silhouettes of several labelings of the same rows together, on every rank.
 
     Parameters
     ----------

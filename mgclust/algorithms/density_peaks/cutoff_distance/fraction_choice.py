@@ -13,7 +13,7 @@ at least 2, and a third larger than the rating of the number that the first frac
 The constants of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
 Clusters separated by low density (`separation`). If no number stands out by rho * delta, separated clusters are taken,
-also if they are other clusters of the same number. If a number stands out, separated clusters must be clearer. If both
+even if they have the same number, but are other clusters. If a number stands out, separated clusters must be clearer. If both
 rules find the same number, and the centres stand out, their clusters stay, provided that all rows show this number,
 too. `separated_number` has the full rule.
 

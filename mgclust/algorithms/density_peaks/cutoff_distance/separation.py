@@ -26,8 +26,8 @@ ratio, without the power, must be at least `MIN_RATIO`.
 
 Clusters of all rows. Each peak of the sample, also a merged one, is followed along its links to nearest denser rows,
 while these are nearer than the nearest rows of the sample that it exceeded. The row at the end is a peak of all rows.
-The link of each such peak is cut. The peak begins its cluster, or joins the cluster that the saddles lead to. All other rows follow their
-links.
+The link of each such peak is cut. The peak begins its cluster, or joins the cluster that the saddles lead to. All other
+rows follow their links.
 
 Equal rows of the sample are one row of the graph, with the density of all of them. Any number of ranks gives the same
 result.
