@@ -37,8 +37,8 @@ SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
 # Beyond this limit, densities may be off by 1e-4 and lose the three digits that pictures and tables show.
 DOUBTFUL_DENSITIES = 1e-3
 # Separated clusters are clear if low density shows them CLEAR_RATIO times as clearly as another number, and the least
-# prominent cluster has CLEAR_PROMINENCE. A larger prominence than SURE_PROMINENCE does not make a number more certain, because
-# gaps in noise can have any prominence.
+# prominent cluster has CLEAR_PROMINENCE. A larger prominence than SURE_PROMINENCE does not make a number more certain,
+# because gaps in noise can have any prominence.
 CLEAR_RATIO, CLEAR_PROMINENCE, SURE_PROMINENCE = 2.3, 4.5, 6.0
 CHOSEN_BY = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
 

@@ -220,7 +220,7 @@ def _search(X: Any, queries: Any, model: NearestNeighbors) -> Neighborhoods:
 
 
 def _open_queries(queries: Any) -> Dataset:
-    """Open the queries; errors name `queries` if the data, as those in memory, have no name of their own."""
+    """Open the queries. Errors begin with "queries", because data in memory have no name."""
     try:
         return open_dataset(queries)
     except InputError as error:

@@ -13,9 +13,9 @@ at least 2, and a third larger than the rating of the number that the first frac
 The constants of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
 Clusters separated by low density (`separation`). If no number stands out by rho * delta, separated clusters are taken,
-even if they have the same number, but are other clusters. If a number stands out, separated clusters must be clearer. If both
-rules find the same number, and the centres stand out, their clusters stay, provided that all rows show this number,
-too. `separated_number` has the full rule.
+even if they have the same number, but are other clusters. If a number stands out, separated clusters must be clearer.
+If both rules find the same number, and the centres stand out, their clusters stay, provided that all rows show this
+number, too. `separated_number` has the full rule.
 
 Cost. One pass over the pairs of a sample serves all fractions. The sample (`row_sample`) is a third of the distinct
 rows, at least 3,072 and at most 16,384. Another pass finds the nearest rows of each row. For nearly all rows, they

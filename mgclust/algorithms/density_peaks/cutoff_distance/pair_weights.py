@@ -1,4 +1,4 @@
-"""Counts of weighted pairs for the exact quantile of their distances: a pair counts as the product of its rows' weights.
+"""Counts of weighted pairs for the exact quantile of distances: a pair counts as the product of its rows' weights.
 
 Weights become integer multiples of a unit. The unit is 1 if all weights are whole, else a power of two that is so small
 that the integers sum to nearly 2^31. A row of weight w makes ``w (w - 1) / 2`` pairs with itself, at distance 0, and
