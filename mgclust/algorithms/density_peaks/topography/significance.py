@@ -11,12 +11,12 @@ its k_i nearest rows. Rows are ordered by ``log density - error``, and "denser" 
               belongs to c', and no row of c in the list of j is nearer to j than i
     saddle    of c and c': the densest of all border rows of c that border on c', and of c' that border on c
     height    of the peak of c over that saddle: (log density of peak - of saddle) / (error of peak + of saddle)
-    merge     while a height is less than `significance`: take the densest saddle with such a height; of its two
-              clusters, the one with the lower height joins the other, which takes over its saddles
+    merge     while a height is less than `significance`: take the saddle of the largest log density with such a
+              height; of its two clusters, the one with the lower height joins the other, which takes over its saddles
 
 Each remaining peak exceeds the saddle to each neighbouring cluster by at least `significance` errors. Clusters without
-a common border do not merge. The halo consists of the rows that are less dense than the densest saddle of their
-cluster.
+a common border do not merge. The halo of a cluster consists of its rows whose log density is less than that of its
+densest saddle.
 
 Cost. The ranks exchange a few vectors of n numbers, and read each list once. Every rank finds saddles and merges, in
 time that grows with the number of pairs of clusters with a common border.
