@@ -109,7 +109,7 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
     Parameters
     ----------
     context : Context
-    memberships : csr_array of shape (own rows, n_canopies)
+    memberships : csr_array of shape (local rows, n_canopies)
         The canopies of this rank's rows.
     norm : {"l2", "l1"}
         Kind of reduced distance.

@@ -35,14 +35,14 @@ PIECE = 1 << 28  # most memberships per batch; for each batch, the centres are p
 class Members(NamedTuple):
     """Memberships of a rank's rows, on its host, with counts for all rows."""
 
-    memberships: csr_array  # (own rows, n_canopies), bool; columns ascend
-    labels: np.ndarray  # (own rows,), int32: the nearest centre; among equally near centres, the first
+    memberships: csr_array  # (local rows, n_canopies), bool; columns ascend
+    labels: np.ndarray  # (local rows,), int32: the nearest centre; among equally near centres, the first
     total: int  # number of memberships of all rows
     alone: int  # number of all rows that are in exactly one canopy
 
 
 def own_pieces(context: Context) -> list[tuple[int, int]]:
-    """Bounds of batches of own rows that are on the device one at a time; a single batch if rows are resident."""
+    """Bounds of batches of local rows that are on the device one at a time; a single batch if rows are resident."""
     rows = context.rows
     step = max(1, -(-len(rows) // rows.chunk_count))
     edges = [*range(rows.start, rows.stop, step), rows.stop]
@@ -118,7 +118,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
 
 
 def _count(context: Context, centers: Array, norm: str, threshold: float, reach: float) -> tuple[Array, Array]:
-    """Number of canopies of each own row, and its nearest centre; on the device."""
+    """Number of canopies of each local row, and its nearest centre; on the device."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     narrow = xp.empty(len(rows), dtype="int32")
     nearest = xp.empty(len(rows), dtype="int32")
@@ -139,7 +139,7 @@ def _count(context: Context, centers: Array, norm: str, threshold: float, reach:
 
 
 def _split(context: Context, counts: Array, total: int, limit: int) -> list[tuple[int, int]]:
-    """Bounds of batches of own rows with at most `limit` memberships, each within a batch that the device holds."""
+    """Bounds of batches of local rows with at most `limit` memberships, each within a batch that the device holds."""
     if total <= limit:
         return own_pieces(context)
     first = context.rows.start
@@ -155,7 +155,7 @@ def _split(context: Context, counts: Array, total: int, limit: int) -> list[tupl
 
 
 def _list(context: Context, centers: Array, norm: str, threshold: float, counts: Array, start: int, stop: int) -> Array:
-    """The canopies of some own rows, row after row; int32, on the device."""
+    """The canopies of some local rows, row after row; int32, on the device."""
     xp, rows = context.kernels.xp, context.rows
     starts = xp.zeros(stop - start + 1, dtype="int64")
     starts[1:] = xp.cumsum(counts[start - rows.start : stop - rows.start], dtype="int64")

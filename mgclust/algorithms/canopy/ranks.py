@@ -206,9 +206,9 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Est
     n, d = shape
     own = -(-n // size)
     what = {
-        "rows of candidates": candidate_bytes(own * d * itemsize, room // 2),
-        "vectors of own rows": own * (64 + itemsize),
+        "copies of candidates": candidate_bytes(own * d * itemsize, room // 2),
+        "vectors of local rows": own * (64 + itemsize),
         "candidates of a step": (1 + size) * min(n, STEP) * (d * itemsize + 16),
-        "memberships on their way": min(piece_bytes(room, size), 8 * n * n),
+        "memberships in transit": min(piece_bytes(room, size), 8 * n * n),
     }
     return Estimate(what)

@@ -184,7 +184,7 @@ def estimate_prediction(
     """Memory of a rank in addition to the fitted rows."""
     what = {
         "new rows": -(-rows // size) * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64),
-        "vectors of n": 32 * shape[0],
+        "vectors of all rows": 32 * shape[0],
     }
     if weighted:
         what["tile"] = TILE_BYTES

@@ -182,7 +182,7 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], coun
 
 
 def least_and_next(model: DensityPeaks) -> tuple[float, float]:
-    """Prominence Z of the least prominent separated cluster, and of the next peak, for which noise gives at least 1."""
+    """Prominence Z of the least prominent separated cluster, and of the next peak (at least 1, as in noise)."""
     apart, k = model._separation, model.n_clusters_
     largest = np.zeros(0) if apart is None else np.sort(apart.prominence)[::-1]
     return float(largest[:k].min(initial=np.inf)) if len(largest) else 0.0, float(largest[k : k + 1].max(initial=1.0))

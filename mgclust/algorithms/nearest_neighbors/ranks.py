@@ -1,6 +1,6 @@
 r"""The k nearest rows of each row, exact, on any number of ranks.
 
-Each rank owns some rows. The rows of all ranks stream past it, and each own row keeps the k nearest rows so far,
+Each rank owns some rows. The rows of all ranks stream past it, and each local row keeps the k nearest rows so far,
 ordered by (distance, row number). A row is not its own neighbour: rows are identified by their number. There is never
 an n x n array.
 
@@ -92,12 +92,12 @@ def estimate(
     """Memory of a rank in addition to its rows; rank 0 also has one distance per row. links: for a graph."""
     lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
     what = {
-        "neighbours of own rows": lists * -(-rows // size),
-        "a distance of each row": 2 * itemsize * rows,
-        "neighbours of some rows": 2 * MIN_PIECE * lists,
+        "neighbours of local rows": lists * -(-rows // size),
+        "one distance per row": 2 * itemsize * rows,
+        "neighbours of a batch of rows": 2 * MIN_PIECE * lists,
     }
     if links:
-        what["links of the graph"] = 4 * n_neighbors * rows
+        what["edges of the graph"] = 4 * n_neighbors * rows
     if queries is not None:
         what["queries"] = -(-queries // size) * shape[1] * (16 + itemsize)
     return Estimate(what)

@@ -257,9 +257,9 @@ class _Scorer:
         return results
 
     def matrix(self, read: Callable[[int, int], Array], shift: float) -> None:
-        """Silhouettes of own rows in each labeling, from the dissimilarities ``shift - s``.
+        """Silhouettes of local rows in each labeling, from the dissimilarities ``shift - s``.
 
-        ``read(start, stop)`` returns s of these own rows and all columns.
+        ``read(start, stop)`` returns s of these local rows and all columns.
         """
         context, xp = self.context, self.context.kernels.xp
         n = context.dataset_shape[0]
@@ -280,7 +280,7 @@ class _Scorer:
             context.progress((done + 1) / len(pieces))
 
     def all_pairs(self, measure: Metric) -> None:
-        """Silhouettes of own rows in each labeling, from the distances of all pairs."""
+        """Silhouettes of local rows in each labeling, from the distances of all pairs."""
         context, xp = self.context, self.context.kernels.xp
         n, d = context.dataset_shape
         root = not measure.squared and measure.norm == "l2"
@@ -314,7 +314,7 @@ class _Scorer:
                 self._keep(labeling, start, stop, means, 0.0)
 
     def closed_form(self, measure: Metric) -> None:
-        """Silhouettes of own rows in each labeling, from squared distances to the means of the clusters."""
+        """Silhouettes of local rows in each labeling, from squared distances to the means of the clusters."""
         context = self.context
         n, d = context.dataset_shape
         means, spread = self._means_and_spread(3)
@@ -379,7 +379,7 @@ class _Scorer:
         return means, xp.asarray(np.concatenate(spread))
 
     def _labeled_pieces(self, row_bytes: int, look: int, looks: int) -> Iterator[tuple[Array, slice, int, Array]]:
-        """Yield batches of own rows, their positions, and the number and the labels of each labeling."""
+        """Yield batches of local rows, their positions, and the number and the labels of each labeling."""
         pieces, first = self.context.cut_rows(row_bytes), self.context.rows.start
         for done, (start, stop) in enumerate(pieces):
             x = self.context.rows.read(start, stop)
@@ -389,7 +389,7 @@ class _Scorer:
             self.context.progress((look + (done + 1) / len(pieces)) / looks)
 
     def _keep(self, labeling: int, start: int, stop: int, means: Array, floor: float) -> None:
-        """Keep the silhouettes of own rows, from their mean distances to each cluster, which are overwritten."""
+        """Keep the silhouettes of local rows, from their mean distances to each cluster, which are overwritten."""
         context, xp = self.context, self.context.kernels.xp
         first, last = self.edges[labeling : labeling + 2]
         own = self.labels[labeling, start:stop] - first
@@ -430,5 +430,5 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, clo
     if closed:
         what["means of the clusters"] = 3 * 8 * n_clusters * d
         piece += MIN_PIECE * 48 * d
-    what["sums of some rows"] = piece
+    what["sums of a batch of rows"] = piece
     return Estimate(what)

@@ -203,7 +203,7 @@ def test_what_is_refused(k, options, message):
 
 
 def test_too_little_memory_is_refused():
-    with pytest.raises(InsufficientMemoryError, match=r"neighbours of own rows .* What would fit"):
+    with pytest.raises(InsufficientMemoryError, match=r"neighbours of local rows .* What would fit"):
         nearest_neighbors(np.random.default_rng(0).normal(size=(3000, 2)), 100, memory_limit="2 MB", **HERE)
 
 
@@ -367,7 +367,7 @@ def test_a_graph_takes_the_memory_that_is_counted(mode, monkeypatch):
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert graph.nnz == m * k
-    assert most < what["neighbours of own rows"] + what["links of the graph"] + (1 << 20)
+    assert most < what["neighbours of local rows"] + what["edges of the graph"] + (1 << 20)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "correlation"])

@@ -45,8 +45,8 @@ UNIT_TOLERANCE = 2.0**-23  # relative change of a density that is accepted when 
 class Neighbors(NamedTuple):
     """The nearest rows of each row of this rank, which the density pass keeps."""
 
-    s: Array  # (own rows, count): reduced distances, ascending
-    index: Array  # (own rows, count), int64: row numbers
+    s: Array  # (local rows, count): reduced distances, ascending
+    index: Array  # (local rows, count), int64: row numbers
 
     @classmethod
     def none_yet(cls, context: Context, count: int) -> Neighbors:
@@ -279,7 +279,7 @@ class AllPairs:
         return context.comm.all_gather(mine)
 
     def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:
-        """Reciprocal of the distance to the k-th nearest other row, float64, and the k nearest rows of own rows.
+        """Reciprocal of the distance to the k-th nearest other row, float64, and the k nearest rows of local rows.
 
         A row that is equal to k other rows gets twice the largest density of the remaining rows.
         """
@@ -291,7 +291,7 @@ class AllPairs:
         return self._inverse(near.s[:, k - 1], k)
 
     def nearest_rows(self, k: int) -> Neighbors:
-        """The k nearest other rows of each own row; among equal distances, the lower row number comes first."""
+        """The k nearest other rows of each local row; among equal distances, the lower row number comes first."""
         context, xp = self._context, self._xp
         near = Neighbors.none_yet(context, k)
         for done, chunk in enumerate(context.chunks()):
@@ -302,7 +302,7 @@ class AllPairs:
         return near
 
     def _inverse(self, s: Array, k: int) -> Array:
-        """Reciprocal of the distance of all rows to their k-th nearest row, from reduced distances of own rows."""
+        """Reciprocal of the distance of all rows to their k-th nearest row, from reduced distances of local rows."""
         last = self._measure.distances(self._context.comm.all_gather(s.astype("float64")), self._xp)
         return 1.0 / positive_radii(last, k, self._xp)
 
@@ -330,7 +330,7 @@ class AllPairs:
         return self._context.comm.all_gather(density_of(equal, others, xp))
 
     def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield slices of own rows and of columns, with their reduced distances; columns ascend."""
+        """Yield slices of local rows and of columns, with their reduced distances; columns ascend."""
         for chunk, block in self._context.all_pairs():
             own = self._own(chunk)
             for rows, columns, s in computed_tiles(

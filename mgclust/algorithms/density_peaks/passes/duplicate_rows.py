@@ -91,7 +91,7 @@ def kinds_of_rows(context: Context) -> tuple[Array, Array]:
 
 
 def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
-    """Number of the first row if it is equal to the own row, else the own number."""
+    """For each row, the number of the first row if both are equal, else its own number."""
     return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `masks`
 
 

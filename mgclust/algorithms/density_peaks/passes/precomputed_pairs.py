@@ -122,7 +122,7 @@ class PrecomputedPairs(AllPairs):
         return float(self._context.comm.all_reduce(largest, "max")[0])
 
     def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield slices of own rows and of all columns, with the distances."""
+        """Yield slices of local rows and of all columns, with the distances."""
         rows, n = self._context.rows, self._context.dataset_shape[0]
         step = max(1, tile_numbers(self._xp, self._context.spare) // n)
         for chunk in rows.chunks():

@@ -162,7 +162,7 @@ def _dimension(context: Context, measure: Metric, near: Neighbors, most: float) 
 
 
 def _pieces(context: Context) -> Iterator[slice]:
-    """Positions of own rows, block by block: each block has the same rows on any number of ranks."""
+    """Positions of local rows, block by block: each block has the same rows on any number of ranks."""
     first = context.rows.start
     for block in context.partition.blocks_of(context.rank):
         start, stop = context.partition.bounds(block)
