@@ -1,6 +1,10 @@
 """Choice of the centres from a decision graph, and the assignment of the other rows to clusters.
 
-gamma is ``rho * delta``. The drop after k centres is the ratio of the k-th largest gamma to the next one.
+gamma is ``rho * delta``. The drop after k centres is the ratio of the k-th largest gamma to the next one. Labels are
+those of these lines::
+
+    for row in rows by decreasing rho:
+        label[row] = number of the centre, if row is a centre, else label[nearest_higher[row]]
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The exact quantile of all pairwise distances, without storing or sorting them.
 
-The goal is the k-th smallest reduced distance s of the pairs i < j. Non-negative IEEE numbers sort like the integers
-with the same bits. So the search uses integers: histograms of at most 2^20 bins within a bracket. Each bin holds
-neighbouring representable values; their number is a power of two.
+The goal is the k-th smallest reduced distance s of the pairs i < j: ``sort(all s)[k - 1]``. Non-negative IEEE numbers
+sort like the integers with the same bits. So the search uses integers: histograms of at most 2^20 bins within a
+bracket. Each bin holds neighbouring representable values; their number is a power of two.
 
 1. A sample of 2048 rows brackets the value. If the next steps are short, samples of 256 and then 1024 rows (or half of
    the rows) do, because a pair of the first sample costs two to four times as much as a pair outside a bracket. p_i is

@@ -1,4 +1,14 @@
-"""Peaks of the density on a graph of rows, and the saddles at which they merge; see `separation`."""
+"""Peaks of the density on a graph of rows, and the saddles at which they merge; see `separation`.
+
+The result is that of these lines, where an edge joins a row to each of its nearest rows::
+
+    each row leads to the densest of its nearest rows, if that is denser than the row; else the row is a peak
+    the cluster of a peak consists of all rows that lead to it
+    for edges (i, j) between different clusters, by decreasing min(rho_i, rho_j):
+        p, q = the peaks of both clusters, p the denser one
+        saddle[q], into[q] = min(rho_i, rho_j), p
+        merge both clusters; p is the peak
+"""
 
 from __future__ import annotations
 
