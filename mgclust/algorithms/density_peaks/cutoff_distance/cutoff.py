@@ -99,7 +99,7 @@ def _reject_too_small(context: Context, measure: Metric, s: float) -> None:
     """Reject rows that are all equal, and a dc whose square underflows."""
     least = float(np.finfo(context.dtype).tiny) ** 0.45
     if s == 0:
-        raise InputError("dc=0: all rows are equal, so all densities are the same; give rows that are not all duplicates.")
+        raise InputError("dc=0: all rows are equal, so densities are the same; give rows that are not all duplicates.")
     if measure.distance(s) <= least:
         raise InputError(
             f"dc={measure.distance(s):g}: so many pairs coincide that dc is the smallest positive distance; it should "
