@@ -210,7 +210,7 @@ class Candidates:
             self._x = self._x[at]
 
     def _met(self, rows: Array) -> Iterator[tuple[Array, Array]]:
-        """For each batch of local rows, yield positions in `rows`, and the rows themselves."""
+        """Yield positions in `rows`, and the rows themselves, one batch of local rows after the other."""
         for start, stop in self._bounds:
             at = self._kernels.xp.flatnonzero((rows >= start) & (rows < stop))
             if len(at):

@@ -20,8 +20,10 @@ number, too. `separated_number` has the full rule.
 Cost. One pass over the pairs of a sample serves all fractions. The sample (`row_sample`) is a third of the distinct
 rows, at least 3,072 and at most 16,384. Another pass finds the nearest rows of each row. For nearly all rows, they
 include the nearest denser row, whatever the densities are; they are also the graph of `separation`. On a GPU, each
-fraction takes its own pass for its density. The dc of a fraction comes from 1,024 rows, within one bin of a histogram.
-The dc of the chosen fraction is found from all rows, as if the fraction had been given.
+fraction takes its own pass for its density.
+
+dc. The dc of a fraction comes from 1,024 rows, within one bin of a histogram. The dc of the chosen fraction is found
+from all rows, as if the fraction had been given.
 
 If at least 0.02 of the pairs are equal, dc would be 0. Then all fractions are fractions of the pairs that differ.
 """

@@ -3,9 +3,10 @@
 Pairs of two different rows are drawn independently of each other, with replacement. The number of the m pairs whose
 distance is at most the exact quantile has a binomial distribution, with m draws and the fraction of the quantile. So
 the order statistics at its 2.5% and 97.5% points enclose the exact distance in at least 95 of 100 samples, whatever the
-distances are. (See Hahn and Meeker, Statistical Intervals, 1991, chapter 5.) Pairs among sampled rows are not
-independent, nor are x entries of each row of the matrix, which CUDA-DP draws (Ge et al. 2017); for them there is no
-such interval.
+distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
+
+Pairs among sampled rows are not independent, nor are x entries of each row of the matrix, which CUDA-DP draws (Ge et
+al. 2017). For them there is no such interval.
 
 Every rank draws the same pairs and gets their rows, some at a time: 2 m d numbers over the network, and m distances on
 each rank. The cost does not depend on n.

@@ -14,12 +14,14 @@ of the standard error for d = 2. In uniform and normal noise of 1,000 to 4,000 r
 Z up to 2.3.
 
 Lower bound of Z. A cluster of c rows that touches no other has a Z of at least ``2 sqrt(c)``: the square root of its
-count against 0. The same bound holds for a cluster behind a neck: at least 2 k rows with few edges to other rows. Few
-means at most half the ``k (k + 2) / 4`` edges that cross a point of a curve if each row is joined to its k nearest
-rows. If k is less than 16, such necks occur in curves by chance. The bound is needed because dense clusters make dc too
-small for sparse clusters, and a bridge of a few rows is as dense as the clusters that it joins.
+count against 0. The bound is needed because dense clusters make dc too small for sparse clusters.
 
-Number of clusters. Z_k is the k-th largest Z at a fraction, or `CERTAIN_Z` if it is larger. k clusters are rated by
+The same bound holds for a cluster behind a neck, because a bridge of a few rows is as dense as the clusters that it
+joins. A cluster behind a neck has at least 2 k rows, with few edges to other rows. Few means at most half the
+``k (k + 2) / 4`` edges that cross a point of a curve if each row is joined to its k nearest rows. If k is less than 16,
+the bound is not used for necks, because they occur in curves by chance.
+
+Number of clusters. Z_k is the k-th largest Z at a fraction, at most `CERTAIN_Z`. k clusters are rated by
 ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, in the geometric mean over two neighbouring fractions. The power is needed because
 the few largest of many values lie farthest apart. At one of the two fractions, Z_k must be at least `MIN_Z`. The mean
 ratio, without the power, must be at least `MIN_RATIO`.

@@ -25,7 +25,7 @@ Array = Any
 
 
 class DuplicateRows:
-    """For each row of this rank, the first of all rows that is equal to it.
+    """First of all rows that is equal to a row, for each row of this rank.
 
     Parameters
     ----------
@@ -91,12 +91,12 @@ def kinds_of_rows(context: Context) -> tuple[Array, Array]:
 
 
 def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
-    """For each row, the number of the first row if both are equal, else its own number."""
+    """Number of the first row if it is equal to the row, else the row's own number."""
     return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `masks`
 
 
 def first_with_hash(hashes: Array, xp: Any) -> Array:
-    """For each position, the first position with the same hash."""
+    """First position with the same hash, for each position."""
     n = len(hashes)
     ordered = xp.sort(hashes)
     if not any_true(ordered[1:] == ordered[:-1]):

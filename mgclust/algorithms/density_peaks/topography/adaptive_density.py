@@ -170,7 +170,7 @@ def _pieces(context: Context) -> Iterator[slice]:
 
 
 def _radii_beyond(context: Context, s: Array, index: Array) -> Array:
-    """For k = 3, 4, ...: reduced distance of each row's (k + 1)-th nearest row to its own k-th nearest row."""
+    """Reduced distance of each row's (k + 1)-th nearest row to its own k-th nearest row, for k = 3, 4, ...."""
     xp, columns = context.kernels.xp, slice(MIN_K, s.shape[1])
     out = xp.zeros((len(s), s.shape[1] - MIN_K), dtype=s.dtype)
     place = xp.arange(MIN_K - 1, s.shape[1] - 1)
@@ -263,7 +263,7 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
 
 
 def _moments(v: Array, t: Array, a: Array, xp: Any) -> tuple[Array, Array, Array]:
-    """For each row: sum of the weights v exp(a t), and weighted mean and variance of t."""
+    """Sum of the weights v exp(a t), and weighted mean and variance of t, for each row."""
     weight = v * xp.exp(a[:, None] * t)
     total = weight.sum(axis=1)
     some = xp.where(total > 0, total, 1.0)

@@ -159,7 +159,7 @@ def _peaks(context: Context, k: Array, near: Neighbors, order: Array) -> Array:
 def _borders(
     context: Context, k: Array, near: Neighbors, labels: Array, peaks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For all border rows: the cluster of the row, the cluster that it borders on, and the row number."""
+    """Border rows: the cluster of each row, the cluster that it borders on, and its row number."""
     xp, rows, host = context.kernels.xp, context.rows, context.kernels.memory.to_host
     own = slice(rows.start, rows.stop)
     label = labels[near.index]
