@@ -3,8 +3,10 @@
 Drop of rho * delta. A decision graph of a sample of rows is computed at each of `FRACTIONS`. The drop after k centres
 is the ratio of the k-th largest ``rho * delta`` to the next one. A drop at a single fraction is often chance, above all
 if few rows lie within dc. So each number of clusters is rated by its drops at two neighbouring fractions: by the
-largest geometric mean of both. The number with the best rating is taken. The first fraction stays unless this rating is
-at least 2, and a third larger than the rating of the number that the first fraction shows::
+largest geometric mean of both.
+
+The number with the best rating is taken. The first fraction stays unless this rating is at least 2, and a third larger
+than the rating of the number that the first fraction shows::
 
     drop after k centres             at 0.02   0.01   0.005   0.002   0.001
     k = 9   (best at 0.02)              1.4    1.1     1.0     1.0     1.1

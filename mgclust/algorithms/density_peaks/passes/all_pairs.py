@@ -381,7 +381,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def nearest_below(self, order: Array, few: Array, limit: Array) -> tuple[Array, Array]:
-        """Reduced distance and index of the nearest row whose order is below a limit, for a few rows with a limit each."""
+        """Reduced distance and index of the nearest row whose order is below a limit, for a few rows and limits."""
         context, xp, rows = self._context, self._xp, self._context.rows
         mine = xp.flatnonzero((few >= rows.start) & (few < rows.stop))
         best = xp.full(len(mine), xp.inf, dtype=context.dtype)
