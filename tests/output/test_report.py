@@ -133,7 +133,8 @@ def test_silhouettes_have_their_picture_and_column(tmp_path):
     report = page(result, tmp_path)
     for text in (
         "silhouette, mean of all rows", "0.250", "lowest mean of a cluster", "0.111", "0.333", "computed in float64",
-        "closed form about the means", "rows with a negative silhouette", "SHA-256 of the labels", "near 1 well inside",
+        "closed form about the means", "rows with a negative silhouette", "SHA-256 of the labels",
+        "near 1, the row is well inside",
     ):  # fmt: skip
         assert text in report.text, text
     assert "\ny\n" in report.text

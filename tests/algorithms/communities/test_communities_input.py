@@ -68,7 +68,7 @@ def test_other_wrong_uses():
     for name in ("leiden", "Louvain"):
         with pytest.raises(InputError, match=f"strategy='{name}' .* the nearest to it here is 'parallel'"):
             Communities(strategy=name, client=None).fit(EDGES)
-    with pytest.raises(TypeError, match=r"weight='km' is no parameter of Communities; .* open_graph\(G, weight="):
+    with pytest.raises(TypeError, match=r"weight='km' is not a parameter of Communities; .* open_graph\(G, weight="):
         Communities(weight="km")
     model = Communities(device="cpu", client=None).fit(EDGES)
     for k in (0, 5, -1, 2.5):
