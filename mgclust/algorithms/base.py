@@ -381,7 +381,7 @@ def _all_alone(result: Result, parameters: dict[str, Any], dataset: Dataset) -> 
     what, n = ("nodes", result.source["n_nodes"]) if "n_nodes" in result.source else ("rows", dataset.shape[0])
     if n != parameters.get("n_clusters") or n != result.scores["n_clusters"]:
         return []
-    text = f"n_clusters={n} is the number of {what}: each is a cluster of its own; ask for fewer clusters."
+    text = f"n_clusters={n} is the number of {what}: each is a cluster of its own; request fewer clusters."
     return [Doubt(text, DegenerateClustersWarning)]
 
 
