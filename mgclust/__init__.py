@@ -1,16 +1,24 @@
 """Exact clustering of large data on several GPUs, or on the CPUs there are.
 
-Nothing heavy is imported before it is used: ``import mgclust`` loads neither Dask nor CuPy nor Numba.
-Type checkers read the same names in ``__init__.pyi``.
+Large dependencies are imported at first use: ``import mgclust`` loads neither Dask nor CuPy nor Numba. Type checkers
+read the same names in ``__init__.pyi``.
 
-::
+Packages::
 
-    algorithms   the methods, a folder each; datasets    generated data
-      engine     ranks, and what runs on them; kernels    the numerical work, for CPUs and GPUs
-      data       rows and graphs from arrays and files; params    checks of parameters
-    results      a result and its files; output    from a file to a folder of results, and its report; plots    pictures
-    cli, service, accel    the command line, jobs on a server, calls of other projects
-    outside      untrusted content, read within bounds; base    errors, progress, hashing
+    algorithms   clustering methods, one folder each
+    datasets     generated data
+    engine       ranks, and the functions that run on them
+    kernels      numerical work, for CPUs and GPUs
+    data         rows and graphs from arrays and files
+    params       checks of parameters
+    results      results and their files
+    output       from a data file to a folder of results, with a report
+    plots        pictures
+    cli          the command line
+    service      jobs on a server
+    accel        drop-in acceleration of other projects' calls
+    outside      reading of untrusted content, within limits
+    base         errors, progress, hashing
 """
 
 from __future__ import annotations
@@ -21,7 +29,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Read when CuPy is imported: headers are parsed once a process, not once for each of the 50 kernels of a first fit.
+# CuPy reads this when it is imported. It then parses headers once per process instead of once for each of the 50
+# kernels of a first fit.
 os.environ.setdefault("CUPY_NVRTC_USE_PCH", "1")
 
 _ERRORS = (

@@ -1,4 +1,4 @@
-"""The public names, as type checkers see them: those of ``__init__.py``, which imports each when it is used."""
+"""The public names of ``__init__.py`` for type checkers; ``__init__.py`` imports each at first use."""
 
 from mgclust import algorithms as algorithms
 from mgclust import data as data

@@ -1,4 +1,4 @@
-"""``python -m mgclust`` is ``mgclust``."""
+"""``python -m mgclust`` runs the command ``mgclust``."""
 
 from mgclust.cli import main
 

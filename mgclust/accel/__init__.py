@@ -1,14 +1,15 @@
-"""Calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust, without a change of code.
+"""Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust, without a change of code.
 
-``python -m mgclust.accel script.py`` runs a script so, ``%load_ext mgclust.accel`` a notebook; `install` does it from
-Python. A call that mgclust cannot compute as its project does runs there, and `summary` tells why::
+``python -m mgclust.accel script.py`` does this for a script, ``%load_ext mgclust.accel`` for a notebook, and `install`
+from Python. If mgclust cannot compute a call as its project does, the project's own function runs. `summary` lists the
+reasons. Modules::
 
     command       the command: its options, and the summary at the end
-    script        a script or a module, run as Python runs it
-    installation  which calls are replaced, where, and in modules that are imported later
-    calls         one call: on mgclust, or else on the original; the counts
-    sklearn, skfuzzy, networkx, igraph   the calls of each project, and what mgclust does for them
-    communities   what the last two have in common
+    script        runs a script or a module as Python runs it
+    installation  decides which calls are replaced, now and in modules that are imported later
+    calls         one call: runs it on mgclust or else on the original, and counts it
+    sklearn, skfuzzy, networkx, igraph   the calls of each project, and how mgclust computes them
+    communities   common code of networkx and igraph
 
 None of the four projects is imported before the script imports it.
 """
@@ -24,20 +25,22 @@ __all__ = ["install", "installed", "summary", "totals", "uninstall"]
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Begin: called by ``%load_ext mgclust.accel``.
+    """Install the replacements; ``%load_ext mgclust.accel`` calls this function.
 
     Parameters
     ----------
     shell : IPython.InteractiveShell
+        Not used.
     """
     install()
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """End: called by ``%unload_ext mgclust.accel``.
+    """Remove the replacements; ``%unload_ext mgclust.accel`` calls this function.
 
     Parameters
     ----------
     shell : IPython.InteractiveShell
+        Not used.
     """
     uninstall()

@@ -1,4 +1,4 @@
-"""``python -m mgclust.accel``: the names of this module go when the script becomes ``__main__``."""
+"""Entry of ``python -m mgclust.accel``; the script later replaces this module ``__main__`` and its names."""
 
 from mgclust.accel.command import main
 

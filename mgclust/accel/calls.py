@@ -1,4 +1,4 @@
-"""A call of another project: computed by mgclust, or else by the project, and counted either way."""
+"""A call of another project: computed by mgclust or else by the project, and counted in either case."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from mgclust.base.errors import ClusterUnavailableError, MgclustError, printable
 
 __all__ = ["AccelSettings", "Call", "Unsupported", "replacement", "summary", "totals"]
 
-MAX_REASONS = 100  # different ones that are kept of a call; data may be in them
+MAX_REASONS = 100  # largest number of distinct reasons per call; reasons may quote data, so they may all differ
 
 
 class Unsupported(Exception):
-    """A call that mgclust does not compute as the project does; the text is the reason."""
+    """mgclust does not compute this call as the project does; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class AccelSettings:
-    """Choices of the user.
+    """Choices of the user; see `install`.
 
     Attributes
     ----------
     device : {"auto", "cpu", "cuda"}
     client : None, address or distributed.Client
-        As of estimators.
+        As for the estimators.
     seeded : bool
-        Take calls of another algorithm that have a seed, too.
+        Whether to replace calls of another algorithm even if they pass a seed.
     verbose : bool
-        Print a line for each call.
+        Whether to print a line for each call.
     lost : list of str
-        Why the cluster cannot be had, once a call has found out: no other waits for it.
+        Reason why the cluster is not available, once a call has found out. Later calls do not wait for the cluster.
     """
 
     device: str = "auto"
@@ -49,7 +49,7 @@ class AccelSettings:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Keyword arguments of estimators that say where to run."""
+        """Keyword arguments `device` and `client` of estimators."""
         return {"device": self.device, "client": self.client}
 
 
@@ -60,20 +60,20 @@ class Call:
     Attributes
     ----------
     home : str
-        A public module that has it, and is imported by whoever uses it.
+        Public module that has the function. Every user of the function imports this module.
     path : str
-        Its name there: ``function`` or ``Class.method``.
+        Name in that module: ``function`` or ``Class.method``.
     shown : str
-        Its public name, whose first part is the project.
+        Public name; its first part is the project.
     ours : callable
-        ``ours(settings, *arguments)`` returns what the original would, or raises `Unsupported` or an error of mgclust:
-        then the original is called. It changes nothing that the original could see.
+        ``ours(settings, *arguments)`` returns the same kind of result as the original. If it raises `Unsupported` or an
+        error of mgclust, the original is called, so it must change nothing that the original could see.
     another : bool
-        Another algorithm: results differ from the original's.
+        Whether mgclust uses another algorithm, so that results differ from the original's.
     alias : str
-        A function that calls this one, and is replaced with it.
+        Name of a function that calls this one, and is therefore replaced with it.
     beside : mapping of str to object
-        What the class gets beside the method.
+        Further attributes that the class gets.
     """
 
     home: str
@@ -86,7 +86,7 @@ class Call:
 
     @property
     def names(self) -> set[str]:
-        """Names of it in `only` and `exclude`: its own, its alias, and that of its project."""
+        """Names of the call in `only` and `exclude`: its own names, its alias, and its project."""
         project, _, rest = self.shown.partition(".")
         parts = rest.split(".")
         method = self.path.partition(".")[0] if "." in self.path else parts[-1]
@@ -101,12 +101,12 @@ class _Count:
 
 
 _lock = threading.Lock()
-_running = threading.RLock()  # each run has all cores or the GPU to itself
+_running = threading.RLock()  # one run at a time, because each run uses all cores or the GPU
 _counts: dict[Call, _Count] = {}
 
 
 def replacement(call: Call, original: Callable[..., Any], settings: AccelSettings) -> Callable[..., Any]:
-    """Make the function that stands in the original's place.
+    """Return the function that replaces the original.
 
     Parameters
     ----------
@@ -118,13 +118,13 @@ def replacement(call: Call, original: Callable[..., Any], settings: AccelSetting
 
     @functools.wraps(original)
     def dispatch(*args: Any, **kwargs: Any) -> Any:
-        if os.getpid() != process:  # threads, and what a GPU has, do not survive a fork
+        if os.getpid() != process:  # in a forked child, threads and GPU memory do not exist
             return original(*args, **kwargs)
         started = time.perf_counter()
         try:
             signature.bind(settings, *args, **kwargs)
         except TypeError as error:
-            reason = f"mgclust does not know these arguments: {error}"
+            reason = f"mgclust does not have these arguments: {error}"
         else:
             try:
                 with _running:
@@ -135,7 +135,7 @@ def replacement(call: Call, original: Callable[..., Any], settings: AccelSetting
                 settings.lost.append(reason := str(error))
             except (Unsupported, MgclustError) as error:
                 reason = str(error)
-            except Exception as error:  # the script goes on, whatever it is
+            except Exception as error:  # the original runs, so that no error of mgclust ends the script
                 reason = f"{type(error).__name__}: {error}"
             else:
                 _took(call, time.perf_counter() - started, settings)
@@ -173,13 +173,33 @@ def _say(text: str) -> None:
 
 
 def totals() -> list[dict[str, Any]]:
-    """Count what became of the calls of this process.
+    """Count the calls of this process, on mgclust and on the original.
 
     Returns
     -------
     list of dict
-        Of each function that was called: ``call``, its name; ``on_mgclust``, how often it ran there, and ``seconds``
-        of these runs; ``another_algorithm``; ``fell_back``, how often the original ran for which reason.
+        One entry per function that was called.
+
+        - ``call``: str, the function's public name.
+        - ``on_mgclust``: int, number of calls that ran on mgclust.
+        - ``seconds``: float, time of these calls.
+        - ``another_algorithm``: bool, whether mgclust uses another algorithm than the original.
+        - ``fell_back``: dict of str to int, number of calls that ran on the original, by reason.
+
+    See Also
+    --------
+    summary : The same as text.
+
+    Examples
+    --------
+    >>> from mgclust import accel
+    >>> accel.install(only=["silhouette_score"])
+    >>> from sklearn.metrics import silhouette_samples
+    >>> len(silhouette_samples([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1]))
+    4
+    >>> [each["on_mgclust"] > 0 for each in accel.totals() if each["call"] == "sklearn.metrics.silhouette_samples"]
+    [True]
+    >>> accel.uninstall()
     """
     with _lock:
         return [
@@ -195,10 +215,20 @@ def totals() -> list[dict[str, Any]]:
 
 
 def summary() -> str:
-    """Say in a few lines which calls of this process ran on mgclust, and why others did not."""
+    """Describe which calls of this process ran on mgclust, and why others did not.
+
+    Returns
+    -------
+    str
+        One line per function and reason.
+
+    See Also
+    --------
+    totals : The same as numbers.
+    """
     found = totals()
     if not found:
-        return "mgclust.accel: none of the calls that it replaces was made"
+        return "mgclust.accel: the script made none of the calls that mgclust replaces"
     taken = sum(each["on_mgclust"] for each in found)
     left = sum(sum(each["fell_back"].values()) for each in found)
     lines = [f"mgclust.accel: {_calls(taken)} ran on mgclust, {left} on the original"]

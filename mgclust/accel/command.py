@@ -30,27 +30,32 @@ def _names(context: click.Context, parameter: click.Parameter, value: tuple[str,
     no_args_is_help=True,
 )  # fmt: skip
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
-@click.option("--only", multiple=True, callback=_names, metavar="NAME", help="Replace these calls or projects alone.")
-@click.option("--exclude", multiple=True, callback=_names, metavar="NAME", help="Leave these as they are.")
-@click.option("--seeded", is_flag=True, help="Take calls of another algorithm that have a seed, too.")
-@click.option("--cpu", is_flag=True, help="Use no GPU.")
-@click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster (tcp:// or tls://).")
+@click.option("--only", multiple=True, callback=_names, metavar="NAME", help="Replace only these calls or projects.")
+@click.option(
+    "--exclude", multiple=True, callback=_names, metavar="NAME", help="Do not replace these calls or projects."
+)
+@click.option("--seeded", is_flag=True, help="Also replace seeded calls whose communities then differ.")
+@click.option("--cpu", is_flag=True, help="Do not use a GPU.")
+@click.option("--scheduler", metavar="ADDRESS", help="Run on this Dask cluster (tcp:// or tls://).")
 @click.option("-v", "--verbose", is_flag=True, help="Print a line for each call.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
-@click.option("--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Write the counts, too.")
+@click.option(
+    "--json", "json_path", metavar="FILE", type=click.Path(dir_okay=False), help="Also write the counts to FILE."
+)
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(**chosen: Any) -> dict[str, Any]:
-    """Run a Python script whose calls of scikit-learn, scikit-fuzzy, networkx and igraph run on mgclust.
+    """Run a Python script, and compute its calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust.
 
-    Those that cannot run on the originals, and a summary on stderr says why. NAMEs are such as AffinityPropagation,
-    silhouette_score, cmeans, louvain_communities, community_leiden, or sklearn, skfuzzy, networkx, igraph.
+    Calls that mgclust cannot compute run on the originals; a summary on stderr lists the reasons. A NAME is a call,
+    such as AffinityPropagation, silhouette_score, cmeans, louvain_communities or community_leiden, or a project:
+    sklearn, skfuzzy, networkx or igraph.
     """
     return chosen
 
 
 def main() -> None:
-    """Run the command; errors of its own are one line, those of the script are the script's."""
+    """Run the command; its own errors are one line, and errors of the script look as they would without mgclust."""
     try:
         chosen = command.main(prog_name="python -m mgclust.accel", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -73,14 +78,14 @@ def main() -> None:
 
 def _report(process: int, quiet: bool, json_path: str | None) -> None:
     if os.getpid() != process:
-        return  # a child that was forked
+        return  # a forked child runs the same exit handler
     if not quiet:
         print(summary(), file=sys.stderr, flush=True)
     if json_path:
         try:
             Path(json_path).write_text(json.dumps(totals(), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            print(f"error: {json_path!r} cannot be written: {error.strerror}.", file=sys.stderr)
+            print(f"error: json={json_path!r} cannot be written: {error.strerror}.", file=sys.stderr)
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Communities by local moving, for calls whose originals draw random numbers from the module `random`."""
+"""Communities by local moving, for originals that draw random numbers from the module `random`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["communities"]
 
 
 def communities(settings: AccelSettings, graph: Any, resolution: float, seed: int | None = None) -> Any:
-    """Fit `mgclust.Communities`; without a seed, with one from the generator that the original uses.
+    """Fit `mgclust.Communities`; without a seed, the seed is drawn from the generator that the original uses.
 
-    So calls that are repeated find other communities, as the original's do, and the same ones after ``random.seed``.
+    So repeated calls find other communities, as the original's calls do, and the same ones after ``random.seed``.
 
     Parameters
     ----------
@@ -30,6 +30,6 @@ def communities(settings: AccelSettings, graph: Any, resolution: float, seed: in
         model = Communities(strategy="parallel", resolution=resolution, random_state=drawn, **settings.place)
         model.fit_dataset(graph, provenance=False)
     except BaseException:
-        random.setstate(state)  # the original draws
+        random.setstate(state)  # the original function will draw the same numbers
         raise
     return model

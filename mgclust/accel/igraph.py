@@ -1,4 +1,4 @@
-"""Calls of igraph: communities of undirected graphs."""
+"""Calls of igraph: community detection in undirected graphs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ __all__ = ["CALLS"]
 
 
 def community_fastgreedy(settings: AccelSettings, graph: Any, weights: Any = None) -> Any:
-    """Merge the pair of the largest gain down to the components; other pairs than igraph's where gains are equal."""
+    """Merge the pair with the largest gain until only the connected components are left.
+
+    If several pairs have the same gain, mgclust may merge another pair than igraph.
+    """
     from mgclust.algorithms import FastNewman
 
     if graph.has_multiple():
-        raise Unsupported("the graph has several edges between two nodes, which igraph refuses")
+        raise Unsupported("the graph has several edges between two nodes, which igraph rejects")
     model = FastNewman(**settings.place)
     result = model.fit_dataset(_opened(graph, weights), provenance=False)
     merges = graph.vcount() - result.diagnostics["n_components"]
     joins = model.linkage()[:merges, :2].astype(int).tolist()
-    # Of equal modularities igraph takes the fewest communities.
+    # If several numbers of communities have the largest modularity, igraph takes the smallest number.
     history = model.modularity_history_[: merges + 1]
     count = graph.vcount() - (len(history) - 1 - int(np.argmax(history[::-1])))
     return sys.modules["igraph"].VertexDendrogram(
@@ -34,9 +37,9 @@ def community_fastgreedy(settings: AccelSettings, graph: Any, weights: Any = Non
 def community_multilevel(
     settings: AccelSettings, graph: Any, weights: Any = None, return_levels: bool = False, resolution: float = 1
 ) -> Any:
-    """Move nodes between communities until no move raises the modularity, as Louvain's method does."""
+    """Move nodes between communities until no move raises the modularity (Louvain)."""
     if return_levels:
-        raise Unsupported("return_levels=True: mgclust keeps the last level alone")
+        raise Unsupported("return_levels=True: mgclust returns only the last level")
     model = communities(settings, _opened(graph, weights), resolution)
     return sys.modules["igraph"].VertexClustering(
         graph, model.labels_.tolist(), modularity_params={"weights": weights, "resolution": resolution}
@@ -55,15 +58,15 @@ def community_leiden(
     node_weights: Any = None,
     node_in_weights: Any = None,
 ) -> Any:
-    """Move nodes as Louvain's method does and refine each level, after which communities are connected."""
+    """Move nodes as Louvain does and refine each level, so that communities are connected (Leiden)."""
     if objective_function != "modularity":
-        raise Unsupported(f"objective_function={objective_function!r}: mgclust maximises the modularity")
+        raise Unsupported(f"objective_function={objective_function!r}: mgclust maximises only the modularity")
     given = {
         "initial_membership": initial_membership, "node_weights": node_weights, "node_in_weights": node_in_weights
     }  # fmt: skip
     for name, value in given.items():
         if value is not None:
-            raise Unsupported(f"{name} is given, and mgclust has no such argument")
+            raise Unsupported(f"{name} is given, but mgclust does not have this argument")
     model = communities(settings, _opened(graph, weights), resolution)
     about = {"resolution": resolution} | ({} if weights is None else {"weights": weights})
     return sys.modules["igraph"].VertexClustering(
@@ -72,7 +75,7 @@ def community_leiden(
 
 
 def _opened(graph: Any, weights: Any) -> Any:
-    """A graph as mgclust reads it, with the weights that igraph was given: an attribute, or a number for each edge."""
+    """Return the graph as mgclust reads it; weights are the name of an edge attribute, or one number per edge."""
     from mgclust.data import open_graph
 
     if graph.is_directed():

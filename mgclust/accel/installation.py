@@ -1,4 +1,4 @@
-"""Replacement of calls: in the modules that have them, now or when they are imported."""
+"""Replacement of calls in the modules that define or import them, at once or when a module is imported later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MISSING = object()
 
 
 class Installation:
-    """Replaced calls, and how they become again what they were.
+    """Replaced calls, and how to restore the originals.
 
     Parameters
     ----------
@@ -38,25 +38,25 @@ class Installation:
         self._looking: set[str] = set()
 
     def begin(self) -> None:
-        """Replace calls in the modules that are there, and look out for the others."""
+        """Replace calls in the imported modules, and watch for later imports."""
         sys.meta_path.insert(0, self)
         for name in self._homes:
             if name in sys.modules:
                 self._replace(sys.modules[name])
 
     def end(self) -> None:
-        """Put everything back."""
+        """Restore the originals."""
         sys.meta_path.remove(self)
         for undo in reversed(self._undo):
             undo()
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find a module as others do, and have its calls replaced as soon as it has run.
+        """Find a module as usual, and let its loader replace the module's calls after the import.
 
         Parameters
         ----------
         name, path, target
-            As the import system gives them.
+            Arguments of the import system.
         """
         if name not in self._homes or name in self._looking:
             return None
@@ -85,11 +85,13 @@ class Installation:
                 owner = getattr(owner, each, None)
             original = getattr(owner, name, None)
             if original is None:
-                continue  # another version of the project has none
+                continue  # this version of the project does not have the function
             ours = replacement(call, original, self._settings)
             if owner is module:
                 _exchange(name, original, ours)
-                self._undo.append(partial(_exchange, name, ours, original))  # also where it was imported meanwhile
+                self._undo.append(
+                    partial(_exchange, name, ours, original)
+                )  # also in modules that have imported it since
             else:
                 self._set(owner, name, ours)
                 for beside, value in call.beside.items():
@@ -110,7 +112,7 @@ class Installation:
 
 
 def _exchange(name: str, old: Any, new: Any) -> None:
-    """Exchange a function in all modules that have it under its name: those that have imported it, too."""
+    """Exchange a function in all modules that have it under its name, including modules that have imported it."""
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType) and vars(module).get(name) is old:
             setattr(module, name, new)
@@ -130,28 +132,35 @@ def install(
 ) -> None:
     """Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust from now on.
 
-    Modules that have been imported are changed, too, and those that have imported from them. A second call takes the
-    place of the first.
+    The calls are also replaced in modules that are imported already, and in modules that have imported a call by its
+    name. A second call of `install` replaces the first call.
 
     Parameters
     ----------
     only : iterable of str
-        Names of the calls to replace, or of projects; by default all. A name is that of the function, method or class,
-        such as ``"silhouette_score"``, or the whole one, such as ``"igraph.Graph.community_leiden"``.
+        Calls to replace, by default all. A name is a project (``"igraph"``), a function, method or class
+        (``"silhouette_score"``), or a full name (``"igraph.Graph.community_leiden"``).
     exclude : iterable of str
-        Names of calls or projects that stay as they are.
+        Calls or projects that are not replaced.
     seeded : bool
-        Replace calls that find other communities than the original's though they have a seed, too.
+        Also replace calls that pass a seed, although mgclust then finds other communities than the original.
     device : {"auto", "cpu", "cuda"}
+        Device of the computation. "auto": a GPU if there is one, else the CPU.
     client : None, address or distributed.Client
-        Where to run; None: in this process, on one GPU or all cores.
+        Where to run. None: in this process, on one GPU or all cores. An address or a client: on the workers of that
+        Dask cluster.
     verbose : bool
-        Print a line on stderr for each call.
+        Whether to print a line on stderr for each call.
 
     Raises
     ------
     InputError
-        A name is none of a call or a project.
+        `only` or `exclude` names an unknown call or project, or `device` is not one of its values.
+
+    See Also
+    --------
+    uninstall : Restores the originals.
+    summary : Lists the calls that ran on mgclust, and reasons why others did not.
 
     Examples
     --------
@@ -173,7 +182,7 @@ def install(
 
 
 def uninstall() -> None:
-    """Leave all calls to their projects again; nothing happens where nothing is installed."""
+    """Restore the calls of all projects; does nothing if nothing is installed."""
     global _installation
     if _installation is not None:
         _installation.end()
@@ -181,12 +190,12 @@ def uninstall() -> None:
 
 
 def installed() -> bool:
-    """Return whether calls are replaced."""
+    """Return whether calls are replaced now."""
     return _installation is not None
 
 
 def _known(names: Iterable[str]) -> set[str]:
-    """Names of calls or projects as a set; refuses others."""
+    """Return names of calls or projects as a set; reject unknown names."""
     every = {name for call in CALLS for name in call.names}
     asked = {names} if isinstance(names, str) else set(names)
     for name in sorted(asked - every, key=str):

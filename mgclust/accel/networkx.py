@@ -1,4 +1,4 @@
-"""Calls of networkx: communities of undirected graphs."""
+"""Calls of networkx: community detection in undirected graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgclust.accel.communities import communities
 
 __all__ = ["CALLS"]
 
-NO_THRESHOLD = 0.0000001  # the default: gains that are none
+NO_THRESHOLD = 0.0000001  # default of networkx: smaller gains count as 0
 
 
 def greedy_modularity_communities(
@@ -23,19 +23,27 @@ def greedy_modularity_communities(
     cutoff: int = 1,
     best_n: int | None = None,
 ) -> list[Any]:
-    """Merge the pair of the largest gain until it is negative; other pairs than networkx's where gains are equal."""
+    """Merge the pair with the largest gain until the gain is negative.
+
+    If several pairs have the same gain, mgclust may merge another pair than networkx.
+    """
     from mgclust.algorithms import FastNewman
 
     graph = _opened(G, weight)
     n = len(G)
     most = n if best_n is None else best_n
     if not (isinstance(cutoff, int) and isinstance(most, int) and 1 <= cutoff <= most <= n and most > 1):
-        raise Unsupported(f"cutoff={cutoff!r} and best_n={best_n!r} leave no choice, or are no numbers from 1 to {n}")
+        raise Unsupported(
+            f"cutoff={cutoff!r}, best_n={best_n!r}: mgclust needs integers with 1 <= cutoff <= best_n <= {n} and "
+            "best_n > 1"
+        )
     model = FastNewman(resolution=resolution, **settings.place)
     result = model.fit_dataset(graph, provenance=False)
     components = result.diagnostics["n_components"]
     if most < components:
-        raise Unsupported(f"best_n={best_n} is below the {components} components, which have no edge between them")
+        raise Unsupported(
+            f"best_n={best_n} is below the number of connected components, {components}, and no edge connects them"
+        )
     k = max(cutoff, min(most, model.n_clusters_))
     return sorted(_communities(G, model.cut(k), frozenset), key=len, reverse=True)
 
@@ -49,9 +57,9 @@ def louvain_communities(
     max_level: int | None = None,
     seed: Any = None,
 ) -> list[Any]:
-    """Move nodes between communities until no move raises the modularity, as Louvain's method does."""
+    """Move nodes between communities until no move raises the modularity (Louvain)."""
     if threshold != NO_THRESHOLD:
-        raise Unsupported(f"threshold={threshold!r}: mgclust has none")
+        raise Unsupported(f"threshold={threshold!r}: mgclust does not have this argument")
     return leiden_communities(settings, G, weight, resolution, max_level, seed)
 
 
@@ -63,20 +71,20 @@ def leiden_communities(
     max_level: int | None = None,
     seed: Any = None,
 ) -> list[Any]:
-    """Move nodes as Louvain's method does and refine each level, after which communities are connected."""
+    """Move nodes as Louvain does and refine each level, so that communities are connected (Leiden)."""
     if max_level is not None:
-        raise Unsupported(f"max_level={max_level!r}: mgclust goes on while the modularity grows")
+        raise Unsupported(f"max_level={max_level!r}: mgclust continues while the modularity grows")
     if seed is not None and not (settings.seeded and isinstance(seed, int)):
         given = "an integer" if isinstance(seed, int) else f"a {type(seed).__name__}"
         raise Unsupported(
-            f"seed is {given}, which asks for networkx's own communities; --seeded takes seeds that are integers"
+            f"seed is {given}, so networkx computes its own communities; with --seeded, mgclust takes integer seeds"
         )
     model = communities(settings, _opened(G, weight), resolution, seed)
     return _communities(G, model.labels_, set)
 
 
 def _opened(G: Any, weight: str | None) -> Any:
-    """A graph of networkx as mgclust reads it."""
+    """Return the graph as mgclust reads it."""
     from mgclust.data import open_graph
 
     if not isinstance(G, sys.modules["networkx"].Graph):
@@ -89,7 +97,7 @@ def _opened(G: Any, weight: str | None) -> Any:
 
 
 def _communities(G: Any, labels: np.ndarray, kind: type) -> list[Any]:
-    """Sets of nodes, in the order of their first nodes."""
+    """Return sets of nodes, ordered by their first nodes."""
     groups: list[list[Any]] = [[] for _ in range(int(labels.max()) + 1)]
     for node, label in zip(G, labels.tolist(), strict=True):
         groups[label].append(node)

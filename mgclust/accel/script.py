@@ -1,7 +1,7 @@
-"""A script or a module, run as the interpreter would run it itself.
+"""Run a script or a module as the interpreter would run it.
 
-It is the module ``__main__``, as what it defines is pickled by that name, and processes that it spawns look for its
-file. Frames of mgclust.accel are left out of its tracebacks.
+The script is the module ``__main__``: pickle refers to its objects by that name, and spawned processes read its file.
+Tracebacks do not show the frames of mgclust.accel.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ def script_run(path: str, arguments: Sequence[str]) -> Run:
     path : str
         A file, or a folder or archive with a ``__main__.py``.
     arguments : sequence of str
+        Arguments of the script.
 
     Returns
     -------
     callable
-        Runs it.
+        Runs the script when called.
 
     Raises
     ------
     InputError
-        There is no such file, or it cannot be read.
+        The file does not exist or cannot be read.
     """
     sys.argv = [path, *arguments]
     found: Any = pkgutil.get_importer(path)
@@ -68,23 +69,24 @@ def script_run(path: str, arguments: Sequence[str]) -> Run:
 
 
 def module_run(name: str, arguments: Sequence[str]) -> Run:
-    """Prepare ``python -m name arguments``; a package is imported.
+    """Prepare ``python -m name arguments``; if the module is in a package, the package is imported now.
 
     Parameters
     ----------
     name : str
         A module, or a package with a ``__main__``.
     arguments : sequence of str
+        Arguments of the module.
 
     Returns
     -------
     callable
-        Runs it.
+        Runs the module when called.
 
     Raises
     ------
     InputError
-        There is no such module, or it is none that can be run.
+        The module does not exist or cannot be run.
     """
     sys.argv = ["-m", *arguments]
     spec = _spec_of(name)
@@ -100,11 +102,11 @@ def module_run(name: str, arguments: Sequence[str]) -> Run:
 def _spec_of(name: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(name)
-    except ModuleNotFoundError as error:  # of a package above
+    except ModuleNotFoundError as error:  # a parent package may be missing
         if error.name is not None and name.startswith(error.name):
             return None
         raise
-    except ValueError:  # a module without a spec
+    except ValueError:  # the module has no spec
         return None
 
 
@@ -112,7 +114,7 @@ def _run_of(spec: ModuleSpec) -> Run:
     loader: Any = spec.loader
     code = loader.get_code(spec.name) if hasattr(loader, "get_code") else None
     if code is None:
-        raise InputError(f"{spec.name!r} is not written in Python; run it by itself.")
+        raise InputError(f"{spec.name!r} is not written in Python; run it without mgclust.accel.")
     main = _new_main()
     main.__spec__, main.__loader__, main.__package__ = spec, loader, spec.parent
     main.__file__ = str(spec.origin)
@@ -121,13 +123,13 @@ def _run_of(spec: ModuleSpec) -> Run:
 
 
 def _begin_path_with(folder: str) -> None:
-    """Put the script's folder where Python has that of the program."""
+    """Make the script's folder the first entry of ``sys.path``, as Python does."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
 
 
 def _new_main() -> ModuleType:
-    """Empty the module ``__main__``, which is this program's, for the script; names of mgclust.accel are elsewhere."""
+    """Empty the module ``__main__`` for the script; it was this program's, whose names are in other modules."""
     main = sys.modules["__main__"]
     main.__dict__.clear()
     main.__dict__.update(
@@ -152,7 +154,7 @@ def _execute(main: ModuleType, source: bytes | CodeType) -> None:
 
 
 def _without_our_frames(show: Any) -> Any:
-    """Make a `sys.excepthook` that shows what the script itself would have shown."""
+    """Return a `sys.excepthook` that shows the traceback without frames of mgclust.accel."""
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         seen: set[int] = set()

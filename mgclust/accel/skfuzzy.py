@@ -1,4 +1,4 @@
-"""Calls of scikit-fuzzy: fuzzy c-means from given memberships, with its iterations and its end."""
+"""Calls of scikit-fuzzy: fuzzy c-means from given memberships, with scikit-fuzzy's iterations and stop rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cmeans(
     init: Any = None,
     seed: int | None = None,
 ) -> tuple[Any, ...]:
-    """Cluster columns: the same iterations as scikit-fuzzy's from the same memberships, in float64."""
+    """Cluster the columns of `data` by the same iterations as scikit-fuzzy, from the same memberships, in float64."""
     if not (isinstance(c, (int, np.integer)) and c >= 1):
         raise Unsupported(f"c={c!r}")
     return _iterations(settings, data, c, None, m, error, maxiter, metric, init, seed)
@@ -42,7 +42,7 @@ def cmeans_predict(
     init: Any = None,
     seed: int | None = None,
 ) -> tuple[Any, ...]:
-    """Memberships of columns in given centres, with as many iterations as scikit-fuzzy has."""
+    """Compute the memberships of columns in given centres, with as many iterations as scikit-fuzzy takes."""
     centers = _matrix(cntr_trained, "cntr_trained")
     return _iterations(settings, test_data, len(centers), centers, m, error, maxiter, metric, init, seed)[1:]
 
@@ -64,7 +64,7 @@ def _iterations(
     rows = _matrix(data, "data").T
     n, d = rows.shape
     if metric != "euclidean":
-        raise Unsupported(f"metric={metric!r}: centres are means of rows for 'euclidean' alone")
+        raise Unsupported(f"metric={metric!r}: centres are means of rows only for 'euclidean'")
     if not (_is_real(m) and m > 1 and _is_real(error) and isinstance(maxiter, (int, np.integer)) and maxiter >= 1):
         raise Unsupported(f"m={m!r}, error={error!r}, maxiter={maxiter!r}")
     if n < 2 or (centers is not None and centers.shape[1] != d):
@@ -76,12 +76,12 @@ def _iterations(
         if u0.shape != (c, n):
             raise Unsupported(f"init of shape {u0.shape} should be (c, N) = {(c, n)}")
         if not (u0 >= 0).all() or not u0.any(axis=0).all():
-            raise Unsupported("init should not be negative, and no column 0")
+            raise Unsupported("init must not be negative, and each column needs a positive entry")
         found = iterate_memberships(
             rows, np.fmax(u0, EPS).T, centers, m=float(m), error=float(error), max_iter=int(maxiter), **settings.place
         )
     except BaseException:
-        put_back()  # the original draws
+        put_back()  # the original function will draw the same numbers
         raise
     history, n_iter = np.array(found.history), found.n_iter
     u, distances = np.ascontiguousarray(found.memberships.T), np.fmax(found.distances.T, EPS, order="C")
@@ -89,7 +89,7 @@ def _iterations(
 
 
 def _drawn(c: int, n: int, seed: int | None) -> np.ndarray:
-    """Draw memberships from NumPy's generator, as scikit-fuzzy does."""
+    """Draw memberships from NumPy's global generator, as scikit-fuzzy does."""
     if seed is not None:
         np.random.seed(seed=seed)
     drawn = np.random.rand(c, n)

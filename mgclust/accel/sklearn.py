@@ -1,6 +1,6 @@
 """Calls of scikit-learn: affinity propagation and silhouettes.
 
-A call whose arguments scikit-learn or mgclust refuses runs there, for its error.
+If scikit-learn or mgclust rejects the arguments of a call, the call runs on scikit-learn, which raises its own error.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from mgclust.accel.calls import AccelSettings, Call, Unsupported
 
 __all__ = ["CALLS"]
 
-# Names of scikit-learn, and those of mgclust.
+# Metric names of scikit-learn, and the corresponding names of mgclust.
 METRICS = {
     "euclidean": "euclidean", "l2": "euclidean", "sqeuclidean": "sqeuclidean", "manhattan": "manhattan",
     "cityblock": "manhattan", "l1": "manhattan", "cosine": "cosine", "correlation": "correlation",
     "precomputed": "precomputed",
 }  # fmt: skip
 HOW_TO_COMPUTE = {"n_jobs", "working_memory"}  # arguments that do not change what is computed
-# Rows up to which a generator of the script draws what scikit-learn would have drawn: beyond, that takes longer than
-# the fit.
+# Up to this many rows, the script's generator draws as many numbers as scikit-learn would draw, so that later draws are
+# the same. With more rows, the draws would take longer than the fit.
 MAX_ROWS_TO_DRAW = 2048
-ROWS = "_mgclust_rows"  # of a fit, from which `affinity_matrix_` is computed when it is asked for
+ROWS = "_mgclust_rows"  # attribute with the fitted rows, from which `affinity_matrix_` is computed at its first access
 
 
 def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any = None) -> Any:
-    """Fit scikit-learn's estimator: the same attributes, in float64."""
+    """Fit scikit-learn's estimator: sets the same attributes, computed in float64."""
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import validate_data
 
@@ -36,7 +36,7 @@ def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any 
     from mgclust.data import open_dataset
 
     _reject_array_api()
-    # Parameters that scikit-learn refuses and mgclust's estimator would take, or does not have.
+    # scikit-learn rejects these values, but mgclust's estimator would accept them or does not have the parameter.
     for name, good in (
         ("affinity", self.affinity in ("euclidean", "precomputed")),
         ("max_iter", isinstance(self.max_iter, Integral)),
@@ -48,7 +48,7 @@ def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any 
             raise Unsupported(f"{name}={getattr(self, name)!r}")
     given = self.affinity == "precomputed"
     if self.convergence_iter < 2:
-        raise Unsupported(f"convergence_iter={self.convergence_iter} ends runs that have not settled")
+        raise Unsupported(f"convergence_iter={self.convergence_iter} ends runs before they converge")
     if given:
         X = validate_data(self, X, copy=self.copy, force_writeable=True)
     else:
@@ -67,7 +67,7 @@ def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any 
     )
     result = model.fit_dataset(open_dataset(X), provenance=False)
     if not model.converged_:
-        raise Unsupported(f"it did not converge within max_iter={self.max_iter}, and then mgclust has other labels")
+        raise Unsupported(f"it did not converge within max_iter={self.max_iter}; mgclust would return other labels")
     if result.warnings:
         raise Unsupported(result.warnings[0])
     n = len(model.labels_)
@@ -94,7 +94,7 @@ def _with_preference(similarities: np.ndarray, preference: Any) -> np.ndarray:
 
 
 def _affinity_matrix(self: Any) -> np.ndarray:
-    """Similarities, with the preference on the diagonal: computed when they are asked for, as they take n x n."""
+    """Return the n x n similarities with the preference on the diagonal, computed at the first access."""
     from sklearn.metrics import euclidean_distances
 
     own = vars(self)
@@ -112,7 +112,7 @@ def _keep_affinity_matrix(self: Any, matrix: np.ndarray) -> None:
 
 
 def _state(self: Any) -> dict[str, Any]:
-    """Make what is pickled such that scikit-learn alone can use it."""
+    """Return the state for pickling, which scikit-learn can use without mgclust."""
     from sklearn.base import BaseEstimator
 
     if ROWS in vars(self):
@@ -124,7 +124,7 @@ def _state(self: Any) -> dict[str, Any]:
 def silhouette_samples(
     settings: AccelSettings, X: Any, labels: Any, *, metric: Any = "euclidean", **options: Any
 ) -> np.ndarray:
-    """Silhouettes of rows, in float32 where the rows are, else in float64."""
+    """Compute the silhouettes of rows: in float32 if X is float32, else in float64."""
     from sklearn.preprocessing import LabelEncoder
     from sklearn.utils import check_X_y
 
@@ -133,9 +133,9 @@ def silhouette_samples(
 
     _reject_array_api()
     if not isinstance(metric, str) or metric not in METRICS:
-        raise Unsupported(f"metric={metric!r} is none of mgclust's: {', '.join(map(repr, METRICS))}")
+        raise Unsupported(f"metric={metric!r} is not a metric of mgclust: {', '.join(map(repr, METRICS))}")
     if unknown := sorted(set(options) - HOW_TO_COMPUTE):
-        raise Unsupported(f"{unknown[0]}={options[unknown[0]]!r} is an argument that mgclust does not have")
+        raise Unsupported(f"{unknown[0]}={options[unknown[0]]!r}: mgclust does not have this argument")
     X, labels = check_X_y(X, labels, accept_sparse=["csr"])
     if X.dtype.kind not in "iu" and X.dtype not in (np.float32, np.float64):
         raise Unsupported(f"X has dtype {X.dtype}")

@@ -1,9 +1,15 @@
-"""The methods, by their names on the command line.
+"""The clustering methods, by their names on the command line.
 
-A folder each; `declaration` is what a method declares, `base` what they have in common, `presentation` how results are
-shown unless a method says otherwise, `common` what several share, `background` fits that are not waited for.
+Each method has a folder of its own. Modules that methods share:
 
-Estimators are imported when one is asked for: scikit-learn, which they are derived from, takes most of a second.
+- `declaration`: how a method declares its parameters;
+- `base`: base classes of all methods;
+- `presentation`: how results are shown, unless a method overrides it;
+- `common`: computations that several methods use;
+- `background`: fits in the background.
+
+Estimators are imported at first use, because scikit-learn, from which they are derived, takes most of a second to
+import.
 """
 
 from __future__ import annotations
@@ -51,7 +57,7 @@ __all__ = [
     "silhouette_score",
 ]
 
-# By their names on the command line: where the estimator is, and its class. Its declaration is in `options` beside it.
+# Module and class of each estimator. Its declaration is in the module `options` of the same folder.
 _METHODS = {
     "density-peaks": ("density_peaks.estimator", "DensityPeaks"),
     "affinity-propagation": ("affinity_propagation.estimator", "AffinityPropagation"),
@@ -91,7 +97,7 @@ def _load(module: str, name: str) -> Any:
 
 
 class _Declarations(Mapping[str, "type[Declaration]"]):
-    """Each imported when it is asked for."""
+    """Declarations by method; each is imported at first use."""
 
     def __getitem__(self, method: str) -> type[Declaration]:
         module, name = _METHODS[method]
@@ -106,29 +112,31 @@ class _Declarations(Mapping[str, "type[Declaration]"]):
 
 
 def declarations() -> Mapping[str, type[Declaration]]:
-    """The declarations of all methods: the methods themselves, where they have been imported.
+    """Return the declarations of all methods.
+
+    If the estimators have been imported, these are the estimators themselves, which are derived from the declarations.
 
     Returns
     -------
     mapping of str to type
-        By their names on the command line.
+        Declarations by the methods' names on the command line.
     """
     loaded: dict[str, type[Method]] | None = globals().get("METHODS")
     return _Declarations() if loaded is None else loaded
 
 
 def presentation_of(method: str) -> Presentation:
-    """The presentation of a method's results.
+    """Return the presentation of a method's results.
 
     Parameters
     ----------
     method : str
-        Name in the registry.
+        Name of the method on the command line.
 
     Returns
     -------
     Presentation
-        In general terms where there is no such method.
+        The general presentation if there is no such method.
     """
     from mgclust.algorithms import METHODS, Presentation
 

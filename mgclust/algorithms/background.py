@@ -1,7 +1,7 @@
-"""Fits in the background: a future of each, several at a time, and for coroutines something to await.
+"""Fits in the background: several at a time, each with a future that coroutines can await.
 
-A fit waits in a thread of its own, which sleeps while ranks compute on a cluster. Where several fits ask for the same
-workers, they wait for each other as runs of other clients do.
+Each fit has its own thread, which sleeps while the ranks compute on a cluster. Fits that need the same workers wait for
+each other, as runs of several clients do.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ __all__ = ["FitFuture", "submit"]
 
 
 class FitFuture(Future[Any]):
-    """Fit that is under way: a ``concurrent.futures.Future`` of the estimator, which can also be awaited.
+    """Future of a fit in the background: a ``concurrent.futures.Future`` that coroutines can also await.
 
-    Made by `submit`. ``concurrent.futures.wait`` and ``as_completed`` take it. An error of the fit is raised by
-    ``result()`` and told by ``exception()``; warnings of the fit are given when it ends, in its thread.
+    `submit` makes it, and ``concurrent.futures.wait`` and ``as_completed`` accept it. Its result is the fitted
+    estimator. If the fit fails, ``result()`` raises the error and ``exception()`` returns it. Warnings of the fit are
+    issued when the fit ends, in the thread of the fit.
+
+    See Also
+    --------
+    mgclust.submit : Start a fit in the background.
     """
 
     def __init__(self) -> None:
@@ -35,48 +40,57 @@ class FitFuture(Future[Any]):
         self._cancelling = threading.RLock()
 
     def cancel(self) -> bool:
-        """End the fit, on all ranks; unlike those of an executor, one that is running, too.
+        """End the fit on all ranks, also while it runs, unlike the future of an executor.
+
+        Everyone who waits for the fit gets ``concurrent.futures.CancelledError`` at once. The ranks stop at their next
+        check, which they make within one tile of work.
 
         Returns
         -------
         bool
-            False where it had ended already. Ranks stop at their next look, within a tile of their work; whoever waits
-            for the fit learns of it at once, by ``concurrent.futures.CancelledError``.
+            False if the fit had already ended, else True.
         """
         with self._cancelling:
             if self.cancelled():
                 return True
             if not super().cancel():
                 return False
-            self.set_running_or_notify_cancel()  # tells those who wait for several
+            self.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait` and `as_completed`
         return True
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait in a coroutine; where that is cancelled, so is the fit."""
+        """Wait in a coroutine. If the coroutine is cancelled, the fit is cancelled, too."""
         return asyncio.wrap_future(self).__await__()
 
 
 def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **fit_parameters: Any) -> FitFuture:
-    """Fit in the background: ``model.fit(X)`` without waiting for it.
+    """Run ``model.fit(X)`` in the background, and return a future at once.
 
     Parameters
     ----------
     model : estimator
-        Nothing else may use it until the future is done; several fits take copies (``sklearn.base.clone``). With a
-        ``Client(asynchronous=True)``, as with the others, ``client=`` of the estimator has it, or it is the active one.
+        The estimator to fit. Nothing else may use it until the future is done: for several fits, make copies with
+        ``sklearn.base.clone``. A Dask client, also a ``Client(asynchronous=True)``, is given as ``client=`` of the
+        estimator, or is the active client.
     X : array of shape (n_samples, n_features), path, URL or Dataset
-        As of ``fit``.
+        The rows, as for ``fit``.
     on_progress : callable, optional
-        As of `fit_dataset`; called in the thread of the fit.
+        As for `fit_dataset`. It is called in the thread of the fit.
     **fit_parameters
-        As ``sample_weight`` of ``fit``, where the method has it. Others are refused at once.
+        Further arguments of ``fit``, such as ``sample_weight`` if the method has it.
 
     Returns
     -------
     FitFuture
-        A ``concurrent.futures.Future`` that can also be awaited. Its result is the fitted model, or the error of the
-        fit is raised. ``future.cancel()`` ends a fit that runs, too: whoever waits is told at once, and the ranks stop
-        at their next look, within a tile of their work.
+        A ``concurrent.futures.Future`` that coroutines can also await. Its result is the fitted model. If the fit
+        fails, ``result()`` raises the error. ``future.cancel()`` also ends a fit that runs: everyone who waits is told
+        at once, and the ranks stop at their next check, within one tile of work.
+
+    Raises
+    ------
+    InputError
+        If `model` is not an estimator of mgclust, or its ``fit`` has no parameter of such a name. This is raised at
+        once. Other errors are raised by the future.
 
     Examples
     --------
@@ -101,7 +115,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
             on_progress(event)
 
     def fit() -> None:
-        with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
+        with contextlib.suppress(InvalidStateError):  # the fit was cancelled meanwhile
             try:
                 fitted = model._fit(X, on_progress=told, **fit_parameters)
             except BaseException as error:
@@ -109,19 +123,19 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
             else:
                 future.set_result(fitted)
 
-    # With the caller's context, which has the client of ``Client.as_current()``.
+    # The caller's context holds the client of ``Client.as_current()``.
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(fit,), name="mgclust-fit", daemon=True).start()
     return future
 
 
 def _reject_unknown(model: Clusterer, given: Iterable[str]) -> None:
-    """Refuse what no fit of the model takes, before there is a future that would be the only one to know."""
+    """Reject unknown arguments of the fit at once; else only the future would report them."""
     of_fits = inspect.signature(model.fit_dataset).parameters.keys() - {"dataset", "on_progress", "provenance"}
     unknown = sorted(set(given) - of_fits)
     if unknown:
         name = type(model).__name__
         raise InputTypeError(
-            f"{unknown[0]}= is nothing that a fit of {name} takes; beside X it takes {', '.join(sorted(of_fits))}. "
-            f"Parameters of the method belong to {name}(...)."
+            f"{unknown[0]}= is not a parameter of fit of {name}, which takes X and {', '.join(sorted(of_fits))}; give "
+            f"parameters of the method to {name}(...)."
         )

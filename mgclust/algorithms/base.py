@@ -1,8 +1,8 @@
-"""Common base of the methods of mgclust: parameters, running on a cluster, and a result.
+"""Base classes of the methods: they check parameters, run on a cluster, and make the result.
 
-A `Method` declares its parameters once, in the `constraints` of its `Declaration`. They check values before a run and
-make the options of the command line; the values go into a result. A `Clusterer` is a method that is a scikit-learn
-estimator too: it finds the clusters that others, such as the silhouette, are given.
+A `Method` declares its parameters once, in the `constraints` of its `Declaration`. The constraints check values before
+a run, and define the options of the command line; the values become part of the result. A `Clusterer` is a method that
+finds clusters, and is also a scikit-learn estimator. Other methods, such as the silhouette, take clusters as input.
 """
 
 from __future__ import annotations
@@ -51,26 +51,26 @@ if TYPE_CHECKING:
 __all__ = ["Clusterer", "Inputs", "Method", "UnconvergedWarning", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
-BLOCKS_OF_A_RANK = {"cpu": 1, "cuda": 1}  # others have no rows
-NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # of what a data set says of itself: not its content
+BLOCKS_OF_A_RANK = {"cpu": 1, "cuda": 1}  # a rank without a block has no rows
+NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # facts of `Dataset.describe` that are not the content
 
 
 class UnconvergedWarning(ClusteringWarning, ConvergenceWarning):  # type: ignore[misc]
-    """A fit ended before it had settled; also scikit-learn's warning of that."""
+    """A fit ended before it converged. Also a ``sklearn.exceptions.ConvergenceWarning``."""
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """A small fit of made rows, for ``mgclust warmup``: it compiles the kernels that larger ones use, too.
+    """A small fit of generated rows for ``mgclust warmup``, to compile kernels that larger fits also use.
 
     Attributes
     ----------
     shape : tuple of (int, int)
-        Of the rows; of a graph, edges and twice 1.
+        Shape of the rows. For a graph, the number of edges and 2.
     parameters : dict of str to object
-        Those that differ from their defaults.
+        Parameters that differ from their defaults.
     seconds : float
-        About how long it takes on a core while nothing is compiled: the longest fits begin first.
+        Approximate duration in seconds on one core while no kernel is compiled. The longest fits start first.
     """
 
     shape: tuple[int, int]
@@ -79,17 +79,18 @@ class WarmUp:
 
 
 class Inputs(NamedTuple):
-    """Inputs of a run beside its parameters.
+    """Inputs of a run in addition to its parameters.
 
     Attributes
     ----------
     dataset : mgclust.data.Dataset
+        The rows.
     provenance : bool
-        Whether the result gets the fingerprint of the data.
+        Whether the result contains the fingerprint of the data.
     weights : mgclust.algorithms.common.weights.RowWeights or None
-        Of rows, in methods that take them.
+        Weights of the rows, for methods that take them.
     queries : mgclust.data.Dataset or None
-        Rows to compare with those of the data set, in methods that take them.
+        Rows to compare with the rows of the data set, for methods that take them.
     """
 
     dataset: Dataset
@@ -99,14 +100,14 @@ class Inputs(NamedTuple):
 
 
 class Method(Declaration, BaseEstimator):
-    """Base of all methods: everything but the method itself.
+    """Base class of all methods: everything that methods have in common.
 
-    A method is derived from its declaration as well, says in `presentation` how its results are shown, and
-    implements `_run_spec` and `_publish`. `warm_ups` are small fits that compile its kernels.
+    A method is derived from this class and from its declaration. It sets `presentation`, by which its results are
+    shown, and implements `_run_spec` and `_publish`. `warm_ups` returns small fits that compile its kernels.
     """
 
     presentation: ClassVar[Presentation] = Presentation()
-    # The constructor of each method sets these.
+    # The constructor of each method sets the following attributes.
     client: Any
     device: str
     n_workers: int | None
@@ -114,15 +115,19 @@ class Method(Declaration, BaseEstimator):
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
-        """Fits that compile what it uses by default; here one with default parameters.
+        """Return fits that compile the kernels of the method's defaults: here one fit with default parameters.
 
-        A method has its own where another path is taken with few features or many, few rows or many, or where a
-        parameter has no default that fits.
+        A method overrides this if the computation depends on the number of rows or features, or if a parameter has no
+        default that suits generated rows.
+
+        Returns
+        -------
+        tuple of WarmUp
         """
         return (WarmUp((3000, 2 if cls.opens == "graph" else 8)),)
 
     def __sklearn_clone__(self) -> Self:
-        # A client cannot be copied, and is the same one in a copy of the parameters.
+        # A client cannot be copied, so the clone refers to the same client.
         twin = copy.copy(self)
         twin.client = None
         made: Self = BaseEstimator.__sklearn_clone__(twin)
@@ -130,7 +135,7 @@ class Method(Declaration, BaseEstimator):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        # A client lives in its process: what is pickled has the address of its scheduler, if others can reach that.
+        # A client belongs to its process: pickle the scheduler's address instead, if other processes can reach it.
         state: dict[str, Any] = super().__getstate__()
         return {**state, "client": _portable(state["client"])} if "client" in state else state
 
@@ -142,42 +147,53 @@ class Method(Declaration, BaseEstimator):
         provenance: bool = True,
         checkpoint: CheckpointConfig | None = None,
     ) -> Result:
-        """Run on an open data set and say everything about the run.
+        """Run the method on an open data set, and return a result with all facts about the run.
 
         Parameters
         ----------
         dataset : Dataset
-            A `mgclust.data.Graph` for communities; square where its rows are precomputed similarities.
+            The rows; a `mgclust.data.Graph` for communities. Square if the rows are precomputed distances or
+            similarities.
         on_progress : callable, optional
-            Called with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate`` and ``stage_eta`` (see
-            `mgclust.base.progress.paced`) a few times a second; a method may add figures, such as ``n_clusters``, which
-            ``details`` holds in words.
+            Called a few times a second with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate``
+            and ``stage_eta`` (see `mgclust.base.progress.paced`). A method may add values such as ``n_clusters``;
+            ``details`` has them as text.
         provenance : bool
-            Hash the data, which reads them once more.
+            Hash the data for the result, which reads them once more.
         checkpoint : CheckpointConfig, optional
-            Save the state of the run now and then, and resume from what an earlier run with the same data and
-            parameters saved there, on the same kind of device; the result is the same. Nothing is removed at the end:
-            see `mgclust.engine.checkpoint.CheckpointConfig.remove`. A method that saves no state runs from its start.
+            Save the state of the run at intervals, and resume from the state that an earlier run with the same data
+            and parameters saved there, on the same kind of device. The result is the same. Nothing is removed at the
+            end: see `mgclust.engine.checkpoint.CheckpointConfig.remove`. A method that saves no state starts again.
 
         Returns
         -------
         Result
-            Also kept as `result_`.
+            The result, which is also kept as `result_`.
+
+        Raises
+        ------
+        InputError
+            If a parameter is invalid, or does not fit the data.
+
+        See Also
+        --------
+        mgclust.open_dataset : Open arrays and files as a data set.
+        mgclust.open_graph : Open a graph.
         """
         return self._run(Inputs(dataset, provenance), on_progress, checkpoint)
 
     @unannotated
     def _run(self, inputs: Inputs, on_progress: Progress | None, checkpoint: CheckpointConfig | None) -> Result:
-        """Do what `fit_dataset` says."""
+        """Run the method as `fit_dataset` describes."""
         if checkpoint is not None and not isinstance(checkpoint, CheckpointConfig):
             raise InputError(
-                f"checkpoint={shortened(repr(checkpoint))} should be a CheckpointConfig of mgclust.engine.checkpoint, "
-                "such as CheckpointConfig('DIR')."
+                f"checkpoint={shortened(repr(checkpoint))} should be a CheckpointConfig of mgclust.engine.checkpoint; "
+                "give CheckpointConfig('DIR')."
             )
         dataset, parameters = inputs.dataset, self._checked()
-        if "random_state" in parameters:  # drawn once, and said, so that the result can be had again
+        if "random_state" in parameters:  # drawn once and reported, so that the result can be reproduced
             parameters["random_state"] = self._seed(parameters["random_state"])
-        if inputs.queries is None:  # beside other rows, a single one will do
+        if inputs.queries is None:  # with queries, a single row is enough
             self._check_shape(dataset)
         spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
         if spec.work is None and inputs.queries is None:
@@ -205,46 +221,46 @@ class Method(Declaration, BaseEstimator):
         return self.result_
 
     def _keep_data(self, dataset: Dataset) -> None:
-        """Keep data that are read again after the fit."""
+        """Keep the data, which are read again after the fit."""
         self._dataset, self._checksum = dataset, dataset.checksum()
 
     def _kept_data(self) -> Dataset:
-        """The data of the fit, unless their owner has changed them since."""
+        """Return the data of the fit; reject them if they were changed since."""
         if self._dataset.checksum() != self._checksum:
             raise InputError("X was changed after fit, but its old values are needed; fit again, or use fit(X.copy()).")
         return self._dataset
 
     def _keep_features(self, dataset: Dataset) -> None:
-        """Keep what other rows should agree with."""
+        """Keep the number and names of the features, with which other rows must agree."""
         self.n_features_in_ = dataset.shape[1]
-        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        self.__dict__.pop("feature_names_in_", None)  # an earlier fit may have set it
         if dataset.feature_names is not None:
             self.feature_names_in_ = np.array(dataset.feature_names, object)
 
     def _check_feature_names(self, X: Any, dataset: Dataset) -> None:
-        """Refuse other rows whose features have other names, or another order; warn where only some have names."""
+        """Reject rows whose features have other names or another order; warn if only one side has names."""
         names = dataset.feature_names
         if names is not None:
             import pyarrow as pa
 
-            X = pa.table([pa.nulls(0)] * len(names), names)  # scikit-learn knows names of tables in memory alone
+            X = pa.table([pa.nulls(0)] * len(names), names)  # scikit-learn reads names only from tables in memory
         validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
 
     def _check_shape(self, dataset: Dataset) -> None:
-        """Refuse data that are too few for any method, or that are not what the method takes."""
+        """Reject data with too few rows for any method, or of another shape than the method takes."""
         n = dataset.shape[0]
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
 
     def _rows_of_run(self, dataset: Dataset) -> Dataset:
-        """Rows that the ranks read: those of the data set."""
+        """Return the rows that the ranks read: here the rows of the data set."""
         return dataset
 
     def _checked(self) -> dict[str, Any]:
         return check_parameters({**self.constraints, **self.common}, self.get_params())
 
     def _facts(self, spec: RunSpec, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
-        """Facts that the result depends on: a run resumes from a checkpoint where all of them are the same."""
+        """Facts that the result depends on: a run resumes from a checkpoint only if all of them are equal."""
         data = {name: fact for name, fact in dataset.describe().items() if name not in NAMES_OF_DATA}
         return {
             "mgclust": __version__,
@@ -253,7 +269,7 @@ class Method(Declaration, BaseEstimator):
             "device": device,
             "dtype": spec.dtype,
             **spec.arguments,
-            # The same for a Dask array and for a NumPy array.
+            # These fingerprints are equal for a Dask array and a NumPy array of the same values.
             **{name: open_dataset(array[:, None]).fingerprint() for name, array in spec.row_arguments.items()},
         }
 
@@ -269,7 +285,7 @@ class Method(Declaration, BaseEstimator):
             "retries",
             "verbose",
             "copy",
-        )  # `hardware` says on how many
+        )  # they do not change the result; `hardware` has the number of ranks
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         return {
             "method": self.method,
@@ -281,14 +297,14 @@ class Method(Declaration, BaseEstimator):
         }
 
     def _place(self) -> dict[str, Any]:
-        """Place to compute, as `connect` takes it."""
+        """Arguments of `connect`, which say where to compute."""
         return {
             name: getattr(self, name) for name in ("client", "device", "n_workers", "workers", "resources", "retries")
         }
 
     @staticmethod
     def _seed(random_state: Any) -> int:
-        """One integer for all ranks from whatever `random_state` is."""
+        """Draw one integer for all ranks from `random_state`; None gives 0."""
         if random_state is None:
             return 0
         if isinstance(random_state, Integral):
@@ -298,17 +314,17 @@ class Method(Declaration, BaseEstimator):
 
     @abstractmethod
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
-        """Describe what the ranks run, from checked parameters; refuse those that do not fit the data."""
+        """Describe the run to the ranks, from checked parameters; reject parameters that do not fit the data."""
 
     @abstractmethod
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
-        """Set the fitted attributes and make the Result."""
+        """Set the fitted attributes and return the result."""
 
 
 class Clusterer(ClusterMixin, Method):
-    """Base of the estimators: methods that find clusters.
+    """Base class of the estimators, the methods that find clusters.
 
-    `fit` makes a Python warning of each warning of the result, of the kind that the ``mgclust.base.errors.Doubt`` has.
+    `fit` issues each warning of the result as a Python warning, in the category of its ``mgclust.base.errors.Doubt``.
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -317,37 +333,39 @@ class Clusterer(ClusterMixin, Method):
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files. Of a Dask array or
-            data frame on a cluster whose client is the caller's own, attributes with a row for each of its rows are
-            Dask arrays: see the page on clusters.
+            The rows: anything that `open_dataset` accepts, such as NumPy, CuPy or Dask arrays, data frames, and files.
+            If `X` is a Dask array or data frame, and the run is on a cluster whose client is the caller's own, fitted
+            attributes with one entry per row are Dask arrays: see the page on clusters.
         y : ignored
+            Not used, present for compatibility with scikit-learn.
 
         Returns
         -------
         self
+            The fitted estimator.
         """
         return self._fit(X)
 
     def _fit(self, X: Any, **beside: Any) -> Self:
-        """Fit rows with what `fit_dataset` takes beside them; its caller is warned."""
+        """Fit rows, with further arguments of `fit_dataset`; warnings point to the caller."""
         result = self.fit_dataset(self._open(X), provenance=False, **beside)
         for text in result.warnings:
             warn_caller(text)
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """Say that rows may be sparse."""
+        """Declare that rows may be sparse."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
     def _open(self, X: Any) -> Dataset:
-        """Open what `fit` was given."""
-        validate_data(self, X, skip_check_array=True, ensure_2d=False)  # the names of its features alone
+        """Open the argument of `fit`."""
+        validate_data(self, X, skip_check_array=True, ensure_2d=False)  # checks only the names of features
         return open_dataset(X)
 
     def _open_more(self, X: Any) -> Dataset:
-        """Open other rows with the features that were fitted."""
+        """Open other rows, which must have the features of the fitted rows."""
         dataset = open_dataset(X)
         self._check_feature_names(X, dataset)
         if dataset.shape[1] != self.n_features_in_:
@@ -359,16 +377,16 @@ class Clusterer(ClusterMixin, Method):
 
 
 def _all_alone(result: Result, parameters: dict[str, Any], dataset: Dataset) -> list[Doubt]:
-    """A warning where as many clusters were asked for as there are rows, or nodes."""
+    """Warn if the requested number of clusters is the number of rows, or of nodes."""
     what, n = ("nodes", result.source["n_nodes"]) if "n_nodes" in result.source else ("rows", dataset.shape[0])
     if n != parameters.get("n_clusters") or n != result.scores["n_clusters"]:
         return []
-    text = f"n_clusters={n} is the number of {what}: each is a cluster of its own; ask for fewer clusters."
+    text = f"n_clusters={n} is the number of {what}: each is a cluster of its own; request fewer clusters."
     return [Doubt(text, DegenerateClustersWarning)]
 
 
 def _portable(client: Any) -> Any:
-    """Replace a client or a cluster object by what another process can use: its address, or "auto"."""
+    """Replace a client or a cluster object by a value that another process can use: its address, or "auto"."""
     if client is None or isinstance(client, str):
         return client
     scheduler = getattr(client, "scheduler", None)

@@ -1,7 +1,8 @@
-"""Presentation of a method's results: `Presentation`, which each method extends in its own folder.
+"""Presentation of a method's results: the class `Presentation`, which each method extends in its own folder.
 
-Command line, report, service and progress ask the method for its presentation and know no method by name. Modules of
-presentations import no matplotlib before they draw: an estimator has its presentation as an attribute.
+The command line, the report, the service and the progress line use the presentation of a method, and do not know
+methods by name. An estimator has its presentation as an attribute, so modules of presentations import matplotlib only
+when they draw.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ __all__ = [
 ]
 
 Drawn: TypeAlias = "dict[str, Axes]"  # pictures by name
-SAMPLE_BYTES = 256 << 20  # of wide rows fewer are drawn
+SAMPLE_BYTES = 256 << 20  # memory limit of a sample: fewer rows are drawn if rows are wide
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of a data set that stand for all of them in a picture.
+    """Sample of the rows of a data set, to draw instead of all rows.
 
     Attributes
     ----------
     index : ndarray of shape (m,), int
-        Their row numbers, ascending.
+        Row numbers of the sample, ascending.
     rows : ndarray of shape (m, n_features)
+        The rows.
     centers : ndarray of shape (n_clusters, n_features), or None
         The centres, in label order.
     """
@@ -57,14 +59,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class EdgeSample:
-    """Edges of a graph that stand for all of them in a picture.
+    """Sample of the edges of a graph, to draw instead of all edges.
 
     Attributes
     ----------
     edges : ndarray of shape (m, 2) or (m, 3)
-        Nodes, and weights where the graph has such.
+        The two nodes of each edge, and its weight if the graph has weights.
     total : int
-        Edges of the graph.
+        Number of edges of the graph.
     """
 
     edges: np.ndarray
@@ -72,14 +74,14 @@ class EdgeSample:
 
 
 class Score(NamedTuple):
-    """A score in the reader's words, and how its value is written: by default with four significant digits.
+    """Label of a score, and the format of its value.
 
     Parameters
     ----------
     name : str
-        A few words.
+        Label, in a few words.
     form : str
-        A format of `format`.
+        A format specification for `format`; by default, four significant digits.
     """
 
     name: str
@@ -87,14 +89,14 @@ class Score(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A diagnostic in the reader's words, and what its values mean.
+    """Label of a diagnostic, and the meaning of its values.
 
     Parameters
     ----------
     name : str
-        A few words.
+        Label, in a few words.
     values : mapping
-        From values to words; others are shown as they are.
+        Text by value; other values are shown unchanged.
     """
 
     name: str
@@ -108,15 +110,17 @@ class Table:
     Attributes
     ----------
     heading : str
+        Title of the table.
     columns : sequence of str
+        Headings of the columns.
     rows : sequence of sequence
-        Numbers and text; the report writes and escapes them.
+        Numbers and text; the report formats and escapes them.
     colors : ndarray of shape (n_rows, 3), optional
-        Of the clusters that the rows are about.
+        Colours of the clusters that the rows describe.
     chosen : int, optional
-        The row that stands out.
+        Index of the row to highlight.
     words : bool
-        The last column is text of any length.
+        Whether the last column is text of any length.
     """
 
     heading: str
@@ -128,14 +132,14 @@ class Table:
 
 
 class Axis(NamedTuple):
-    """A quantity of rows by which centres are chosen, between limits that are parameters of the choice.
+    """Axis of a decision graph: a quantity of the rows, with limits between which rows are centres.
 
     Parameters
     ----------
     name : str
-        Of the result's array, and of the limits: NAME_min and NAME_max.
+        Name of the result's array. The limits are the parameters NAME_min and NAME_max.
     words : str
-        A few words.
+        Label, in a few words.
     """
 
     name: str
@@ -143,26 +147,28 @@ class Axis(NamedTuple):
 
 
 class Presentation:
-    """Presentation of a method's results; what a method does not replace is shown in general terms.
+    """Presentation of a method's results, with general defaults that a method can override.
 
     Attributes
     ----------
     title : str
-        Of the method; by default its name.
+        Title of the method; by default its name.
     scores : mapping of str to Score or None
-        Own scores, and general ones that have another meaning here; None: not shown by itself.
+        Labels of scores that only this method has, or that have another meaning here. None: the score is not shown by
+        itself.
     facts : mapping of str to Fact or None
-        The same for diagnostics.
+        Labels of diagnostics. None: the diagnostic is not shown by itself.
     captions : mapping of str to str
-        Of own pictures.
+        Captions of this method's pictures, by name.
     wide : tuple of str
-        Pictures over the whole width of the page.
+        Names of pictures that take the whole width of the page.
     progress : mapping of str to str
-        Formats of the figures that come with the progress, in the order in which they are shown; others follow by name.
+        Formats of the values that are shown with the progress, in this order; other values follow by name.
     decision_graph : tuple of two Axis
-        Where other centres can be chosen as a box in a plane: what is drawn to the right and upwards. Else empty.
+        For a method whose centres can be chosen again as a box in a plane: the horizontal and the vertical axis. Else
+        empty.
     references : mapping of str to str
-        Publications, by their authors and year as `method_sentences` cites them.
+        Publications, by the authors and year that `method_sentences` cites.
     """
 
     title: str = ""
@@ -180,104 +186,119 @@ class Presentation:
     references: Mapping[str, str] = {}
 
     def title_of(self, method: str) -> str:
-        """Title of the method of this name.
+        """Return the title of a method.
 
         Parameters
         ----------
         method : str
-            Name in the registry.
+            Name of the method on the command line.
+
+        Returns
+        -------
+        str
+            `title`, or the name as words if there is none.
+        """
+        return self.title or method.replace("-", " ").capitalize()
+
+    def method_sentences(self, result: Result) -> list[str]:
+        """Write sentences for a paper: the method with citations, and the parameters that it found.
+
+        Parameters
+        ----------
+        result : Result
+            Result of the method.
+
+        Returns
+        -------
+        list of str
+            By default one sentence with the title of the method.
+        """
+        return [f"The method was {self.title_of(result.method)}."]
+
+    def methods_text(self, result: Result, defaults: Mapping[str, Any]) -> str:
+        """Write a paragraph for the methods section of a paper, with the references that it cites.
+
+        Parameters
+        ----------
+        result : Result
+            Result of the method.
+        defaults : mapping of str to object
+            Defaults of the parameters. The paragraph leaves out parameters that have them.
 
         Returns
         -------
         str
         """
-        return self.title or method.replace("-", " ").capitalize()
-
-    def method_sentences(self, result: Result) -> list[str]:
-        """Sentences for a paper: the method with citations, and the parameters that it found.
-
-        Parameters
-        ----------
-        result : Result
-
-        Returns
-        -------
-        list of str
-            By default only the title of the method.
-        """
-        return [f"The method was {self.title_of(result.method)}."]
-
-    def methods_text(self, result: Result, defaults: Mapping[str, Any]) -> str:
-        """Write the paragraph that a paper needs, and the references that it cites.
-
-        Parameters
-        ----------
-        result : Result
-        defaults : mapping of str to object
-            Defaults of the parameters, which the paragraph leaves out.
-        """
         try:
             said = self.method_sentences(result)
-        except KeyError:  # the result was not made by a run
+        except KeyError:  # a result that was not made by a run may lack scores
             said = Presentation.method_sentences(self, result)
         return methods_text(result, said, self.references, defaults)
 
     def all_scores(self) -> dict[str, Score | None]:
-        """Own scores and general ones."""
+        """Return the labels of all scores: general ones, and those of this method.
+
+        Returns
+        -------
+        dict of str to Score or None
+        """
         return {
             "n_clusters": Score("clusters"),
             "n_iter": Score("iterations"),
             "ari": Score("agreement with the known truth (ARI, 1 = the same)", ".3f"),
             "nmi": Score("agreement with the known truth (NMI, 1 = the same)", ".3f"),
             "fowlkes_mallows": Score("agreement with the known truth (Fowlkes-Mallows, 1 = the same)", ".3f"),
-            "purity": Score("share of rows of their cluster's most frequent true class", ".3f"),
-            "error_rate": Score("share of rows beside the best one-to-one matching with the true classes", ".3f"),
+            "purity": Score("fraction of rows in the most frequent true class of their cluster", ".3f"),
+            "error_rate": Score("fraction of rows outside the best one-to-one matching with the true classes", ".3f"),
             **self.scores,
         }
 
     def lead(self, result: Result) -> list[str]:
-        """Text of the line below the title beside the size of the data and where they were computed.
+        """Return text for the line below the title, in addition to the size of the data and the place of computation.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
 
         Returns
         -------
         list of str
-            Parts of the line; none by default.
+            Parts of the line; empty by default.
         """
         return []
 
     def exactness(self, result: Result) -> list[tuple[str, Any]]:
-        """Facts that lead the section on exactness; the diagnostics follow.
+        """Return the facts at the start of the section on exactness; the diagnostics follow them.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
 
         Returns
         -------
         list of (str, object)
-            Names and values; none by default.
+            Labels and values; empty by default.
         """
         return []
 
     def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
-        """Read the rows that a picture shows: all, or an unchanging random choice, and those of the centres.
+        """Read the rows that a picture shows: all rows or a fixed random sample, and the rows of the centres.
 
         Parameters
         ----------
         dataset : Dataset or Graph
-            What was clustered.
+            The clustered data.
         result : Result
+            Result of the method.
         most : int
-            Rows to choose at most.
+            Maximum number of rows in the sample.
 
         Returns
         -------
         Sample, EdgeSample or None
-            None where the rows are no points.
+            None if the rows are not points.
         """
         index = sample_index(dataset.shape, most)
         own = self.centers(result)
@@ -289,48 +310,51 @@ class Presentation:
         return Sample(index, rows[np.searchsorted(wanted, index)], own)
 
     def centers(self, result: Result) -> np.ndarray | None:
-        """Centres that the result holds as points, and not as row numbers alone.
+        """Return the centres that the result holds as points, and not only as row numbers.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
 
         Returns
         -------
         ndarray of shape (n_clusters, n_features), or None
-            In label order; None, the default: there are none.
+            The centres in label order; None, the default, if there are no such centres.
         """
         return None
 
     def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
-        """Mask of these rows that hardly belong to their cluster.
+        """Return which of some rows hardly belong to their cluster, and are drawn faintly.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
         index : ndarray of shape (m,), int
             Row numbers.
 
         Returns
         -------
         ndarray of shape (m,), bool, or None
-            True where a row is drawn faintly; None, the default: nowhere.
+            True for each row that is drawn faintly. None, the default, if no row is.
         """
         return None
 
     def draw(self, result: Result, sample: Any) -> Drawn:
-        """Draw what suits the result, by name; without a sample only what needs none.
+        """Draw the pictures of the result; without a sample, only pictures that need none.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
         sample : Sample, EdgeSample or None
-            What `sample` has read.
+            Return value of the method `sample`.
 
         Returns
         -------
         dict of str to matplotlib.axes.Axes
-            By default a scatter plot of the rows in the colours of their clusters.
+            Pictures by name. By default a scatter plot of the rows in the colours of their clusters.
         """
         from mgclust import plots
 
@@ -345,22 +369,24 @@ class Presentation:
         return {"scatter": ax}
 
     def tables(self, result: Result) -> list[Table]:
-        """A row for each cluster: how large it is, where its centre is; no table without clusters.
+        """Make the tables of the report: by default one, with the size and the centre of each cluster.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
 
         Returns
         -------
         list of Table
+            Empty if there are no clusters.
         """
         from mgclust import plots
 
         sizes = result.cluster_sizes
         if not len(sizes):
             return []
-        # A cluster may be the nearest of no row.
+        # The last clusters have no entry in `cluster_sizes` if they have no rows.
         sizes = np.pad(sizes, (0, max(0, len(result.arrays.get("cluster_centers", ())) - len(sizes))))
         columns: dict[str, Iterable[Any]] = {
             "cluster": range(len(sizes)),
@@ -375,31 +401,34 @@ class Presentation:
         return [Table(f"{len(sizes):,} clusters", list(columns), rows, plots.cluster_colors(len(sizes)))]
 
     def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
-        """More columns of the table of clusters, a value for each cluster.
+        """Return additional columns of the table of clusters, with one value per cluster.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
         sizes : ndarray of shape (n_clusters,), int
-            Rows of each cluster.
+            Number of rows in each cluster.
 
         Returns
         -------
         dict of str to iterable
-            Values by the column's heading; none by default.
+            Values by the heading of the column; empty by default.
         """
         return {}
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
-        """Lines of the command line, each a word and what it says.
+        """Return the summary that the command line prints, as pairs of a word and its text.
 
         Parameters
         ----------
         result : Result
+            Result of the method.
 
         Returns
         -------
         list of (str, str)
+            One pair per line.
         """
         sizes = result.cluster_sizes
         if not len(sizes):
@@ -409,14 +438,14 @@ class Presentation:
 
 
 def sample_index(shape: tuple[int, int], most: int) -> np.ndarray:
-    """The rows that stand for all: the same ones whenever they are asked for.
+    """Choose the rows of a sample: every call with the same shape returns the same rows.
 
     Parameters
     ----------
     shape : (int, int)
-        Of the data set.
+        Shape of the data set.
     most : int
-        Rows to choose at most; fewer where rows are wide.
+        Maximum number of rows; less if the rows are wide.
 
     Returns
     -------
@@ -429,12 +458,21 @@ def sample_index(shape: tuple[int, int], most: int) -> np.ndarray:
 
 
 def shares(sizes: np.ndarray, total: int) -> list[str]:
-    """Sizes in percent of all rows."""
+    """Write sizes as percentages of all rows."""
     return [f"{100 * size / total:.1f} %" for size in sizes]
 
 
 def number_text(value: float) -> str:
-    """Write with four significant digits, and all digits before the point while they are few."""
+    """Write a number with four significant digits, and with all digits before the point if it is below a billion.
+
+    Parameters
+    ----------
+    value : float
+
+    Returns
+    -------
+    str
+    """
     if value == 0 or not 1e-3 <= abs(value) < 1e9:
         return f"{value:.4g}"
     return f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"

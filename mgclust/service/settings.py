@@ -61,10 +61,11 @@ class Settings:
     Attributes
     ----------
     data : Path
-        Folder of uploads, jobs and, by default, the database; ``~/.local/share/mgclust`` if left out.
+        Folder of uploads, jobs and, unless `database` names another place, the database. The default is
+        ``~/.local/share/mgclust``.
     checkpoints : str
-        Folder of checkpoints, which workers of a cluster must be able to write at the same path; empty: in the folder
-        of each job.
+        Folder of checkpoints, which workers of a cluster must be able to write at the same path; empty: the
+        checkpoints are in the folder of each job.
     database : str
         URL for SQLAlchemy; by default SQLite in `data`.
     host, port
@@ -88,37 +89,39 @@ class Settings:
         Waiting and running jobs of one user.
     disk_per_user : int
         Bytes of one user's uploads and jobs, beyond which uploads and new jobs are rejected; 0: no limit. A job counts
-        with its bytes in the database and with its result, which may exceed the limit: its size is not known before.
+        with its bytes in the database and with its result. A result may exceed the limit, because its size is not
+        known before the job ends.
     keep_days : float
         Days until a job that has ended is deleted with its files; 0: never.
     log : str
-        File, not a link, for a line of JSON for each start and end of an attempt and end of a job; empty: standard
-        error.
+        File (not a link) that gets a line of JSON when an attempt starts, when it ends, and when a job ends; empty:
+        standard error.
     rate_per_token : float
-        Requests a second of one token, on average; bursts of 20 seconds' worth are accepted.
+        Requests per second with one token, on average; bursts of 20 seconds' worth are accepted.
     rate_per_address : float
-        Likewise of one address without a valid token.
+        Requests per second from one address without a valid token, on average, with the same bursts.
     trusted_proxies : str
         Addresses and networks, separated by commas, whose ``X-Forwarded-For`` headers are trusted; none by
         default.
     audit : str
         File of the audit log, or "-" for standard error; by default ``audit.log`` in `data`.
     max_workers : int
-        CPU processes on this machine that one job may ask for; by default the number of cores. A cluster has its own
-        number.
+        CPU processes on this machine that one job may request; by default the number of cores. On a cluster, the
+        cluster's number of workers applies.
     max_seconds : float
-        Time limit of an attempt, without suspensions; 0: none. A job may ask for less, and fails at its limit.
+        Time limit of an attempt, not counting suspensions; 0: none. A job may request a lower limit, and fails when it
+        reaches its limit.
     max_memory : int
-        Bytes of memory of all processes of a job on this machine; 0: no limit. Memory is measured twice a second. A job
-        may ask for less.
+        Bytes of memory of all processes of a job on this machine; 0: no limit. Memory is measured twice per second. A
+        job may request a lower limit.
     attempts : int
         Number of attempts after which a failure of the infrastructure fails the job.
     lost_after : float
-        Seconds without a heartbeat after which an attempt is lost, counting only time during which the judging runner
-        itself ran.
+        Seconds without a heartbeat after which a runner declares an attempt lost. Only time during which that runner
+        itself ran counts.
     hung_after : float
-        Seconds without a sign of life after which a stopped process of a job, or a stopped runner, is killed and
-        replaced. One that is not stopped, but silent and idle, has four times as long.
+        Seconds without a heartbeat after which a stopped process of a job, or a stopped runner, is killed and
+        replaced. A process that is not stopped, but silent and idle, is killed after four times as long.
     checkpoint_seconds : float
         Time between two checkpoints of a job, from which its next attempt resumes.
     hidden : str
@@ -127,7 +130,7 @@ class Settings:
     reader_memory : int
         Memory limit in bytes of a process that reads results and data for pictures and other centres.
     reader_seconds : float
-        Time limit of one request to it.
+        Time limit of one request to a process that reads results and data.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)

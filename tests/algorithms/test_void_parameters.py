@@ -58,15 +58,15 @@ def no_effect(model, rows=X):
         (
             FuzzyCMeans(3, criterion="xie_beni"),
             [
-                "criterion='xie_beni' has no effect without n_clusters_range: the index is there without it; leave "
-                "it out, or give n_clusters_range, such as (2, 10)."
+                "criterion='xie_beni' has no effect without n_clusters_range: the index is computed in any "
+                "case; leave criterion out, or give n_clusters_range, such as (2, 10)."
             ],
         ),
         (
             FuzzyCMeans(3, init=X[::30], n_init=4),
             [
-                "n_init=4 has no effect with init=an array of shape (3, 2): such a start is the same each time; leave "
-                "one of them out."
+                "n_init=4 has no effect with init=an array of shape (3, 2): such a start is the same in each run; "
+                "leave one of them out."
             ],
         ),
         (
@@ -154,7 +154,7 @@ def test_on_the_command_line(tmp_path, capsys):
     ids=lambda value: type(value).__name__ if hasattr(value, "fit") else "",
 )
 def test_a_cluster_for_each_row_is_warned_of(model, rows, what):
-    with pytest.warns(ClusteringWarning, match=f"{what}: each is a cluster of its own; ask for fewer"):
+    with pytest.warns(ClusteringWarning, match=f"{what}: each is a cluster of its own; request fewer"):
         model.set_params(client=None, device="cpu").fit(rows)
     fewer = model.set_params(n_clusters=model.n_clusters - 1)
     assert not [text for text in fewer.fit(rows).result_.warnings if "cluster of its own" in text]

@@ -23,7 +23,7 @@ SCRIPTS = sorted(GALLERY.glob("*.py"))
 LIMIT = 150
 # Warnings that a script shows on purpose: its name, and what warnings.filterwarnings takes.
 DECLARED: dict[str, tuple[str, type[Warning]]] = {
-    "plot_adaptive_affinity_propagation.py": ("the best silhouette, ", ClusteringWarning),
+    "plot_adaptive_affinity_propagation.py": ("the best mean silhouette, ", ClusteringWarning),
     "plot_choose_centers.py": (".*the centres do not stand out", ClusteringWarning),
 }
 

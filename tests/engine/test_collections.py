@@ -311,9 +311,9 @@ def test_labels_of_a_fit_are_judged_on_the_workers(client, rows):
         computed(there), mgclust.silhouette_samples(points(), here, client=None, device="cpu")
     )
     assert mgclust.silhouette_score(rows, model.labels_, client=client, device="cpu") == computed(there).mean()
-    with pytest.raises(InputError, match=r"labels=-1 in row 1000 \(of 1 negative ones\)"):
+    with pytest.raises(InputError, match=r"labels=-1 in row 1000 \(one of 1 negative labels\)"):
         mgclust.silhouette_samples(rows, da.where(da.arange(3500, chunks=700) == 1000, -1, 1), client=client)
-    with pytest.raises(InputError, match="all rows have one label"):
+    with pytest.raises(InputError, match="all rows have the same label"):
         mgclust.silhouette_samples(rows, da.zeros(3500, chunks=500, dtype=int), client=client)
     with pytest.raises(InputError, match=r"of shape \(3,\) should be of shape \(3500,\)"):
         mgclust.silhouette_samples(rows, da.zeros(3, dtype=int), client=client)

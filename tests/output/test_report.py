@@ -133,7 +133,8 @@ def test_silhouettes_have_their_picture_and_column(tmp_path):
     report = page(result, tmp_path)
     for text in (
         "silhouette, mean of all rows", "0.250", "lowest mean of a cluster", "0.111", "0.333", "computed in float64",
-        "closed form about the means", "rows with a negative silhouette", "SHA-256 of the labels", "near 1 well inside",
+        "closed form about the means", "rows with a negative silhouette", "SHA-256 of the labels",
+        "near 1, the row is well inside",
     ):  # fmt: skip
         assert text in report.text, text
     assert "\ny\n" in report.text
@@ -248,7 +249,7 @@ def test_fuzzy_clusters_have_their_pictures_scores_and_columns(tmp_path):
     for text in (
         "Fuzzy c-means: x.npy", "objective J", "4.500", "partition coefficient (1 = crisp)", "0.612", "Xie-Beni", "inf",
         "sum of memberships", "mean membership of its rows", "0.800", "0.0625", "data's spread",
-        "at max_iter, before it had settled", "4.75, 4.5", "not rise but for rounding", "computed in float32",
+        "reached max_iter before it converged", "4.75, 4.5", "can rise only by rounding", "computed in float32",
     ):  # fmt: skip
         assert text in report.text, text
     sums = result.arrays["memberships"].sum(axis=0)
@@ -317,7 +318,7 @@ def test_communities_have_their_pictures_names_and_words(tmp_path):
     report = page(result, tmp_path, pictures=drawn)
     for text in (
         "Communities: g.mtx", "7 nodes and 7 unweighted edges, computed in int64", "modularity Q",
-        "0.3571", "3 communities", "d, e, f", "42.9 %", "connected components", "of all pairs the best",
+        "0.3571", "3 communities", "d, e, f", "42.9 %", "connected components", "the best of all pairs",
     ):  # fmt: skip
         assert text in report.text, text
     assert "script" not in report.tags and "rounds" not in report.text

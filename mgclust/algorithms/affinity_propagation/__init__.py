@@ -1,11 +1,13 @@
 """Affinity propagation and its adaptive scan.
 
-`estimator` and `adaptive` are the two estimators, and `exemplars` has what they share. On the ranks, the methods
-begin in `ranks`, which has the equations, and in `adaptive_ranks`. Both make similarities and pass messages
-(`message_passing`). Then they assign each row to its most similar exemplar; of equally similar exemplars, the one
-with the lowest row (`MessagePassing.assign`, `MessageRows.nearest`). A rank keeps its rows of the messages in one of
-three forms (`rows/`). `adaptive_scan` has the rules of the scan, over its history (`adaptive_state`).
-`preference_search` searches for a number of clusters, and `presentation` shows results.
+`estimator` and `adaptive` have the two estimators, and `exemplars` has their base class. `ranks` has the equations of
+affinity propagation, and `adaptive_ranks` those of the adaptive method; these two modules begin the work on the ranks.
+Both methods compute similarities and pass messages (`message_passing`). Then they assign each row to its most similar
+exemplar; ties go to the exemplar with the lowest row number (`MessagePassing.assign`, `MessageRows.nearest`).
 
-The methods in plain float64 are `tests/oracles/affinity_propagation.py`, and `adaptive_` and `sparse_` of that name.
+A rank stores its rows of the messages in one of three forms (`rows/`). `adaptive_scan` has the rules of the scan, and
+`adaptive_state` has its state. `preference_search` searches for a number of clusters. `presentation` has the reports.
+
+The oracles compute the methods in plain float64: `tests/oracles/affinity_propagation.py`,
+`tests/oracles/adaptive_affinity_propagation.py` and `tests/oracles/sparse_affinity_propagation.py`.
 """

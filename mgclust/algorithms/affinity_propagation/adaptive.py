@@ -1,6 +1,6 @@
-"""Adaptive affinity propagation as an estimator: its parameters, other candidates of a scan, and what to warn of.
+"""Estimator of adaptive affinity propagation: checks of its parameters, candidates of a scan, and warnings.
 
-What it does and what the ranks compute are in `mgclust.algorithms.affinity_propagation.adaptive_ranks`.
+The method and the computation on the ranks are in `mgclust.algorithms.affinity_propagation.adaptive_ranks`.
 """
 
 from __future__ import annotations
@@ -40,74 +40,90 @@ __all__ = ["AdaptiveAffinityPropagation"]
 class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarClusterer):
     """Adaptive affinity propagation of Wang et al. (2007): finds preference, damping and the number of clusters.
 
+    One run of messages scans the preference from half the median similarity downwards. Each number of clusters that it
+    finds is a candidate. Silhouettes choose one of the candidates.
+
     Parameters
     ----------
     profile : {"code", "paper", "fast"}, default="code"
-        Rules of the scan: those of the authors' package, or those of the paper, which differ; or ours, which lower the
-        preference all the time and need about a tenth of the iterations (see `adaptive_scan`). With `preference`,
-        "fast" is "code".
+        Rules of the scan.
+
+        - "code": the rules of the authors' package.
+        - "paper": the rules of the authors' paper, which differ.
+        - "fast": rules of mgclust, which lower the preference all the time and need about a tenth of the iterations. If
+          `preference` is given, "fast" means "code".
     max_iter : int, default=50000
+        Largest number of iterations of the whole scan.
     preference : float or array of shape (n_samples,), optional
-        Keeps the preference: then only the damping adapts, and there is one candidate.
+        Fixed preference, in units of the similarity. Then only the damping adapts, and there is one candidate.
     affinity : {"euclidean", "cosine", "correlation", "precomputed"}, default="euclidean"
-        As in `AffinityPropagation`; the median of the similarities has to be below 0.
+        See `AffinityPropagation`. The median of the similarities must be below 0 unless `preference` is given.
     algorithm : {"auto", "dense", "sparse"}, default="auto"
-        As in `AffinityPropagation`.
+        See `AffinityPropagation`.
     silhouette_metric : {"euclidean", "sqeuclidean"}, default="euclidean"
-        Distance by which candidates are compared, for ``affinity="euclidean"``. "euclidean" is the distance of the
-        authors' package, "sqeuclidean" that of the paper by Chen and Zeng, who took -S. For cosine and correlation it
-        is one minus these, for precomputed similarities -S, shifted to be positive.
+        Distance for the silhouettes of candidates, only with ``affinity="euclidean"``. "euclidean" is the distance of
+        the authors' package, "sqeuclidean" the distance -S of Chen and Zeng. With "cosine" and "correlation", the
+        distance is 1 - cosine and 1 - correlation. With "precomputed", it is -S, shifted to be positive.
     min_cluster_size : int, default=3
-        Candidates with a smaller cluster are not chosen, unless all have one.
+        Candidates with a smaller cluster are not chosen, unless all candidates have a smaller cluster.
     n_clusters_range : tuple of (int, int), optional
-        The least and the largest number of clusters that are wanted, such as (5, 20); as text "5,20". The scan hurries
-        above it, ends below it, and only what lies within it is a candidate; it reaches to 2 or more. Not with
+        Smallest and largest number of clusters of a candidate, such as (5, 20); as text "5,20". Above the range, the
+        preference falls faster. Below the range, the scan ends. The largest number must be at least 2. Excludes
         `preference`.
     selection : {"auto", "silhouette", "package"}, default="auto"
-        Rule that chooses a candidate. "silhouette": the largest mean silhouette. "package": the same rule, but if the
-        largest mean silhouette is below 0.3, the largest ``min_cluster_silhouette`` among the candidates that have at
-        least the median number of clusters (of two medians, the lower one), as in the authors' package. "auto":
-        "package" for ``profile="code"``, else "silhouette".
+        Rule that chooses a candidate.
+
+        - "silhouette": the largest mean silhouette.
+        - "package": the same rule, unless the largest mean silhouette is below 0.3. Then, as in the authors' package,
+          the largest ``min_cluster_silhouette`` among the candidates that have at least the median number of clusters
+          (the lower one of two medians).
+        - "auto": "package" with ``profile="code"``, else "silhouette".
     save_candidates : bool, default=False
         Keep the labels and exemplars of all candidates in ``result_.arrays``, so that they are saved with the result.
         ``mgclust run`` and the service also write each candidate as a result directory, ``candidates/K``.
     device, client, n_workers, workers, resources, retries, verbose
-        As in `DensityPeaks`.
+        See `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
-        Of similarities and messages.
+        Type of similarities and messages.
     memory_limit : int or str, optional
-        As in `AffinityPropagation`.
+        See `AffinityPropagation`.
     random_state : int, Generator or RandomState, optional
-        As in `AffinityPropagation`.
+        See `AffinityPropagation`.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int32
-        Of the best candidate; position of each row's exemplar.
+        Position of each row's exemplar in `cluster_centers_indices_`, for the chosen candidate. -1 for all rows if
+        there is no candidate.
     cluster_centers_indices_, cluster_centers_, affinity_matrix_
-        As in `AffinityPropagation`.
+        See `AffinityPropagation`; for the chosen candidate.
     n_clusters_ : int
-    scan_ : dict of str to ndarray
-        The candidates, by ascending ``n_clusters``: ``preference``, ``damping``, ``n_iter`` (the iteration that was
-        recorded), ``silhouette``, ``min_cluster_silhouette``, ``net_similarity``, ``min_cluster_size``.
-        ``pandas.DataFrame(model.scan_)`` shows it.
+        Number of clusters of the chosen candidate; 0 if there is no candidate.
+    scan_ : dict of str to ndarray of shape (n_candidates,)
+        The candidates by ascending ``n_clusters``: ``preference``, ``damping``, ``n_iter`` (the iteration at which the
+        candidate was recorded), ``silhouette``, ``min_cluster_silhouette``, ``net_similarity``, ``min_cluster_size``.
+        ``pandas.DataFrame(model.scan_)`` shows the table.
     log_ : list of str
-        What the scan decided, and when.
+        Decisions of the scan, with their iterations.
     silhouette_ : float
-        Of the best candidate.
+        Mean silhouette of the chosen candidate.
     selection_ : {"silhouette", "package"}
-        The rule that decided. "package" if the second rule of the authors' package chose another candidate than the
-        one with the largest mean silhouette.
+        Rule that decided. "package" if the second rule of the authors' package chose another candidate than the one
+        with the largest mean silhouette.
     n_iter_ : int
-        Iterations of the whole scan.
+        Number of iterations of the whole scan.
     converged_ : bool
-        Whether the scan came to its end within `max_iter`, with a candidate.
+        Whether the scan ended within `max_iter` iterations and found a candidate.
     net_similarity_, preference_ : float
-        Of the best candidate.
+        Net similarity and preference of the chosen candidate. If `preference` is given, `preference_` is that value.
     exactness_ : dict
-        As in `AffinityPropagation`.
+        See `AffinityPropagation`.
     timings_, result_, n_features_in_
-        As in `DensityPeaks`.
+        See `DensityPeaks`.
+
+    See Also
+    --------
+    AffinityPropagation : Uses one preference, or searches for a given number of clusters.
 
     References
     ----------
@@ -122,8 +138,11 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     >>> from mgclust import AdaptiveAffinityPropagation
     >>> rng = np.random.default_rng(0)
     >>> X = np.repeat([[0.0, 0], [9, 0], [0, 9]], 20, axis=0) + rng.normal(size=(60, 2))
-    >>> AdaptiveAffinityPropagation().fit(X).n_clusters_
+    >>> model = AdaptiveAffinityPropagation().fit(X)
+    >>> model.n_clusters_
     3
+    >>> np.unique(model.labels_for(2)).tolist()  # another candidate of the scan
+    [0, 1]
     """
 
     presentation = AdaptiveAffinityPropagationPresentation()
@@ -134,43 +153,58 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         return (WarmUp((200, 8), seconds=3.5),)
 
     def labels_for(self, k: int) -> Any:
-        """Labels of the candidate with k clusters.
+        """Return the labels of the candidate with k clusters.
 
         Parameters
         ----------
         k : int
-            One of ``scan_["n_clusters"]``.
+            Number of clusters, one of ``scan_["n_clusters"]``.
 
         Returns
         -------
         ndarray or Dask array of shape (n_samples,), int32
+            Position of each row's exemplar among the exemplars of this candidate. A Dask array if `labels_` is one.
 
         Raises
         ------
         InputError
-            The scan has no such candidate; says which are near.
+            The scan has no candidate with k clusters; the message lists the nearest numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mgclust import AdaptiveAffinityPropagation
+        >>> X = np.repeat([[0.0, 0], [9, 0], [0, 9]], 20, axis=0) + np.random.default_rng(0).normal(size=(60, 2))
+        >>> model = AdaptiveAffinityPropagation(client=None).fit(X)
+        >>> np.unique(model.labels_for(2)).tolist()
+        [0, 1]
         """
         check_is_fitted(self, "scan_")
         k = Integer(at_least=1).check("k", k)
         numbers = self.scan_["n_clusters"].tolist()
         if k not in numbers:
             near = sorted(numbers, key=lambda other: abs(other - k))[:4]
-            raise InputError(f"k={k} should be one of the candidates, the nearest are {sorted(near)}; see scan_.")
+            raise InputError(
+                f"k={k} is not a candidate of the scan; choose one of scan_['n_clusters']. The nearest are "
+                f"{sorted(near)}."
+            )
         return self._candidates[:, numbers.index(k)].copy()
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         wanted, n = parameters["n_clusters_range"], inputs.dataset.shape[0]
         if wanted is not None and parameters["preference"] is not None:
             raise InputError(
-                f"n_clusters_range={wanted} needs a preference that falls, and preference keeps it; leave one of them "
-                "out."
+                f"n_clusters_range={wanted} and preference exclude each other, because the scan changes the "
+                "preference; leave one of them out."
             )
         if wanted is not None and wanted[1] < 2:
-            raise InputError(f"n_clusters_range={wanted} should reach to 2 or more: a scan ends at 2 clusters.")
+            raise InputError(
+                f"n_clusters_range={wanted} ends below 2, but a scan ends at 2 clusters; give a range up to 2 or more."
+            )
         if wanted is not None and wanted[0] > n:
-            raise InputError(f"n_clusters_range={wanted} begins above the {n} rows; give fewer clusters.")
+            raise InputError(f"n_clusters_range={wanted} begins above the number of rows, {n}; give fewer clusters.")
         spec = self._spec_of(adaptive_affinity_propagation, parameters, inputs, parameters["dtype"])
-        # `save_candidates` concerns only the result.
+        # The ranks do not need `save_candidates`: it changes only the result.
         return replace(spec, arguments={k: v for k, v in spec.arguments.items() if k != "save_candidates"})
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
@@ -193,7 +227,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         if value.different is not None and best != value.different <= n / 2:
             text = (
                 f"only {value.different} of {n} rows are distinct: the scan may miss the numbers of clusters that keep "
-                "equal rows together; drop duplicates (numpy.unique(X, axis=0))."
+                "duplicate rows together; drop duplicates (numpy.unique(X, axis=0))."
             )
             problems.append(Doubt(text, DataWarning))
         option = "silhouette_metric" if self.affinity == "euclidean" else "affinity"
@@ -239,32 +273,35 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             passed = " and ".join(str(k) for k in nearest if k)
             remedy = "raise max_iter" if self.n_iter_ == self.max_iter else "choose another profile"
             text = (
-                f"the scan found no candidate within n_clusters_range={self.n_clusters_range}, all labels are -1; the "
-                f"nearest numbers that it passed are {passed}: widen the range, or {remedy}."
+                f"n_clusters_range={self.n_clusters_range}: the scan found no candidate within this range, so all "
+                f"labels are -1. The nearest numbers of clusters outside it are {passed}: widen the range, or {remedy}."
             )
             problems.append(Doubt(text, ParameterWarning if self.converged_ else UnconvergedWarning))
         elif not self.n_clusters_:
-            text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
+            text = f"no exemplar emerged in {self.n_iter_} iterations, so all labels are -1: {CONVERGENCE_REMEDY}."
             problems.append(Doubt(text, UnconvergedWarning))
         elif not self.converged_:
             early = value.stopped.startswith("preference")
-            end = f"ended early, as {value.stopped}" if early else "had not come to its end after "
+            end = f"ended early, because {value.stopped}" if early else "had not ended after "
             end += "" if early else f"max_iter={self.max_iter} iterations"
             remedy = "try another profile" if early else "raise max_iter"
             text = f"the scan {end}: smaller numbers of clusters were not reached; {remedy}."
             problems.append(Doubt(text, UnconvergedWarning))
         if self.n_clusters_ and row["min_cluster_size"][0] < self.min_cluster_size:
-            text = f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}: lower it."
+            text = (
+                f"every candidate has a cluster smaller than min_cluster_size={self.min_cluster_size}: lower "
+                "min_cluster_size."
+            )
             problems.append(Doubt(text, DegenerateClustersWarning))
         if self.n_clusters_ == 1:
-            text = "the scan ended with one cluster and found no other candidate that could be scored: give a "
-            problems.append(Doubt(f"{text}preference above the last one of scan_.", AmbiguousCountWarning))
+            text = "the scan ended with one cluster, and no other candidate has a silhouette: give a preference above "
+            problems.append(Doubt(f"{text}the last one of scan_.", AmbiguousCountWarning))
         else:
             problems += [Doubt(text, WeakStructureWarning) for text in self._weak(value.choices)]
         return problems
 
     def _weak(self, choices: dict[str, int]) -> list[str]:
-        """A sentence if the best silhouette is weak: which rule decided, and what the other one chooses."""
+        """Return a warning if the best silhouette is weak: the rule that decided, and the choice of the other rule."""
         best, package = choices["silhouette"], choices["package"]
         silhouettes = self.scan_["silhouette"][self.scan_["n_clusters"] == best]
         if not (silhouettes < WEAK_SILHOUETTE).any():
@@ -272,11 +309,11 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         found = f"{silhouettes[0]:.2f} at K={best}"
         if self.selection_ == "package":
             return [
-                f"the best silhouette, {found}, is below {WEAK_SILHOUETTE}: by the second rule of the authors' package "
-                f"K={package} was chosen; selection='silhouette' chooses K={best}."
+                f"the best mean silhouette, {found}, is below {WEAK_SILHOUETTE}, so K={package} was chosen by the "
+                f"second rule of the authors' package; selection='silhouette' chooses K={best}."
             ]
-        other = f" selection='package' chooses K={package}," if package != best else ""
+        other = f" selection='package' chooses K={package}, and" if package != best else ""
         return [
-            f"the best silhouette is only {found}: the clusters overlap;{other} save_candidates=True saves the labels "
-            "of all candidates for comparison."
+            f"the best mean silhouette is only {found}: the clusters overlap;{other} save_candidates=True saves the "
+            "labels of all candidates for comparison."
         ]

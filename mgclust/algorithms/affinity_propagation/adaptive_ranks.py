@@ -1,24 +1,31 @@
 r"""Adaptive affinity propagation (Wang et al., Acta Automatica Sinica 33:1242, 2007; arXiv 0805.1096), on any ranks.
 
-Affinity propagation wants a preference, which decides the number of clusters K, and a damping, which decides whether
-the messages settle. This method needs neither. One run of messages continues while the preference falls step by step
-from half the median similarity: whenever the exemplars have settled they are recorded as the candidate with K
-clusters, and the preference is lowered, faster the longer K stays. Where the messages oscillate, the damping is
-raised, and if that does not help the preference escapes downwards. The run ends at K = 2 or 1. Of the candidates, the
-one with the largest mean silhouette is the answer. If that silhouette is below 0.3, `solution_findK.m` of the authors'
-package shows a second answer: among the candidates that have at least the lower median number of clusters, the one
-with the largest minimum cluster silhouette. `choose` has both rules.
+Affinity propagation needs a preference, which decides the number of clusters K, and a damping, which decides whether
+the messages converge. The adaptive method finds both. In outline (`adaptive_scan` has the exact rules)::
 
-    adaptive_scan.step      the decisions, from the number of exemplars of each iteration
-    message_passing         the iterations
-    score                   the silhouettes of all candidates, together
+    preference = median similarity / 2;  damping = 0.5
+    repeat:
+        pass messages for one iteration
+        if the exemplars have converged:      record them as the candidate with K clusters; lower the preference,
+                                              by larger steps the longer K stays the same
+        elif the messages oscillate:          raise the damping; if that does not help, also lower the preference
+    until K is 2 or 1
+    score all candidates by their silhouettes, and choose one
 
-Chen and Zeng computed the similarities and the silhouettes of this method on a GPU and left the messages on the CPU;
-here all three stay on the devices. Their silhouette reads dissimilarities -S, which are squared Euclidean distances;
-the package, and the default here, take Euclidean distances. The two can choose different K.
+The chosen candidate has the largest mean silhouette. If that silhouette is below 0.3, `solution_findK.m` of the
+authors' package shows a second answer. Among the candidates that have at least the lower median number of clusters, it
+is the one with the largest minimum cluster silhouette. `choose` has both rules.
 
-Cost: as `AffinityPropagation`, for thousands of iterations; then the silhouettes, in O(n K d) for each candidate, or
-one pass over all pairs for all candidates with the plain Euclidean distance.
+    adaptive_scan.step      decisions, from the number of exemplars of each iteration
+    message_passing         iterations
+    score                   silhouettes of all candidates together
+
+Chen and Zeng computed the similarities and the silhouettes of this method on a GPU, and the messages on the CPU. Here
+all three are computed on the devices. Their silhouette uses the dissimilarities -S, which are squared Euclidean
+distances. The package, and the default here, use Euclidean distances. The two can choose a different K.
+
+Cost: that of `AffinityPropagation` for thousands of iterations, plus the silhouettes: O(n K d) per candidate, or one
+pass over all pairs for all candidates with the plain Euclidean distance.
 """
 
 from __future__ import annotations
@@ -44,8 +51,8 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["WEAK_SILHOUETTE", "AdaptiveOutput", "adaptive_affinity_propagation"]
 
-LOWEST = "can fall no further, as sums of messages could not hold it"
-WEAK_SILHOUETTE = 0.3  # below it the authors' package shows the answer of its second rule
+LOWEST = "can fall no further, because the sums of messages could not hold it"
+WEAK_SILHOUETTE = 0.3  # below this mean silhouette, the authors' package shows the answer of its second rule
 
 TABLE = (
     "n_clusters",
@@ -61,25 +68,25 @@ TABLE = (
 
 @dataclass(frozen=True)
 class AdaptiveOutput:
-    """Rank 0's findings, beside what is delivered.
+    """Results of rank 0, in addition to the arrays that the ranks deliver.
 
-    The latter are "candidates", the labels of all in the order of the table, "labels" of the best one, and "samples",
-    its silhouettes, where they are defined.
+    The delivered arrays are "candidates" (labels of all candidates, in the order of the table), "labels" (of the chosen
+    candidate), and "samples" (silhouettes of the rows for the chosen candidate, if they are defined).
     """
 
     table: dict[str, np.ndarray]  # `AdaptiveAffinityPropagation.scan_`
-    exemplars: dict[int, np.ndarray]  # rows, ascending, of each candidate by its number of clusters
-    best: int  # the chosen number of clusters; 0 where there is no candidate
-    choices: dict[str, int]  # the numbers of clusters that the rules choose
-    cluster_silhouettes: np.ndarray | None  # of the best candidate, where they are defined
+    exemplars: dict[int, np.ndarray]  # row numbers, ascending, for each candidate by its number of clusters
+    best: int  # the chosen number of clusters; 0 if there is no candidate
+    choices: dict[str, int]  # the number of clusters that each rule chooses
+    cluster_silhouettes: np.ndarray | None  # mean silhouettes of clusters for the chosen candidate, if defined
     log: list[str]
     n_iter: int
     stopped: str  # why the scan ended
     nearest: tuple[int, int]  # see `ScanState`
-    preference: float | np.ndarray | None  # as it was given
+    preference: float | np.ndarray | None  # the parameter
     exactness: dict[str, Any]
-    different: int | None  # rows; None where similarities were given
-    distance_error: float  # see `SilhouetteScores`; the largest of all candidates, which are compared
+    different: int | None  # number of distinct rows; None with precomputed similarities
+    distance_error: float  # see `SilhouetteScores`; the largest error of all candidates, because they are compared
 
 
 def adaptive_affinity_propagation(
@@ -111,18 +118,18 @@ def adaptive_affinity_propagation(
         similarities.synchronize()
     if preference is None:
         reject_scan(similarities, middle, affinity)
-    # A scan moves one number; what a vector of preferences has beside it is added to it.
+    # The scan changes one number. If there is one preference per row, its differences from the median are added.
     first = None if preference is None else float(np.median(preference))
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
     if first is not None and PROFILES[profile].stride:
-        profile = "code"  # nothing falls
+        profile = "code"  # a fixed preference does not fall
     state = start(
         profile, n, middle, first, max_iter=max_iter, fixed=first is not None, n_clusters_range=n_clusters_range
     )
     if saved is not None:
         state.resume(saved.control["state"])
     if state.profile.stride:
-        similarities.ties = "float32"  # the preference falls before messages multiply smaller differences enough
+        similarities.ties = "float32"  # the preference falls before messages have magnified smaller differences
     with context.stage("scan"):
         messages = MessagePassing(context, rows, offsets + state.preference)
         exemplars, last, log = scan(context, messages, saved, state, offsets)
@@ -169,33 +176,33 @@ def adaptive_affinity_propagation(
 
 
 def unassigned(n: int) -> ExemplarAssignment:
-    """No exemplars, and n rows without one."""
+    """Return an assignment without exemplars, in which all n rows have the label -1."""
     return ExemplarAssignment(np.zeros(0, np.int64), np.full(n, -1, np.int32), np.nan)
 
 
 def reject_scan(similarities: Similarities, median: float, affinity: str) -> None:
-    """The preference starts at half the median and has to fall."""
+    """Reject similarities with which the preference, which starts at half the median, cannot fall."""
     noise = 1e3 * np.finfo(similarities.context.dtype).tiny
     if similarities.all_alike:
         every = similarities.highest if abs(similarities.highest) > noise else 0
         raise InputError(
-            f"all similarities are equal ({every:.3g}): there are no clusters to be found; drop "
-            "duplicate rows, or give preference."
+            f"all similarities are equal ({every:.3g}), so there are no clusters; drop duplicate rows or give "
+            "preference."
         )
     if median >= -noise:
         remedy = "subtract the largest similarity from all of them"
         if affinity in AFFINITIES:
             remedy = "at least half of the pairs coincide, so drop duplicate rows"
         raise InputError(
-            f"the median similarity is {median if median > noise else 0:g}, should be < 0: the preference starts at "
-            f"half of it and has to fall; {remedy}, or give preference."
+            f"the median similarity is {median if median > noise else 0:g}, should be < 0, because the preference "
+            f"starts at half of it and must fall; {remedy}, or give preference."
         )
 
 
 def scan(
     context: Context, messages: MessagePassing, saved: Saved | None, state: ScanState, given: np.ndarray
 ) -> tuple[dict[int, np.ndarray], np.ndarray, list[str]]:
-    """Pass messages until the scan ends: the exemplars of each candidate, those of the last iteration, the log."""
+    """Pass messages until the scan ends; return the exemplars of each candidate, the last exemplars, and the log."""
     exemplars: dict[int, np.ndarray] = {}
     log: list[str] = []
     if saved is not None:
@@ -237,16 +244,16 @@ def scan(
 
 
 def saved_candidates(saved: Saved) -> dict[int, np.ndarray]:
-    """The exemplars of each candidate as `scan` saved them: k rows where there are k clusters."""
+    """Return the exemplars of each candidate as `scan` saved them: the candidate with k clusters has k rows."""
     numbers = saved.control["candidates"]
-    parts = np.split(saved.arrays["candidates"], np.cumsum(numbers, dtype=np.int64))  # and an empty one behind them
+    parts = np.split(saved.arrays["candidates"], np.cumsum(numbers, dtype=np.int64))  # the last part is empty
     return dict(zip(numbers, parts[:-1], strict=True))
 
 
 def score(
     context: Context, similarities: Similarities, affinity: str, metric: str, found: dict[int, ExemplarAssignment]
 ) -> dict[int, SilhouetteScores]:
-    """Silhouettes of all candidates for which they are defined, by number of clusters."""
+    """Compute the silhouettes of all candidates for which they are defined; the keys are numbers of clusters."""
     n = context.dataset_shape[0]
     defined = [k for k in found if 1 < k < n]
     labelings = [found[k].labels for k in defined]
@@ -261,7 +268,7 @@ def score(
 def tabulate(
     state: ScanState, found: dict[int, ExemplarAssignment], scores: dict[int, SilhouetteScores]
 ) -> dict[str, np.ndarray]:
-    """The scan as a table: one row a candidate, by ascending number of clusters."""
+    """Return the scan as a table: one row per candidate, by ascending number of clusters."""
     rows = []
     for k, assignment in found.items():
         candidate, judged = state.candidates[k], scores.get(k)
@@ -276,9 +283,11 @@ def tabulate(
 def choose(
     found: dict[int, ExemplarAssignment], scores: dict[int, SilhouetteScores], min_cluster_size: int
 ) -> dict[str, int]:
-    """The number of clusters that each rule chooses: of equals the smallest, none with a too small cluster.
+    """Return the number of clusters that each rule chooses.
 
-    "silhouette" is the rule of the largest mean silhouette. "package" differs from it if that silhouette is weak.
+    Both rules skip candidates with a cluster smaller than `min_cluster_size`, unless all candidates have one. Ties go
+    to the smallest number. "silhouette" chooses the largest mean silhouette. "package" differs if that silhouette is
+    weak.
     """
     large = [k for k in scores if scores[k].sizes.min() >= min_cluster_size]
     eligible = sorted(large or scores)
@@ -288,6 +297,6 @@ def choose(
     best = max(eligible, key=lambda k: (scores[k].score, -k))
     package = best
     if scores[best].score < WEAK_SILHOUETTE:
-        from_median = eligible[(len(eligible) - 1) // 2 :]  # of two medians the lower one, as in the package
+        from_median = eligible[(len(eligible) - 1) // 2 :]  # the lower one of two medians, as in the package
         package = max(from_median, key=lambda k: (scores[k].cluster_means.min(), -k))
     return {"silhouette": best, "package": package}

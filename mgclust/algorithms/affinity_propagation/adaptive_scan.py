@@ -1,66 +1,74 @@
-r"""Choose the next damping and preference of an adaptive affinity propagation: its control logic, and nothing else.
+r"""Control logic of the adaptive scan: chooses the damping and preference of the next iteration, and nothing else.
 
-After K. Wang, J. Zhang, D. Li, X. Zhang and T. Guo, "Adaptive Affinity Propagation Clustering", Acta Automatica
-Sinica 33(12):1242-1246, 2007 (arXiv 0805.1096), and the MATLAB package of the same authors, version 3.0.
+The rules follow K. Wang, J. Zhang, D. Li, X. Zhang and T. Guo, "Adaptive Affinity Propagation Clustering", Acta
+Automatica Sinica 33(12):1242-1246, 2007 (arXiv 0805.1096), and the MATLAB package of the same authors, version 3.0.
 
-A scan starts at half the median similarity pm and lowers the preference p whenever the exemplars have come to rest,
-so that one run visits many numbers of clusters. Where the messages oscillate instead, damping goes up, and when that
-does not help p is lowered all the same. No message is seen here: `step` is told after every iteration i how many
-exemplars there are, K(i), and whether all flags E(k) = [A(k,k) + R(k,k) > 0] are as they were the iteration before.
+A scan starts at half the median similarity pm. It lowers the preference p whenever the exemplars have come to rest, so
+that one run visits many numbers of clusters. If the messages oscillate instead, the scan raises the damping; if that
+does not help, it lowers p all the same. This module sees no message. After every iteration i, `step` gets only the
+number of exemplars K(i), and whether all flags E(k) = [A(k,k) + R(k,k) > 0] are as they were one iteration before.
 
-Profile "code", what the package does. T = 10, w = 40, f = 0.01, q(K) = 0.1 sqrt(K + 50); initially damping 0.5,
-p = pm / 2, unit = f pm, escapes = 2, phase 1; `waited` counts iterations since a confirmation or an oscillation::
+Profile "code" is what the package does. T = 10, w = 40, f = 0.01, q(K) = 0.1 sqrt(K + 50). At first damping = 0.5,
+p = pm / 2, unit = f pm, escapes = 2, phase = 1. `waited` counts iterations since a confirmation or an oscillation::
 
-    at rest         from iteration 100: no flag has changed over 50 iterations
-    half at rest    the same over 15, in phase 2 only
-    confirmed       at rest T times in a row, from 0 after each confirmation; the first can come at iteration 109.
-                    Or no flag has changed over 5000 iterations (max_iter / 10, at least 2000), which ends the scan
+    at rest         from iteration 100 on: no flag has changed over 50 iterations
+    half at rest    the same over 15 iterations, in phase 2 only
+    confirmed       at rest T times in a row; the count starts at 0 after each confirmation, and the first confirmation
+                    can come at iteration 109. Or: no flag has changed over 5000 iterations (max_iter / 10, at least
+                    2000), which ends the scan
     half confirmed  half at rest, but not at rest, T times in a row
-    calm            mean of the last six K is below that of an iteration before, and in phase 2 K did not rise either;
-                    or the last six K are equal. Marks of the last w iterations are kept, at first all calm
+    calm            the mean of the last six K is below that of one iteration before, and in phase 2 K did not rise
+                    either; or the last six K are equal. The last w iterations have such marks; at first all are calm
 
     at a confirmation
-        unit <- f pm / q(K);  r = how many confirmations in a row repeat the K of the one before
+        unit <- f pm / q(K);  r = number of confirmations in a row that repeat the K of the one before
         p <- p + unit * (r if r > 1 else 1);  phase 2 begins with the first;  waited <- 0
-        K in {1, 2}: the end
-    else, from iteration 101, if waited > w and less than 0.66 w marks are calm, or waited > 150: an oscillation
+        if K in {1, 2}: the scan ends
+    else, from iteration 101 on, if waited > w and less than 0.66 w marks are calm, or waited > 150: an oscillation
         the first ever    damping <- at least 0.7
         escapes < 3       damping <- damping + 0.05, at most 0.9
         escapes >= 3 and damping >= 0.9
-                          damping <- damping + 0.025, at most 0.98; from 0.95, if i mod 9 = 2: new noise on S
-        damping >= 0.85   (but for the first) escape: escapes <- escapes + 1, p <- p + unit * a
-                          a = min(escapes, 2), or in phase 2 with K(i-1) > 0, of the last 50 K,
+                          damping <- damping + 0.025, at most 0.98; from 0.95 on, if i mod 9 = 2: new noise on S
+        damping >= 0.85   (except the first) escape: escapes <- escapes + 1, p <- p + unit * a
+                          a = min(escapes, 2), or in phase 2 with K(i-1) > 0, from the last 50 K,
                           a = min(1.6 sqrt(standard deviation) + 0.2 escapes, max(1, 3 / (0.1 sqrt(top) + 0.4)))
         waited <- 0
     else
         escapes <- escapes - 0.002, at least 0.98;  if damping > 0.9 and escapes < 1: damping <- damping - 0.0001
 
-    recorded        K > 0 and: confirmed, with strength T * (confirmations in a row) + 50; half confirmed, with strength
-                    T * (half confirmations in a row) + 15; or in phase 2 when the mean of six stands still, strength 6,
-                    or 10 if it has for five iterations, and else when 1 < K(i) < K(i-1), strength 1.
-                    Kept at K if stronger than what is there, above `top` if at least 10; top <- max(top, K)
+    recorded        if K > 0 and one of these holds:
+                    confirmed: strength T * (confirmations in a row) + 50
+                    half confirmed: strength T * (half confirmations in a row) + 15
+                    in phase 2, the mean of six K did not change: strength 6, or 10 if it did not for five iterations
+                    in phase 2, otherwise, 1 < K(i) < K(i-1): strength 1
+                    Stored as the candidate of K if stronger than the stored one; above `top` only if the strength is at
+                    least 10; then top <- max(top, K)
 
-Profile "paper" differs: at rest over 40 iterations; no half confirmation; p <- p + b unit at the b-th confirmation in a
-row; every oscillation (fewer than 2/3 w calm marks) adds 0.05 to damping, at most 0.85, and from 0.85 on f pm to p;
-only confirmed solutions are recorded.
+Profile "paper" has these differences: at rest means 40 iterations. There is no half confirmation. At the b-th
+confirmation in a row, p <- p + b unit. Every oscillation (fewer than 2/3 w calm marks) adds 0.05 to the damping, at
+most 0.85, and from 0.85 on also f pm to p. Only confirmed solutions are recorded.
 
-Profile "fast", ours: p falls all the time, and the messages follow it through all numbers of clusters, without rest at
-any. Damping 0.7, from iteration 40 on every 4 iterations, the pace initially 0.006::
+Profile "fast" is the rule of mgclust: p falls all the time, and the messages follow it through all numbers of clusters,
+without rest at any of them. The damping is 0.7. From iteration 40 on, every 4 iterations, with the pace 0.006 at
+first::
 
-    pace <- min(1.5 pace, 0.4) if K is what it was 4 iterations before, max(0.5 pace, 0.006) if not;  p <- p (1 + pace)
+    pace <- min(1.5 pace, 0.4) if K is what it was 4 iterations before, else max(0.5 pace, 0.006);  p <- p (1 + pace)
 
-unless numbers up to 100 were skipped in these 4 iterations, which have no candidate yet. Then the last step is taken
-back, three times in a row at most, p <- p / (1 + pace) and pace <- max(0.1 pace, 0.006): what lies between is passed
-in smaller steps. Numbers that are skipped even so are given up.
+The rule differs if K skipped numbers up to 100 in these 4 iterations that have no candidate yet. Then the last step is
+taken back: p <- p / (1 + pace), and pace <- max(0.1 pace, 0.006), so that smaller steps pass the skipped numbers. This
+happens at most three times in a row; numbers that are skipped even so are given up.
 
-Each K is recorded with the exemplars that had been unchanged for longest; above 100, if that was for 8 iterations (or
-the range of K that is wanted has at most 100 numbers). An oscillation (fewer than 0.2 w calm marks) adds 0.05 to
-damping, at most 0.9. K in {1, 2} over 8 iterations is the end. All candidates are refined, not only the last.
+"fast" records each K with the exemplars that had been unchanged for the longest time. Above 100 clusters, they must
+have been unchanged for 8 iterations, unless the requested range of K has at most 100 numbers. An oscillation (fewer
+than 0.2 w calm marks) adds 0.05 to the damping, at most 0.9. K in {1, 2} over 8 iterations ends the scan. All
+candidates are refined, not only the last.
 
-With a range of K, in all profiles: while K has never been above it, every 20 iterations p <- p / 4, at most 12 times.
-Above the range p falls as in "fast", at a pace that grows by 1.5 while the range would be more than 8 strides away at
-the rate of the last stride, and else halves; nothing is recorded. From the first K within the range on the profile's
-rules hold, for what lies within it. K below it over `rest` iterations (50, 40, 8) is the end.
+With a range of K, these rules hold in all profiles. Until K has been above the range, p <- p / 4 every 20 iterations,
+at most 12 times. Above the range, p falls as in "fast", and nothing is recorded. The pace grows by 1.5 if the range
+would be more than 8 strides away at the rate of the last stride, and halves otherwise.
+
+From the first K within the range on, the rules of the profile hold, and only K within the range is recorded. K below
+the range over `rest` iterations (50, 40 or 8, by profile) ends the scan.
 """
 
 from __future__ import annotations
@@ -95,7 +103,7 @@ __all__ = ["PROFILES", "Decision", "Profile", "ScanCandidate", "ScanState", "Sta
 
 
 def step(state: ScanState, stats: Stats) -> Decision:
-    """Take note of one iteration and decide on the next: `state` is changed, what to do is returned."""
+    """Process one iteration: update `state`, and return the decision about the next iteration."""
     damping, preference = state.damping, state.preference
     observe(state, stats)
     if state.profile.stride or state.hastens:
@@ -122,7 +130,7 @@ def step(state: ScanState, stats: Stats) -> Decision:
 
 
 def fall(state: ScanState, damping: float, preference: float) -> Decision:
-    """Decide as profile "fast" does, and every profile above the range of K."""
+    """Decide as profile "fast" does; every profile uses this above the range of K."""
     profile, k, events = falling(state), state.counts[-1], []
     ends = state.iteration % profile.stride == 0
     if state.iteration >= state.max_iter:
@@ -169,7 +177,7 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
 
 
 def goes_back(state: ScanState, before: int) -> bool:
-    """Tell whether the last step is to be taken back, since K has skipped numbers; note how often that was."""
+    """Return whether to take back the last step, because K skipped numbers; also count how often that happened."""
     k = state.counts[-1]
     between = range(k + 1, min(before, state.given_up)) if k else ()
     if not any(each not in state.candidates and state.wanted(each) for each in between):
@@ -184,7 +192,7 @@ def goes_back(state: ScanState, before: int) -> bool:
 
 
 def rise(state: ScanState, damping: float, preference: float) -> Decision:
-    """Raise the preference now and then until there are more clusters than are wanted."""
+    """Raise the preference from time to time until K is above the requested range."""
     event = None
     if state.iteration % (RISE_STRIDES * falling(state).stride) == 0:
         state.rises += 1
@@ -195,12 +203,12 @@ def rise(state: ScanState, damping: float, preference: float) -> Decision:
 
 
 def falling(state: ScanState) -> Profile:
-    """The profile by which the preference falls all the time."""
+    """Return the profile by which the preference falls all the time."""
     return state.profile if state.profile.stride else PROFILES["fast"]
 
 
 def observe(state: ScanState, stats: Stats) -> None:
-    """Bring runs, means and marks up to date with one more iteration."""
+    """Update runs, means and marks with one more iteration."""
     state.iteration += 1
     state.waited += 1
     state.run = state.run + 1 if stats.unchanged else 1
@@ -219,7 +227,7 @@ def observe(state: ScanState, stats: Stats) -> None:
 
 
 def confirm(state: ScanState) -> tuple[bool, bool]:
-    """Count how often the exemplars were at rest; whether that makes a confirmation, or half of one."""
+    """Count how often the exemplars were at rest; return whether that is a confirmation, or half of one."""
     profile, k = state.profile, state.counts[-1]
     decided = state.iteration >= profile.first_decision
     at_rest = decided and state.run >= profile.rest
@@ -257,7 +265,7 @@ def confirm(state: ScanState) -> tuple[bool, bool]:
 
 
 def lower_preference(state: ScanState) -> str:
-    """Move on from a confirmed solution, the faster the longer it is the same."""
+    """Lower the preference after a confirmed solution; the step grows with the number of equal confirmations."""
     k, preference = state.counts[-1], state.preference
     state.waited = 0
     if not state.fixed and not state.stopped:
@@ -267,7 +275,7 @@ def lower_preference(state: ScanState) -> str:
 
 
 def oscillates(state: ScanState, profile: Profile) -> bool:
-    """Tell whether the number of exemplars neither rests nor falls, or has led to nothing for too long."""
+    """Return whether the number of exemplars neither rests nor falls, or has not led to a confirmation for too long."""
     if state.iteration <= profile.first_decision or state.stopped:
         return False
     restless = state.waited > profile.window and sum(state.marks) < profile.calm_share * profile.window
@@ -275,7 +283,7 @@ def oscillates(state: ScanState, profile: Profile) -> bool:
 
 
 def answer(state: ScanState) -> tuple[str, bool]:
-    """Answer an oscillation as profile "code" does: damping first, then a lower preference, then new noise."""
+    """Answer an oscillation as profile "code" does: first with damping, then a lower preference, then new noise."""
     damping, preference, renoise = state.damping, state.preference, False
     state.waited = 0
     if not state.oscillated:
@@ -293,7 +301,7 @@ def answer(state: ScanState) -> tuple[str, bool]:
 
 
 def escape_width(state: ScanState) -> float:
-    """Steps by which an escape lowers the preference: more where K varies much."""
+    """Return the number of steps by which an escape lowers the preference; more if K varies much."""
     if state.phase == 1 or state.counts[-2] == 0:
         return min(state.escapes, 2.0)
     widest = max(3 / (0.1 * math.sqrt(state.top) + 0.4), 1.0) if state.top >= 1 else 2.0
@@ -307,7 +315,7 @@ def spread(counts: deque[int]) -> float:
 
 
 def answer_plainly(state: ScanState) -> tuple[str, bool]:
-    """Answer an oscillation as profile "paper" does: by more damping, and from 0.85 on by a lower preference too."""
+    """Answer an oscillation as profile "paper" does: with more damping, and from 0.85 on also a lower preference."""
     damping, preference = state.damping, state.preference
     state.waited = 0
     state.oscillated = True
@@ -318,7 +326,7 @@ def answer_plainly(state: ScanState) -> tuple[str, bool]:
 
 
 def reaction(state: ScanState, damping: float, preference: float, renoise: bool) -> str:
-    """Describe the answer to an oscillation."""
+    """Describe the answer to an oscillation, for the log."""
     few, many = min(state.counts), max(state.counts)
     done = [f"damping {damping:.4g} -> {state.damping:.4g}"] if state.damping != damping else []
     if state.preference != preference:
@@ -329,13 +337,13 @@ def reaction(state: ScanState, damping: float, preference: float, renoise: bool)
 
 
 def relaxed(escapes: float, damping: float) -> tuple[float, float]:
-    """Forget escapes slowly, and take back what damping exceeds 0.9 once they are forgotten."""
+    """Forget escapes slowly; once they are forgotten, lower the damping above 0.9."""
     escapes = max(escapes - 0.002, 0.98)
     return escapes, max(damping - 0.0001, 0.5) if damping > 0.9 and escapes < 1 else damping
 
 
 def strength_of(state: ScanState, confirmed: bool, half_confirmed: bool) -> int:
-    """Rate how well established the present solution is; 0: not to be recorded."""
+    """Return how well established the present solution is; 0 means that it is not recorded."""
     profile, k, previous = state.profile, state.counts[-1], state.counts[-2]
     if confirmed:
         return profile.delay * state.confirmations + profile.rest
@@ -349,7 +357,7 @@ def strength_of(state: ScanState, confirmed: bool, half_confirmed: bool) -> int:
 
 
 def keep(state: ScanState, found: ScanCandidate) -> bool:
-    """Record a solution unless there is a stronger one with so many clusters."""
+    """Record a solution unless a stronger solution with this number of clusters is stored."""
     k = found.n_clusters
     stored = state.candidates[k].strength if k in state.candidates else 0
     if k == 0 or not state.wanted(k) or found.strength <= stored or (k > state.top and found.strength < 10):
@@ -360,9 +368,10 @@ def keep(state: ScanState, found: ScanCandidate) -> bool:
 
 
 def upcoming(state: ScanState, most: int) -> list[float]:
-    """Dampings of the next iterations that whatever these turn out to be cannot change; at least one, at most `most`.
+    """Return the dampings of the next iterations that are already known, whatever these iterations find.
 
-    Neither the preference nor the noise changes, and the scan does not end, before the last of them is done.
+    At least one and at most `most`. Neither the preference nor the noise changes, and the scan does not end, before the
+    last of these iterations is done.
     """
     if state.profile.stride or state.hastens:
         stride, first = falling(state).stride, falling(state).first_decision
@@ -379,16 +388,16 @@ def upcoming(state: ScanState, most: int) -> list[float]:
 
 
 def until_below(state: ScanState) -> int:
-    """Iterations to the earliest at which K may have been below its range for long enough to end the scan."""
+    """Return the number of iterations until the scan can end because K has been below its range for long enough."""
     if state.low <= 1:
-        return ALWAYS  # no number is below
+        return ALWAYS  # no number of clusters is below the range
     counts = list(state.counts)[-state.profile.rest :]
     within = next((at for at, k in enumerate(counts[::-1]) if not 0 < k < state.low), len(counts))
     return state.profile.rest - within
 
 
 def until_confirmed(state: ScanState) -> int:
-    """Iterations to the earliest that may be confirmed or end the scan: if no flag changes from now on."""
+    """Return the number of iterations until a confirmation or the end is possible, if no flag changes from now on."""
     profile = state.profile
     decided = max(profile.first_decision - state.iteration, 1)
     at_rest = max(decided, profile.rest - state.run)
@@ -396,12 +405,12 @@ def until_confirmed(state: ScanState) -> int:
 
 
 def until_oscillation(state: ScanState) -> int:
-    """Iterations to the earliest that may be taken for an oscillation: if none of them is calm."""
+    """Return the number of iterations until an oscillation is possible, if no mark is calm from now on."""
     profile, marks = state.profile, list(state.marks)
     ahead = max(profile.first_decision + 1 - state.iteration, 1)
     while True:
         waited = state.waited + ahead
-        unmarked = max(MEAN_OF - 1 - state.iteration, 0)  # the first iterations leave no marks
+        unmarked = max(MEAN_OF - 1 - state.iteration, 0)  # the first iterations have no marks
         left = sum(marks[max(ahead - unmarked, 0) :])
         if (waited > profile.window and left < profile.calm_share * profile.window) or 0 < profile.stall < waited:
             return ahead

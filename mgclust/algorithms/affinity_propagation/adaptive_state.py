@@ -1,4 +1,4 @@
-"""The state of an adaptive scan: its constants, what it has seen, what it decides. `adaptive_scan` has the rules."""
+"""State of an adaptive scan: constants, observations and decisions. `adaptive_scan` has the rules."""
 
 from __future__ import annotations
 
@@ -32,45 +32,45 @@ __all__ = [
     "start",
 ]
 
-MEAN_OF = 6  # iterations in the running mean of K
-STRIDE = 4  # iterations of profile "fast" from one step to the next
-STRIDES_AHEAD = 8  # above the range of K the pace grows while the range is more strides away at that of the last one
-RISE, RISE_STRIDES, MAX_RISES = 0.25, 5, 12  # below the upper end at first: to which share, how often, how many times
-MIN_PACE, MAX_PACE = 0.006, 0.4  # of its steps, as a share of the preference
-PACE_GROWTH, PACE_DROP = 1.5, 0.5  # its pace after a stride in which K stayed, and after one in which it did not
-MAX_RETURNS, RETURN_DROP = 3, 0.1  # steps taken back in a row for numbers that were skipped, and its pace after one
-MAX_UNSTABLE = 100  # clusters up to which it records solutions that do not stay
-SPREAD_OF = 50  # iterations whose K tell how wide an escape must be
-# Of a scan, before its first iteration.
+MEAN_OF = 6  # number of iterations in the running mean of K
+STRIDE = 4  # iterations between two steps of profile "fast"
+STRIDES_AHEAD = 8  # above the range of K, the pace grows if the range is more strides away, at the last stride's rate
+# While K has not been above its range: factor of the preference, strides between two rises, largest number of rises.
+RISE, RISE_STRIDES, MAX_RISES = 0.25, 5, 12
+MIN_PACE, MAX_PACE = 0.006, 0.4  # size of the steps of profile "fast", as a fraction of the preference
+PACE_GROWTH, PACE_DROP = 1.5, 0.5  # factor of the pace after a stride in which K stayed the same, and after others
+MAX_RETURNS, RETURN_DROP = 3, 0.1  # steps taken back in a row if numbers were skipped, and factor of the pace then
+MAX_UNSTABLE = 100  # up to this many clusters, "fast" records solutions that are not at rest
+SPREAD_OF = 50  # number of iterations whose K determine the width of an escape
+# Fields that do not change during a scan, so checkpoints leave them out.
 GIVEN = ("profile", "n", "median", "max_iter", "fixed", "wait_limit", "low", "high")
-ALWAYS = 1 << 62  # a run length longer than any: before any flag was set, all were alike for ever
+ALWAYS = 1 << 62  # longer than any run; before any flag was set, all flags had been the same forever
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The constants in which the two descriptions of the method differ, or that a test may wish to shorten."""
+    """Constants in which the profiles differ, or which a test may shorten."""
 
     name: str
-    # rest, half_rest: iterations without a change of any flag that count as being at rest, and as half so; 0: there is
-    # no half
+    # rest, half_rest: iterations without a change of flags that count as at rest and as half at rest; half_rest is 0 if
+    # the profile has no half confirmations
     rest: int
     half_rest: int
-    calm_share: float  # share of calm marks below which it is one
-    stall: int  # iterations without a change that count as an oscillation, whatever the marks; 0: none do
-    damping_limit: float
-    # the simpler rules of profile "paper": how far a confirmation and an oscillation move damping and preference, and
-    # that nothing is recorded in between
+    calm_share: float  # a smaller fraction of calm marks is an oscillation
+    stall: int  # this many iterations without a confirmation are an oscillation, whatever the marks; 0: never
+    damping_limit: float  # largest damping that oscillations alone reach
+    # plain: the simpler rules of profile "paper" for changes of damping and preference; records only confirmed
+    # solutions
     plain: bool
     delay: int = 10  # times in a row at rest that make a confirmation
-    first_decision: int = 100  # no decision falls before this iteration
-    window: int = 40  # iterations that are watched for oscillation
-    # damping, damping_limit: initial damping, and the most that oscillations alone raise it to
-    damping: float = 0.5
-    step: float = 0.01  # step of the preference, in medians
-    stride: int = 0  # iterations from one step to the next, whatever rests; 0: a step follows a confirmation
+    first_decision: int = 100  # no decision is made before this iteration
+    window: int = 40  # number of marks that are checked for an oscillation
+    damping: float = 0.5  # initial damping
+    step: float = 0.01  # step of the preference, as a fraction of the median
+    stride: int = 0  # iterations between two steps; 0: a step follows a confirmation
 
     def unit(self, median: float, n_clusters: int) -> float:
-        """Step of the preference at this many clusters: finer where there are many."""
+        """Return the step of the preference at this number of clusters; it is smaller if there are many clusters."""
         return self.step * median / (0.1 * math.sqrt(n_clusters + 50))
 
 
@@ -94,14 +94,14 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class Stats:
-    """Outcome of one iteration: how many exemplars, and whether they are those of the iteration before."""
+    """Outcome of one iteration: the number of exemplars, and whether they are the same as one iteration before."""
 
     n_exemplars: int
     unchanged: bool
 
 
 class ScanCandidate(NamedTuple):
-    """A solution worth scoring, and how it was come by."""
+    """A solution to score, and how the scan found it."""
 
     n_clusters: int
     iteration: int
@@ -114,8 +114,8 @@ class ScanCandidate(NamedTuple):
 class Decision(NamedTuple):
     """Consequences of one iteration.
 
-    `record`: keep its exemplars as the solution of so many clusters. `renoise`: draw new noise on all similarities
-    before the next one. `event`: a line for the log, or None.
+    `record`: store its exemplars as the candidate with this number of clusters. `renoise`: draw new noise on all
+    similarities before the next iteration. `event`: a line for the log, or None.
     """
 
     record: bool
@@ -129,64 +129,65 @@ class Decision(NamedTuple):
 
 @dataclass
 class ScanState:
-    """State of a scan; made by `start`, moved on by `step`."""
+    """State of a scan; `start` creates it, and `step` changes it."""
 
     profile: Profile
     n: int
     median: float
     max_iter: int
     fixed: bool
-    # damping, preference: of the next one
+    # damping, preference: for the next iteration
     damping: float
     preference: float
     unit: float
     marks: deque[bool]
     wait_limit: int  # iterations at rest that end the scan
-    # low, high: numbers of clusters that are wanted; high is 0 where all are
+    # low, high: requested range of the number of clusters; high is 0 if there is no upper end
     low: int
     high: int
-    hastens: bool  # K has not come down to high yet
-    rises: int = 0  # of the preference so far, since K was not above high; MAX_RISES: no more
-    nearest: tuple[int, int] = (0, 0)  # the numbers above high and below low that came nearest; 0: none
-    # steps taken back: how many in a row, at which K that had skipped numbers; from which number on there are no more
+    hastens: bool  # whether K has not yet come down to `high`
+    rises: int = 0  # number of rises of the preference so far; MAX_RISES: no more rises
+    nearest: tuple[int, int] = (0, 0)  # nearest K above `high` and below `low` that were seen; 0: none
+    # returns: steps taken back in a row; returned_at: K of the last one; given_up: skipped numbers from here on do not
+    # cause a step back
     returns: int = 0
     returned_at: int = 0
     given_up: int = MAX_UNSTABLE + 1
     iteration: int = 0  # iterations done
     phase: int = 1  # 1 until the first confirmation, then 2
-    run: int = ALWAYS  # iterations over which no flag has changed
+    run: int = ALWAYS  # number of iterations over which no flag has changed
     held: int = 0  # times in a row at rest since the last confirmation
     half_held: int = 0
-    confirmations: int = 0  # in a row
+    confirmations: int = 0  # confirmations in a row
     half_confirmations: int = 0
-    confirmed_at: int = 0  # number of clusters of the last confirmation
+    confirmed_at: int = 0  # number of clusters at the last confirmation
     repeats: int = 0  # confirmations in a row that found that number again
     waited: int = 0
-    pace: float = MIN_PACE  # of profile "fast"
+    pace: float = MIN_PACE  # size of the steps of profile "fast"
     oscillated: bool = False
     escapes: float = 2.0
-    top: int = 0  # most clusters among what was confirmed or recorded
+    top: int = 0  # largest number of clusters that was confirmed or recorded
     counts: deque[int] = field(default_factory=lambda: deque([0], maxlen=SPREAD_OF))
     sums: deque[int] = field(default_factory=lambda: deque([0] * MEAN_OF, maxlen=MEAN_OF))
-    # the best solution so far at each number of clusters
+    # strongest solution so far for each number of clusters
     candidates: dict[int, ScanCandidate] = field(default_factory=dict)
     latest: ScanCandidate | None = (
-        None  # the last iteration's solution; its strength is 0 where it was not worth recording
+        None  # solution of the last iteration; its strength is 0 if it was not worth recording
     )
-    stopped: str = ""  # why the scan is over; empty while it is not
+    stopped: str = ""  # why the scan ended; empty until then
 
     def wanted(self, k: int) -> bool:
-        """Tell whether so many clusters are wanted."""
+        """Return whether this number of clusters is in the requested range."""
         return self.low <= k and (not self.high or k <= self.high)
 
     def to_plain(self) -> dict[str, Any]:
-        """Values that iterations have changed, in types that JSON knows."""
+        """Return the fields that iterations have changed, as types that JSON has."""
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in GIVEN}
         plain |= {name: list(plain[name]) for name in ("marks", "counts", "sums")}
         return {**plain, "candidates": list(self.candidates.values())}
 
     def resume(self, told: dict[str, Any]) -> None:
-        """Resume from `to_plain`; this is a state that `start` made with the same arguments."""
+        """Resume from the output of `to_plain`; call it on a state that `start` created with the same arguments."""
         for name, value in told.items():
             if name in ("marks", "counts", "sums"):
                 getattr(self, name).clear()
@@ -211,27 +212,29 @@ def start(
     fixed: bool = False,
     n_clusters_range: tuple[int, int] | None = None,
 ) -> ScanState:
-    """Begin a scan of n rows.
+    """Return the state of a scan of n rows before its first iteration.
 
     Parameters
     ----------
     profile : {"code", "paper", "fast"} or Profile
     n : int
     median : float
-        Median of the n (n - 1) similarities off the diagonal; below zero, since every step is a share of it.
+        Median of the n (n - 1) similarities off the diagonal. It must be below zero, because every step of the
+        preference is a fraction of it.
     preference : float, optional
-        Where to start; half the median by default. A caller with one preference a row gives 0 and adds what it is told.
+        First preference; by default half the median. A caller with one preference per row gives 0, and adds the scan's
+        preference to its own.
     max_iter : int
     fixed : bool
         Keep the preference: only the damping adapts, and the first confirmation ends the run.
     n_clusters_range : tuple of (int, int), optional
-        The numbers of clusters that are wanted.
+        Requested range of the number of clusters.
     """
     profile = PROFILES[profile] if isinstance(profile, str) else profile
     if not median < 0 and not fixed:
         raise InputError(
-            f"median={median!r} of the similarities must be below 0: each step of the scan is a share of it and must "
-            "lower the preference. Subtract a constant from all similarities, for example their maximum"
+            f"median={median!r} of the similarities must be below 0, because each step of the scan is a fraction of it "
+            "and must lower the preference. Subtract a constant from all similarities, for example their maximum."
         )
     low, high = n_clusters_range or (0, 0)
     return ScanState(

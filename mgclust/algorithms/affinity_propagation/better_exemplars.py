@@ -1,6 +1,6 @@
-"""A cheap search for better exemplars than the messages have found: a few are added, and a few are dropped.
+"""Cheap search for better exemplars than the messages have found: it adds a few exemplars, and drops a few.
 
-A new exemplar k changes the net similarity by its preference minus its old similarity s(k), and by
+A new exemplar k changes the net similarity by its preference minus its old similarity s(k), plus
 ``sum over i of max(0, S(i,k) - s(i))`` for the rows that join it. The gain of each exemplar falls with the number of
 exemplars. So if several new exemplars improve the result together, one of them also improves it by itself. One pass
 over the pairs that are more similar than rows are to their exemplars shows whether an exemplar is missing. In a
@@ -10,8 +10,8 @@ An exemplar is not needed if its similarity to another exemplar exceeds its own 
 dropped together, but one stays if its nearest exemplar is dropped. A dropped exemplar comes back if the net similarity
 would be lower without it.
 
-An exchange of one exemplar for another may improve the result even if no addition or drop does. So if rows are few,
-some are added that present exemplars may join, and then the exemplars that these replace are dropped.
+An exchange of one exemplar for another may improve the result even if no addition or drop does. So with few rows, the
+search also adds exemplars that present exemplars may join, and then drops the exemplars that the new ones replace.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["better_exemplars"]
 
 NONE = np.zeros(0, np.int64)
 ROUNDS = 3
-FEW_ROWS = 1024  # up to so many rows, present exemplars may also join a new one
-SWAPS = 8  # of the rows that gain most by that are tried with up to 128 rows, fewer with more
+FEW_ROWS = 1024  # up to this many rows, present exemplars may also join a new exemplar
+SWAPS = 8  # number of such new exemplars that are tried with up to 128 rows; fewer with more rows
 POOR_SHARE = 0.01  # least gain of better exemplars, as a fraction of the sum of all similarities to exemplars
 POOR_GAIN = 0.5  # or the least gain by one change, as a fraction of the preference
 
@@ -33,7 +33,7 @@ POOR_GAIN = 0.5  # or the least gain by one change, as a fraction of the prefere
 def better_exemplars(
     messages: MessagePassing, found: ExemplarAssignment, preference: np.ndarray
 ) -> ExemplarAssignment | None:
-    """Find exemplars with a clearly higher net similarity at the same preference; None if there seem to be none.
+    """Return exemplars with a clearly higher net similarity at the same preference; None if the search finds none.
 
     Collective; the result is the same on any number of ranks.
     """
@@ -69,7 +69,7 @@ def better_exemplars(
 
 
 def _most_of_each_cluster(found: ExemplarAssignment, gains: np.ndarray) -> np.ndarray:
-    """Return the row with the largest gain of each cluster, if the gain is positive."""
+    """Return the row with the largest gain in each cluster, if that gain is positive."""
     order = np.lexsort((-gains, found.labels))
     label, first = np.unique(found.labels[order], return_index=True)
     most = order[first[label >= 0]]
@@ -84,7 +84,7 @@ def _fewer(
     similarity: np.ndarray,
     added: np.ndarray = NONE,
 ) -> tuple[ExemplarAssignment, float]:
-    """Drop unneeded exemplars except added ones; also return the largest gain of one drop."""
+    """Drop unneeded exemplars, except those just added; also return the largest gain from one drop."""
     exemplars, chosen = found.exemplars, similarity.copy()
     dropped = np.zeros(len(exemplars), bool)
     needless = (similarity[exemplars] > preference[exemplars]) & ~np.isin(exemplars, added)

@@ -1,6 +1,6 @@
-"""Affinity propagation as an estimator: its parameters, sparse input, and what to warn of.
+"""Estimator of affinity propagation: checks of its parameters, sparse input, and warnings.
 
-The equations and what the ranks compute are in `mgclust.algorithms.affinity_propagation.ranks`.
+The equations and the computation on the ranks are in `mgclust.algorithms.affinity_propagation.ranks`.
 """
 
 from __future__ import annotations
@@ -27,110 +27,134 @@ from mgclust.results.result import Result
 
 __all__ = ["AffinityPropagation"]
 
-# Where messages oscillate, rounding decides when they settle: in a check of scikit-learn's (50 rows, damping 0.5) after
-# 87 iterations in float64, after 123 in float32. float32 is for matrices that are large enough for it to matter.
+# Up to this number, similarities are float64. If messages oscillate, rounding decides when they converge: in one of
+# scikit-learn's checks (50 rows, damping 0.5) after 87 iterations in float64, and after 123 in float32. float32 saves
+# time and memory only for large matrices.
 FEW_SIMILARITIES = 1 << 20
 
 
 def pairs_of(dataset: Dataset) -> dict[str, np.ndarray] | None:
-    """The pairs of a sparse data set, for the ranks; None of any other."""
+    """Return the pairs of a sparse data set, for the ranks; None for any other data set."""
     if not isinstance(dataset, SparseDataset):
         return None
     return {"values": dataset.values, "columns": dataset.columns, "bounds": dataset.bounds}
 
 
 class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
-    """Affinity propagation of Frey and Dueck (2007): exemplars by message passing, on one or many CPUs or GPUs.
+    """Affinity propagation of Frey and Dueck (2007): finds exemplars by message passing, on one or many CPUs or GPUs.
 
-    Parameters, attributes and meaning are those of ``sklearn.cluster.AffinityPropagation``.
+    An exemplar is a row that represents its cluster. Parameters and attributes that
+    ``sklearn.cluster.AffinityPropagation`` also has mean the same here.
 
     Parameters
     ----------
     damping : float, default=0.5
-        From 0.5 to below 1: the share of the old value in each new message. Larger is slower and oscillates less.
+        Weight of the old value in each new message, from 0.5 to below 1. Larger values converge more slowly and
+        oscillate less.
     max_iter : int, default=200
+        Largest number of iterations.
     convergence_iter : int, default=15
-        The run ends when the exemplars have stayed the same for so many iterations. With sparse similarities each row
-        must also have a pair with one; otherwise the iterations are counted anew.
+        The run ends when the exemplars have not changed for this number of iterations. With sparse similarities, each
+        row must also have a pair with an exemplar. If a row has none, the count starts again.
     copy : bool, default=True
-        Has no effect: what is given is never changed.
+        Has no effect, because the input is never changed.
     preference : float or array of shape (n_samples,), optional
-        How suitable rows are as exemplars, in units of the similarity: the larger, the more clusters. By default the
-        median of all similarities, in which the zeros of the diagonal count, as in scikit-learn.
+        How suitable rows are as exemplars, in units of the similarity. Larger values give more clusters. By default,
+        the median of all similarities. As in scikit-learn, the zeros of the diagonal count. They do not count with
+        `n_clusters` or with sparse similarities.
     preference_quantile : float, optional
-        From 0 to 1, in place of `preference`: this quantile of the similarities of pairs, without the diagonal, as q of
-        R's apcluster. 0, the least similarity, gives few clusters, 0.5 about the default.
+        Sets the preference to this quantile of the similarities of pairs, without the diagonal (q of R's apcluster).
+        From 0 to 1: 0 is the lowest similarity and gives few clusters, 0.5 is about the default. Excludes `preference`.
     n_clusters : int, optional
-        The preference is found by bisection, as by R's apclusterK, from the one given or the median on; `search_` tells
-        which were tried. Each has new messages, so that the result is that of a fit with ``preference=preference_``.
-        Where no preference gives the number, the labels are those of the nearest one found, and there is a warning.
+        Number of clusters. The preference that gives this number is found by bisection, as in R's apclusterK. The
+        search starts at `preference` or `preference_quantile` if given, else at the median. Each preference starts with
+        new messages, so the result is the same as a fit with ``preference=preference_``. `search_` lists the
+        preferences that were tried. If no preference gives the number, the labels belong to the nearest number found,
+        with a warning.
     affinity : {"euclidean", "cosine", "correlation", "precomputed", "precomputed_nearest_neighbors"}, \
 default="euclidean"
-        Similarity: minus the squared distance; minus half of one minus the cosine, or Pearson's correlation; or the
-        rows given are the similarities, shape (n_samples, n_samples), symmetric or not. From a file each rank reads
-        its own rows. Of a sparse matrix of SciPy, in memory, what is stored counts, zeros too, but for the diagonal;
-        all other pairs are impossible, -inf. "precomputed_nearest_neighbors": a sparse matrix of distances, as
-        `mgclust.kneighbors_graph` or scikit-learn's makes with ``mode="distance"``; the similarity of row i to row k is
-        minus the squared distance in row i, column k, and what is not stored is impossible.
+        Similarity of two rows.
+
+        - "euclidean": minus the squared Euclidean distance.
+        - "cosine": minus half of (1 - cosine).
+        - "correlation": minus half of (1 - Pearson's correlation).
+        - "precomputed": X holds the similarities, shape (n_samples, n_samples), symmetric or not. If X is a file, each
+          rank reads its own rows. X may also be a sparse matrix of SciPy, in memory. Then all stored entries count,
+          stored zeros too, except on the diagonal. All other pairs are impossible (-inf).
+        - "precomputed_nearest_neighbors": X is a sparse matrix of distances, such as `mgclust.kneighbors_graph` or
+          scikit-learn makes with ``mode="distance"``. The similarity of row i to row k is minus the squared entry
+          ``X[i, k]``. Pairs that are not stored are impossible.
     algorithm : {"auto", "dense", "sparse"}, default="auto"
-        Which messages are kept: of all pairs, two n x n matrices; or neighbour lists of the pairs that can matter. The
-        result is the same, bit for bit. "auto" takes lists from 1,000 rows on, on a GPU from 4,000, and goes over to
-        all pairs where lists have become slower and the matrices fit; "sparse" keeps to lists.
+        Messages that are stored. The results are bitwise identical.
+
+        - "dense": the messages of all pairs, in two n x n matrices.
+        - "sparse": neighbour lists of the pairs that can affect the result.
+        - "auto": neighbour lists from 1,000 rows on (on a GPU from 4,000 rows on). If the lists have become slower and
+          the matrices fit into memory, the run continues with all pairs.
     device, client, n_workers, workers, resources, retries, verbose
-        As in `DensityPeaks`.
+        See `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
-        Of similarities and messages. Up to 1,024 rows (2^20 similarities) take float64 whatever is asked for; see
-        `computed_in_`.
+        Type of similarities and messages. Data of up to 1,024 rows (2^20 similarities) are always computed in float64;
+        see `computed_in_`.
     memory_limit : int or str, optional
-        Memory by which one rank may grow. With all pairs, two n x n matrices must fit into that of all ranks; with
-        lists, the rows into that of each.
+        Memory by which one rank may grow, in bytes or as text such as "4 GiB". With "dense", two n x n matrices must
+        fit into the memory of all ranks together. With "sparse", all rows of X must fit into the memory of each rank.
     random_state : int, Generator or RandomState, optional
-        Seed of the noise that breaks ties: of relative size eps on similarities and, where rows are equal or nearly so,
-        4e-6 on preferences. None is 0: a fit again is the same.
+        Seed of the noise that breaks ties. Its relative size is eps on similarities. If rows are equal or nearly equal,
+        preferences also get noise of relative size 4e-6. None means 0, so a repeated fit gives the same result.
 
     Attributes
     ----------
     cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
-        The exemplars, ascending; empty if none emerged.
+        Row numbers of the exemplars, ascending. Empty if no exemplar emerged.
     n_clusters_ : int
+        Number of exemplars.
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        Their rows; not with precomputed similarities.
+        Rows of the exemplars. Not available with precomputed similarities.
     labels_ : ndarray of shape (n_samples,), int32
-        Position of each row's exemplar; -1 if none has ever emerged, and with sparse similarities for rows that have no
-        pair with any.
+        Position of each row's exemplar in `cluster_centers_indices_`. -1 for all rows if no exemplar has ever emerged.
+        With sparse similarities, -1 also for rows that have no pair with an exemplar.
     affinity_matrix_ : ndarray of shape (n_samples, n_samples), float64
-        Computed when it is asked for.
+        Similarities with the preference on the diagonal, computed at each access.
     n_iter_ : int
+        Number of iterations.
     converged_ : bool
-        Whether the exemplars stayed for `convergence_iter` iterations. If not, there was a
-        `sklearn.exceptions.ConvergenceWarning`, and the labels are those of the exemplars with the highest net
-        similarity among those of the last 32 iterations (or, if none of these had any, of the last iteration that had);
-        see Notes.
+        Whether the exemplars did not change for `convergence_iter` iterations. If False, the fit gave a
+        `sklearn.exceptions.ConvergenceWarning`. Then the exemplars with the highest net similarity of the last 32
+        iterations give the labels, or, if none of these iterations had exemplars, those of the last iteration that had
+        exemplars; see Notes.
     net_similarity_ : float
-        Sum of the similarities of rows to their exemplars and of the exemplars' preferences: what is maximised. Without
-        rows whose label is -1.
-    preference_ : float or ndarray
-        As it was used.
+        The objective that affinity propagation maximises: the similarities of rows to their exemplars plus the
+        preferences of the exemplars, summed. Rows with the label -1 do not count.
+    preference_ : float or ndarray of shape (n_samples,)
+        Preference that was used.
     computed_in_ : {"float32", "float64"}
-        The type of similarities and messages; see `dtype`.
+        Type of similarities and messages; see `dtype`.
     exactness_ : dict
-        How the messages were kept: ``algorithm``, "dense" or "sparse", with which the run began; how often a row had to
-        be searched again for a longer list (``rows_searched``); how many pairs were kept at the end (``pairs_kept``:
-        all of them where lists have given way); how often a rank made its lists shorter, which held what no row read
-        any more (``lists_shortened``). These numbers, unlike results, depend on the number of ranks, on memory and on
-        resumed checkpoints.
+        Form of the messages. Unlike the results, these values depend on the number of ranks, on memory and on resumed
+        checkpoints.
+
+        - ``algorithm``: "dense" or "sparse", the form in which the run began.
+        - ``rows_searched``: how often a row was searched again for a longer list.
+        - ``pairs_kept``: number of pairs stored at the end; all pairs if the lists were replaced.
+        - ``lists_shortened``: how often a rank removed pairs from its lists that no row read any more.
     search_ : dict of str to ndarray
-        With `n_clusters`: ``preference``, ``n_clusters``, ``n_iter`` and ``converged`` of each preference tried, in
-        that order.
+        With `n_clusters`: ``preference``, ``n_clusters``, ``n_iter`` and ``converged`` for each preference tried, in
+        the order of the trials.
     timings_, result_, n_features_in_
-        As in `DensityPeaks`.
+        See `DensityPeaks`.
+
+    See Also
+    --------
+    AdaptiveAffinityPropagation : Chooses the preference and the number of clusters by a scan.
 
     Notes
     -----
-    Messages that do not settle go through good and bad states. In 36 runs that did not converge, on points, noise,
-    duplicates, a grid and random similarities, the best of the last 32 iterations was better than the last one in
-    27 and never worse: one run ended with 69 exemplars and a net similarity of -38,041, where 7 exemplars shortly
-    before had -14,199. In 26 it was the best of all iterations; to look at all of them would cost as much as the run.
+    Messages that do not converge pass through good and bad states. This was measured on 36 runs that did not converge
+    (points, noise, duplicates, a grid and random similarities). The best of the last 32 iterations had a higher net
+    similarity than the last iteration in 27 runs, and never a lower one. In 26 runs it was the best of all iterations.
+    One run ended with 69 exemplars and a net similarity of -38,041, but shortly before, 7 exemplars had -14,199. To
+    check all iterations would cost as much as the run.
 
     References
     ----------
@@ -141,8 +165,13 @@ default="euclidean"
     >>> import numpy as np
     >>> from mgclust import AffinityPropagation
     >>> X = np.array([[1.0, 2], [1, 4], [1, 0], [4, 2], [4, 4], [4, 0]])
-    >>> AffinityPropagation().fit(X).labels_.tolist()
+    >>> model = AffinityPropagation().fit(X)
+    >>> model.labels_.tolist()
     [0, 0, 0, 1, 1, 1]
+    >>> model.cluster_centers_indices_.tolist()
+    [0, 3]
+    >>> model.predict([[0.0, 0.0], [5.0, 3.0]]).tolist()
+    [0, 1]
     """
 
     presentation = AffinityPropagationPresentation()
@@ -150,52 +179,54 @@ default="euclidean"
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
-        # All pairs in float64; lists, where there are some, in float32.
+        # The first shape compiles the kernels of all pairs in float64, the second those of neighbour lists in float32.
         return (WarmUp((300, 20), seconds=2.5), WarmUp((1100, 20), seconds=4.0))
 
     def _problems(self, value: AffinityPropagationOutput) -> list[Doubt]:
         problems = []
         if value.alike:
-            text = "all rows are equally similar to each other: which of them is an exemplar is arbitrary; choose "
-            problems.append(Doubt(f"{text}another affinity, or other features.", DataWarning))
+            text = "all rows are equally similar to each other, so the choice of exemplars is arbitrary: choose "
+            problems.append(Doubt(f"{text}another affinity or other features.", DataWarning))
         elif not len(self.cluster_centers_indices_):
-            text = f"no exemplar emerged in {self.n_iter_} iterations, all labels are -1: {CONVERGENCE_REMEDY}."
+            text = f"no exemplar emerged in {self.n_iter_} iterations, so all labels are -1: {CONVERGENCE_REMEDY}."
             problems.append(Doubt(text, UnconvergedWarning))
         elif not self.converged_:
-            what = "changed, or left rows without any," if value.missing else "changed"
+            what = "changed, or had no pair with some rows," if value.missing else "changed"
             text = f"the exemplars still {what} within the last {self.convergence_iter} of max_iter={self.max_iter} "
             problems.append(Doubt(f"{text}iterations: {CONVERGENCE_REMEDY}.", UnconvergedWarning))
         if value.better is not None:
             k = f"{self.n_clusters_} exemplars" if self.n_clusters_ > 1 else "one exemplar"
             text = (
-                f"net similarity {self.net_similarity_:.6g} with {k} is a poor optimum, since "
+                f"net similarity {self.net_similarity_:.6g} with {k} is a poor optimum, because "
                 f"{len(value.better.exemplars)} exemplars give {value.better.net_similarity:.6g}: raise "
-                "convergence_iter (100, say) and max_iter (2000), or change damping."
+                "convergence_iter (for example to 100) and max_iter (to 2000), or change damping."
             )
             problems.append(Doubt(text, PoorOptimumWarning))
         if value.missing and self.n_clusters_:
-            text = f"{value.missing} rows have no pair with any exemplar, their labels are -1: give more pairs, or "
+            text = f"{value.missing} rows have no pair with any exemplar, so their labels are -1: give more pairs or "
             problems.append(Doubt(f"{text}raise preference.", DataWarning))
         return problems
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         preference, share = parameters["preference"], parameters["preference_quantile"]
         if preference is not None and share is not None:
-            raise InputError(f"preference_quantile={share} takes the place of preference; give one.")
+            raise InputError(f"preference_quantile={share} and preference exclude each other; give only one of them.")
         n, n_clusters = inputs.dataset.shape[0], parameters["n_clusters"]
         if n_clusters is not None and n_clusters > n:
-            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; ask for fewer clusters.")
+            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; request fewer clusters.")
         if n_clusters is not None and isinstance(preference, np.ndarray):
             raise InputError(
-                f"n_clusters={n_clusters} needs one preference to begin with, not one per row; give a number or leave "
-                "preference out."
+                f"n_clusters={n_clusters} starts its search at one preference, not at one per row; give preference as "
+                "a number or leave it out."
             )
         if isinstance(inputs.dataset, SparseDataset) and parameters["algorithm"] == "dense":
-            raise InputError("algorithm='dense' keeps all pairs, X holds some of them; choose 'auto' or 'sparse'.")
+            raise InputError(
+                "algorithm='dense' stores all pairs, but the sparse X has only some pairs; choose 'auto' or 'sparse'."
+            )
         few = n**2 <= FEW_SIMILARITIES
         dtype, pairs = "float64" if few else parameters["dtype"], pairs_of(inputs.dataset)
         if pairs is not None and np.abs(pairs["values"]).max() > np.finfo(dtype).max:
-            raise InputError(f"similarities are too large for dtype='{dtype}'; rescale them or use dtype='float64'.")
+            raise InputError(f"dtype='{dtype}' cannot hold the largest similarity; rescale X or use dtype='float64'.")
         return self._spec_of(affinity_propagation, parameters, inputs, dtype, pairs=pairs)
 
     def _open(self, X: Any) -> Dataset:
@@ -212,7 +243,7 @@ default="euclidean"
         self.computed_in_, self.exactness_ = value.dtype, value.exactness
         problems: list[Doubt] = []
         arrays = {"centers": self.cluster_centers_indices_}
-        self.__dict__.pop("search_", None)  # of an earlier fit
+        self.__dict__.pop("search_", None)  # an earlier fit may have set it
         if value.search is not None:
             columns = zip(*value.search.tried, strict=True)
             self.search_ = {name: np.array(column) for name, column in zip(Tried._fields, columns, strict=True)}

@@ -1,4 +1,4 @@
-"""Common parts of the two affinity propagations: exemplars, their rows, and the row nearest to which exemplar."""
+"""Base class of the two affinity propagation estimators: exemplars, labels of new rows, and the run on the ranks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
-# On CPUs two ranks are faster than one from some 1,500 rows on, on GPUs of 30,000 rows, and slower of 10,000.
+# Work for which a rank pays. Two CPU ranks are faster than one from about 1,500 rows on. Two GPUs are faster with
+# 30,000 rows, and slower with 10,000.
 PAIRS_OF_A_RANK = {"cpu": 2e6, "cuda": 4e8}
-PAIRS_A_SECOND = {"cpu": 2e7, "cuda": 1e9}  # of a rank, in some hundred iterations of these measurements
-CONVERGENCE_REMEDY = "raise max_iter or damping (0.9, say), or change preference"
+PAIRS_A_SECOND = {"cpu": 2e7, "cuda": 1e9}  # speed of one rank, for the about 100 iterations of these measurements
+CONVERGENCE_REMEDY = "raise max_iter or damping (for example to 0.9), or change preference"
 
 
 class ExemplarClusterer(Clusterer):
-    """Base of estimators whose clusters have exemplars."""
+    """Base class of estimators whose clusters have exemplars."""
 
     affinity: str
     cluster_centers_indices_: np.ndarray
@@ -45,8 +46,8 @@ class ExemplarClusterer(Clusterer):
     def _check_shape(self, dataset: Dataset) -> None:
         if self.affinity == "precomputed_nearest_neighbors" and not isinstance(dataset, SparseDataset):
             raise InputError(
-                "affinity='precomputed_nearest_neighbors' takes a sparse matrix of distances in memory, as of "
-                "kneighbors_graph(mode='distance'), in Python alone; give one, or the rows with "
+                "affinity='precomputed_nearest_neighbors' needs a sparse matrix of distances in memory (only in "
+                "Python), such as kneighbors_graph(mode='distance') returns; give that matrix, or the rows with "
                 "affinity='euclidean'."
             )
         if self.affinity == "precomputed":
@@ -56,16 +57,16 @@ class ExemplarClusterer(Clusterer):
     def _rows_of_run(self, dataset: Dataset) -> Dataset:
         if not isinstance(dataset, SparseDataset):
             return dataset
-        # Ranks are given the pairs; as rows they read how many each row has.
+        # The ranks get the pairs as an argument. The data set that they read holds each row's number of pairs.
         return ArrayDataset(np.diff(dataset.bounds)[:, None])
 
     def _spec_of(
         self, ranks: Callable[..., Any], parameters: dict[str, Any], inputs: Inputs, dtype: str, **beside: Any
     ) -> RunSpec:
-        """Make the ranks' run: a function of all parameters that are the method's own."""
+        """Describe the run on the ranks: the function `ranks` with all parameters of the method."""
         preference, n = parameters["preference"], inputs.dataset.shape[0]
         if isinstance(preference, np.ndarray) and len(preference) != n:
-            raise InputError(f"preference has {len(preference)} values, should have n_samples={n}; give one per row.")
+            raise InputError(f"preference has {len(preference)} values for n_samples={n} rows; give one value per row.")
         arguments = {name: parameters[name] for name in self.constraints} | beside
         arguments["seed"] = self._seed(parameters["random_state"])
         rows = self.affinity not in PRECOMPUTED
@@ -86,39 +87,48 @@ class ExemplarClusterer(Clusterer):
         )
 
     def _keep_exemplars(self, dataset: Dataset, indices: np.ndarray) -> None:
-        """Keep the exemplars, and what other rows and `affinity_matrix_` will be compared with."""
+        """Keep the exemplars, and the data that `predict` and `affinity_matrix_` will need."""
         self._keep_data(dataset)
         self.cluster_centers_indices_, self.n_clusters_ = indices, len(indices)
         if self.affinity not in PRECOMPUTED:
             self.cluster_centers_ = dataset.take(indices)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Find the exemplar that each row is most similar to.
+        """Label new rows by their most similar exemplar.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Ranks read their own rows; those of a Dask array stay with the workers that have them.
+            New rows. Each rank reads its own rows; the rows of a Dask array stay on the workers that hold them.
 
         Returns
         -------
-        ndarray of shape (n_samples,), int32
-            Labels as in `labels_`; -1 where the fit found no exemplar. Computed in float64.
+        ndarray or Dask array of shape (n_samples,), int32
+            Labels as in `labels_`; ties go to the first exemplar. -1 if the fit found no exemplar. Similarities are
+            computed in float64. A Dask array if X is one and the run uses the caller's client.
 
         Raises
         ------
         InputError
-            Another number of features than in the fit, or NaN; or similarities were given, which say nothing of others.
+            X has another number of features than the fitted rows, or contains NaN; or the estimator was fitted on
+            precomputed similarities.
+
+        Examples
+        --------
+        >>> from mgclust import AffinityPropagation
+        >>> model = AffinityPropagation(client=None).fit([[1.0, 2], [1, 4], [1, 0], [4, 2], [4, 4], [4, 0]])
+        >>> model.predict([[0.0, 0.0], [5.0, 3.0]]).tolist()
+        [0, 1]
         """
         check_is_fitted(self, "cluster_centers_indices_")
         dataset = self._open_more(X)
         if self.affinity in PRECOMPUTED:
             raise InputError(
-                f"predict needs rows, which affinity={self.affinity!r} has not seen; fit the rows themselves, or look "
-                "up which of cluster_centers_indices_ is the most similar."
+                f"affinity={self.affinity!r}: predict needs the fitted rows, but the fit had only similarities; fit "
+                "the rows themselves, or find the most similar row of cluster_centers_indices_ in your similarities."
             )
         if not self.n_clusters_:
-            warn_caller("the fit found no exemplar: all labels are -1.", ConvergenceWarning)
+            warn_caller(f"the fit found no exemplar, so all labels are -1: {CONVERGENCE_REMEDY}.", ConvergenceWarning)
             return np.full(dataset.shape[0], -1, np.int32)
         limit, metric = self._checked()["memory_limit"], AFFINITIES[self.affinity][0]
         centers: Any = self.cluster_centers_
@@ -127,10 +137,16 @@ class ExemplarClusterer(Clusterer):
 
     @property
     def affinity_matrix_(self) -> np.ndarray:
-        """Similarities of all rows, shape (n_samples, n_samples); the preference is on the diagonal.
+        """Similarities of all rows, shape (n_samples, n_samples), float64; the diagonal holds the preference.
 
-        Computed when it is asked for (a fit on several ranks never has it in one place), in float64 and without the
-        noise that breaks ties. It reads the data again: they must still be there, and as they were in the fit.
+        The matrix is computed at each access, because a fit on several ranks never has it in one place. It does not
+        include the noise that breaks ties. The data are read again, so they must still exist and be unchanged since the
+        fit.
+
+        Raises
+        ------
+        InsufficientMemoryError
+            The matrix does not fit into the free memory.
         """
         check_is_fitted(self, "cluster_centers_indices_")
         n, d = self._dataset.shape
@@ -138,7 +154,7 @@ class ExemplarClusterer(Clusterer):
         needed, there = 8 * n * (n + 2 * d), kernels.memory.free_memory()
         if needed > there:
             raise InsufficientMemoryError(
-                f"affinity_matrix_ of n_samples={n} needs {human(needed)}, there is {human(there)}."
+                f"not enough memory: affinity_matrix_ of n_samples={n} needs {human(needed)}, {human(there)} is free."
             )
         rows = self._kept_data().read(0, n)
         x = np.asarray(rows.get() if hasattr(rows, "get") else rows, np.float64)
@@ -152,7 +168,7 @@ class ExemplarClusterer(Clusterer):
         return s
 
     def __sklearn_tags__(self) -> Any:
-        """Say that rows may be similarities."""
+        """Return the tags of scikit-learn, with `pairwise` set for precomputed similarities."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.affinity in PRECOMPUTED
         return tags

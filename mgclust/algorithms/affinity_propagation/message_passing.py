@@ -1,12 +1,11 @@
-"""Affinity propagation's messages on this rank's rows, until its caller has seen enough.
+"""Affinity propagation's messages on this rank's rows: iterations, exemplars and assignments.
 
-The equations, and what is kept of them, stand in `mgclust.kernels.affinity_propagation.messages`. Here iterations are
-queued: a GPU works through many of them while the host prepares the next ones, and their numbers of exemplars are read
-together afterwards. So a caller says how many iterations it wants under which damping, looks at what came out, and
-decides.
+`mgclust.kernels.affinity_propagation.messages` has the equations and the stored arrays. Iterations are queued: a GPU
+works through many of them while the host prepares the next ones, and their numbers of exemplars are read together
+afterwards. So a caller passes the damping of each of the next iterations, reads the outcomes, and decides.
 
-All ranks hold the same vectors (c, the diagonals, the exemplars) bit for bit, so all come to the same decisions
-without asking each other. Per iteration they meet once, in the sum of 2 n integers.
+All ranks hold bitwise identical vectors (c, the diagonals, the exemplars), so all ranks make the same decisions without
+communication. Each iteration has one collective operation, the sum of 2 n integers.
 """
 
 from __future__ import annotations
@@ -27,16 +26,18 @@ from mgclust.kernels.affinity_propagation.messages import Iteration
 __all__ = ["SLOTS", "ExemplarAssignment", "MessagePassing"]
 
 Array = Any
-RESOLUTION = 1e-6  # of those sums, as a share of the largest similarity: worse is refused
-FEWEST_AHEAD = 4  # iterations that are queued after one that had undecided rows: where there was one, there are more
-MAX_AHEAD = 24  # the most that are queued: rows rarely have more than 8 recent columns, so 32 places are enough
-FEW_VALUES = 64  # that are added one by one
-TIED = 2.0**-19  # with differences up to this, relative to preferences, messages may seem to converge too early
-BITS = 61  # of a fixed-point sum: one is the sign, one is left for rounding
+RESOLUTION = 1e-6  # coarsest accepted resolution of the fixed-point sums, relative to the largest similarity
+FEWEST_AHEAD = 4  # iterations queued after one that had undecided rows, because more are likely to follow
+MAX_AHEAD = (
+    24  # largest number of queued iterations: rows rarely have more than 8 recent columns, and 32 places fit both
+)
+FEW_VALUES = 64  # up to this many values, `math.fsum` adds them
+TIED = 2.0**-19  # if differences are below this fraction of preferences, messages may seem to converge too early
+BITS = 61  # bits of a fixed-point sum; one more is the sign, and one is left for rounding
 
 
 def rounded_sum(values: np.ndarray) -> float:
-    """The sum of finite float64 values, rounded once, as of `math.fsum`; that takes a Python number for each."""
+    """Return the sum of finite float64 values, rounded once; `math.fsum` would need a Python number for each value."""
     errors = []
     while len(values) > FEW_VALUES:
         half = len(values) // 2
@@ -50,33 +51,33 @@ def rounded_sum(values: np.ndarray) -> float:
 
 
 class ExemplarAssignment(NamedTuple):
-    """Exemplars, and the rows that belong to each."""
+    """Exemplars, and the label of each row."""
 
-    exemplars: np.ndarray  # shape (k,), int64: rows, ascending
-    labels: np.ndarray  # shape (n,), int32: position of each row's exemplar; -1 where it has no pair with any
-    net_similarity: float  # sum of the similarities of rows to their exemplars, and of the exemplars' preferences
+    exemplars: np.ndarray  # shape (k,), int64: row numbers, ascending
+    labels: np.ndarray  # shape (n,), int32: position of each row's exemplar; -1 if it has no pair with an exemplar
+    net_similarity: float  # similarities of rows to their exemplars plus preferences of exemplars, summed
 
     @property
     def missing(self) -> int:
-        """Number of rows without an exemplar, which the net similarity leaves out."""
+        """Number of rows without an exemplar; the net similarity does not include them."""
         return int((self.labels < 0).sum())
 
 
 class MessagePassing:
-    """The state of the messages, and the sweeps that change it.
+    """State of the messages, and the iterations that change it.
 
     Parameters
     ----------
     context : Context
     rows : MessageRows
-        Before their first iteration.
+        Rows before their first iteration.
     preference : ndarray of shape (n,), float64
         S(k,k).
 
     Attributes
     ----------
     rows : MessageRows
-        As they are kept now.
+        Rows in their present form.
     preference : ndarray of shape (n,)
         The preference that was set last, without noise.
     tied : bool
@@ -93,23 +94,24 @@ class MessagePassing:
         self.noise_of_zero = LATER_NOISE * float(np.finfo(context.dtype).tiny)
         self._numbers = Iteration.before_the_first(self._negligible)
         self._ahead = MAX_AHEAD
-        # Slots are used in turn, so that they hold the last iterations; here the exemplars of the last one with any.
+        # The slots hold the exemplars of the last iterations, in turn. `_latest` holds those of the last iteration that
+        # had exemplars.
         self._slots, self._count = np.arange(SLOTS), 0
         self._latest = context.kernels.xp.zeros(context.dataset_shape[0], "uint8")
         self.set_preference(preference)
 
     @property
     def messages(self) -> Any:
-        """The arrays of `rows`."""
+        """Arrays of `rows`."""
         return self.rows.messages
 
     def set_preference(self, preference: np.ndarray) -> None:
-        """Change S(k,k) from the next iteration on; the messages stay.
+        """Change S(k,k) from the next iteration on; messages are kept.
 
         Parameters
         ----------
         preference : ndarray of shape (n,), float64
-            Without the noise that breaks ties.
+            Preference without the noise that breaks ties.
         """
         noisy = self._similarities.distinct(preference)
         self.tied = self._similarities.apart(preference) < TIED
@@ -118,17 +120,17 @@ class MessagePassing:
         self._scale = self._fixed_point(preference)
 
     def iterate(self, dampings: list[float]) -> list[tuple[int, bool]]:
-        """Go through so many iterations, each with its damping.
+        """Run iterations, one per damping.
 
         Parameters
         ----------
         dampings : list of float
-            At most `SLOTS`; each > 0 and < 1.
+            Damping of each iteration, above 0 and below 1; at most `SLOTS` iterations.
 
         Returns
         -------
         list of (int, bool)
-            Of each: the number of exemplars, and whether they are those of the iteration before.
+            For each iteration: the number of exemplars, and whether they are the same as in the iteration before.
         """
         kernels, comm, messages = self._context.kernels, self._context.comm, self.rows.messages
         self._slots = np.roll(self._slots, -len(dampings))
@@ -139,8 +141,8 @@ class MessagePassing:
             numbers.append(self._numbers)
         steps, passed = list(zip(slots.tolist(), numbers, strict=True)), False
         while steps:
-            # Rows may be left undecided; then what is queued behind does nothing, and is queued again.
-            # All ranks queue as many: each meets the others in its sum.
+            # An iteration may leave rows undecided. Then the iterations queued after it do nothing, and are queued
+            # again. All ranks queue equally many, because each iteration has a collective sum.
             queued = steps[: self._ahead]
             self.rows.make_room(len(queued))
             self.rows.queue(queued, passed=passed)
@@ -159,42 +161,43 @@ class MessagePassing:
         return [(int(n_exemplars), changed == 0) for n_exemplars, changed in counts]
 
     def exemplars(self, slot: int) -> np.ndarray:
-        """Rows that were exemplars after the slot-th of the last iterations; ascending, int64."""
+        """Return the exemplars after the slot-th of the last iterations: row numbers, ascending, int64."""
         ring = int(self._slots[SLOTS - self._count + slot])
         return np.flatnonzero(self._context.kernels.memory.to_host(self.rows.messages.exemplars[ring]))
 
     def states(self) -> list[np.ndarray]:
-        """Different sets of exemplars, none empty, of the last `SLOTS` iterations and the last with any; newest first.
+        """Return the distinct non-empty sets of exemplars of the last iterations, newest first.
 
-        Each ascending, int64. None where no exemplar has ever emerged.
+        These are the last `SLOTS` iterations, and the last iteration that had exemplars. Each set is ascending, int64.
+        The list is empty if no exemplar has ever emerged.
         """
         different = dict.fromkeys(state.tobytes() for state in self._flags()[::-1] if state.any())
         return [np.flatnonzero(np.frombuffer(state, "uint8")) for state in different]
 
     def reach_all(self) -> bool:
-        """Tell whether each row has a similarity to one of the present exemplars."""
+        """Return whether each row has a similarity to one of the present exemplars."""
         return self._similarities.complete or not self.assign(self.states()[0]).missing
 
     def _flags(self) -> np.ndarray:
-        """Exemplar flags of each row: in the last iteration with any, and after the last ones, the newest last."""
+        """Exemplar flags of each row: of the last iteration with exemplars, then of the last iterations in order."""
         to_host = self._context.kernels.memory.to_host
         return np.vstack([to_host(self._latest), to_host(self.rows.messages.exemplars)[self._slots]])
 
     def add_noise(self) -> None:
-        """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
+        """Break ties again with fresh and larger noise: ``S + (eps S + 1000 tiny) U``."""
         self._similarities.add_noise()
         self.rows.noise_added()
         self.set_preference(self.preference)
 
     def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
-        """Save the messages, with what the caller needs beside them; after an iteration, the preference set.
+        """Save the messages after an iteration, with the caller's state; the caller has set the next preference.
 
-        Nothing where the rows are of a form that is not saved: then what was saved last stays.
+        Does nothing if this form of the rows cannot be saved; then the last checkpoint stays.
 
         Parameters
         ----------
         control, arrays : mapping
-            As for `Checkpointer.save`.
+            State of the caller, as for `Checkpointer.save`.
         """
         if not self.rows.can_be_saved:
             return
@@ -209,7 +212,7 @@ class MessagePassing:
         self._context.checkpoint.save({**control, "messages": own}, replicated, rows, background=True)
 
     def restore(self, saved: Saved) -> None:
-        """Resume from messages that were saved: those of a new instance, its preference the same."""
+        """Resume from saved messages; call it on a new instance with the same preference."""
         own = saved.control["messages"]
         self._numbers = Iteration.before_the_first(self._negligible, own["sigma"], own["damping"])
         while self._similarities.draws < own["draws"]:
@@ -221,14 +224,14 @@ class MessagePassing:
         self._latest[...], self.rows.messages.exemplars[...] = to_device(flags[0]), to_device(flags[1:])
 
     def assign(self, exemplars: np.ndarray, preference: np.ndarray | None = None) -> ExemplarAssignment:
-        """Give each row to the exemplar it is most similar to, the lowest of equals, and exemplars to themselves.
+        """Assign each row to its most similar exemplar, and each exemplar to itself; ties go to the lowest row number.
 
         Parameters
         ----------
         exemplars : ndarray of shape (k,), int64
-            Rows, ascending, at least one.
+            Row numbers, ascending, at least one.
         preference : ndarray of shape (n,), optional
-            For the net similarity; by default the present one.
+            Preference for the net similarity; by default the present one.
         """
         labels, chosen = self.similar(exemplars)
         labels[exemplars] = np.arange(len(exemplars), dtype=labels.dtype)
@@ -237,19 +240,19 @@ class MessagePassing:
         return ExemplarAssignment(exemplars, labels, rounded_sum(chosen[labels >= 0]))
 
     def similar(self, exemplars: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Find the most similar exemplar of each row, other than the row itself, and the similarity in float64."""
+        """Return each row's most similar exemplar other than the row itself, and the similarity in float64."""
         kernels, comm = self._context.kernels, self._context.comm
         nearest, similarity = self.rows.nearest(exemplars)
         to_host = kernels.memory.to_host
         return to_host(comm.all_gather(nearest)), to_host(comm.all_gather(similarity.astype("float64")))
 
     def gains(self, chosen: np.ndarray) -> np.ndarray:
-        """Find for each row by how much similarities would grow if it became an exemplar, shape (n,).
+        """Return for each row how much the similarities would grow if it became an exemplar, shape (n,).
 
         Parameters
         ----------
         chosen : ndarray of shape (n,), float64
-            Similarity of each row to its exemplar; infinite where a row stays as it is.
+            Similarity of each row to its exemplar; infinite if the row must keep its exemplar.
         """
         kernels, own, n = self._context.kernels, self._context.rows, len(chosen)
         lowest, highest = self._similarities.lowest, self._similarities.highest
@@ -264,13 +267,15 @@ class MessagePassing:
     def refine(
         self, assignments: Sequence[ExemplarAssignment], preferences: Sequence[np.ndarray] | None = None
     ) -> list[ExemplarAssignment]:
-        """Make the member that the others of its cluster are most similar to the exemplar, and assign again.
+        """Make the best member of each cluster its exemplar, and assign all rows again.
+
+        The best member has the largest sum of its preference and the similarities of the other members to it.
 
         Parameters
         ----------
         assignments : sequence of ExemplarAssignment
         preferences : sequence of ndarray of shape (n,), optional
-            Of each; by default the present one.
+            Preference for each assignment; by default the present one.
         """
         given = preferences or [self.preference] * len(assignments)
         kernels, xp, comm = self._context.kernels, self._context.kernels.xp, self._context.comm
@@ -285,11 +290,11 @@ class MessagePassing:
             able = self._similarities.can_represent(assignment.labels)
             if able is not None:
                 total = np.where(able, total, -np.inf)
-            order = np.lexsort((-total, assignment.labels))  # stable: of equals the lowest row comes first
+            order = np.lexsort((-total, assignment.labels))  # stable, so that ties go to the lowest row
             cluster, first, size = np.unique(assignment.labels[order], return_index=True, return_counts=True)
             chosen = order[first]
             if self.tied and not self._similarities.given:
-                # Devices round differently, so take the first member among those that are equal up to rounding.
+                # Devices round differently, so choose the first of the members that are equal up to rounding.
                 rounding = NEARLY_EQUAL * float(np.finfo(self._context.dtype).eps)
                 least = total[chosen] - rounding * abs(total[chosen] - preference[chosen])
                 near = np.sort(order[total[order] >= np.repeat(least, size)])
@@ -315,7 +320,7 @@ class MessagePassing:
         return first[chosen]
 
     def holds(self, preference: np.ndarray) -> bool:
-        """Return whether integers hold the sums of messages that a preference gives.
+        """Return whether the fixed-point sums can hold the messages that a preference gives.
 
         Parameters
         ----------
@@ -326,11 +331,12 @@ class MessagePassing:
         return largest <= most
 
     def _sums_of(self, preference: np.ndarray) -> tuple[float, float, float]:
-        """Return the second largest preference, the largest message, and the bound above which sums lose too much.
+        """Return the second largest preference, the largest message, and the largest message that sums can resolve.
 
-        m1 and m2 of a row are at least min S + min(0, p - max S) for p the second largest preference, since A(i,k) is
-        at least min(0, R(k,k)) and R(k,k) at least p(k) - max S; and at least the smallest preference of all, which is
-        the bound where a row may have no pair with that k.
+        Let m1 and m2 be a row's two largest values of A + S, and p the second largest preference. Then m1 and m2 are at
+        least min S + min(0, p - max S), because A(i,k) is at least min(0, R(k,k)) and R(k,k) is at least p(k) - max S.
+        Both are also at least the smallest preference. If a row may have no pair with that k, only the second bound
+        holds.
         """
         lowest, highest = self._similarities.lowest, self._similarities.highest
         second = float(preference.min())
@@ -343,12 +349,12 @@ class MessagePassing:
         return second, max(largest, 1e-290), most
 
     def _fixed_point(self, preference: np.ndarray) -> float:
-        """The scale by which a sum of n positive R fits into an integer, whatever the messages."""
+        """Return the scale with which any sum of n positive R fits into an integer."""
         second, largest, most = self._sums_of(preference)
         if largest > most:
             lowest, highest = self._similarities.lowest, self._similarities.highest
             raise InputError(
-                f"preference={second:g} should be >= {highest - most:.2g}: the similarities reach from {lowest:g} to "
-                f"{highest:g}, and sums of messages could not hold both; raise it."
+                f"preference={second:g} should be >= {highest - most:.2g}: the similarities range from {lowest:g} to "
+                f"{highest:g}, and the sums of messages cannot hold both; raise preference."
             )
         return 2.0 ** (BITS - math.ceil(math.log2(self.rows.messages.n)) - math.ceil(math.log2(largest)))

@@ -1,4 +1,4 @@
-"""Parameters of both affinity propagations, as the command line and the service offer them."""
+"""Parameters of both affinity propagation methods, for the estimators, the command line and the service."""
 
 from __future__ import annotations
 
@@ -21,18 +21,24 @@ class AffinityPropagationOptions(Declaration):
 
     method = "affinity-propagation"
     constraints: ClassVar[dict[str, Constraint]] = {
-        "damping": Real(at_least=0.5, below=1, help="Share of the old value in each new message."),
-        "max_iter": Integer(at_least=1, help="Most iterations."),
-        "convergence_iter": Integer(at_least=1, help="Iterations without a change of exemplars that end the run."),
-        "preference": RealOrPerRow(optional=True, help="Suitability as exemplar; the median similarity if left out."),
+        "damping": Real(at_least=0.5, below=1, help="Weight of the old value in each new message."),
+        "max_iter": Integer(at_least=1, help="Largest number of iterations."),
+        "convergence_iter": Integer(
+            at_least=1, help="The run ends after this many iterations without a change of exemplars."
+        ),
+        "preference": RealOrPerRow(
+            optional=True, help="Suitability of rows as exemplars; default: the median similarity."
+        ),
         "preference_quantile": Real(
-            at_least=0, at_most=1, optional=True, help="The preference as a quantile of the similarities."
+            at_least=0, at_most=1, optional=True, help="Preference as a quantile of the similarities, from 0 to 1."
         ),
-        "n_clusters": Integer(at_least=1, optional=True, help="Number of clusters; its preference is searched for."),
+        "n_clusters": Integer(
+            at_least=1, optional=True, help="Number of clusters; the preference that gives it is searched."
+        ),
         "affinity": Choice(
-            *AFFINITIES, *PRECOMPUTED, help="Similarity between rows; precomputed_nearest_neighbors in Python alone."
+            *AFFINITIES, *PRECOMPUTED, help="Similarity of rows; precomputed_nearest_neighbors only in Python."
         ),
-        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
+        "algorithm": Choice("auto", "dense", "sparse", help="Store all pairs (dense), or neighbour lists (sparse)."),
     }
 
     def __init__(
@@ -84,19 +90,23 @@ class AdaptiveAffinityPropagationOptions(Declaration):
 
     method = "adaptive-affinity-propagation"
     constraints: ClassVar[dict[str, Constraint]] = {
-        "profile": Choice(*PROFILES, help="Rules of the scan: the authors' package, their paper, or fast ones."),
-        "max_iter": Integer(at_least=1, help="Most iterations of the whole scan."),
-        "preference": RealOrPerRow(optional=True, help="Keep this preference instead of scanning."),
-        "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity between rows."),
-        "algorithm": Choice("auto", "dense", "sparse", help="Keep all pairs, or lists of those that matter."),
-        "silhouette_metric": Choice("euclidean", "sqeuclidean", help="Distance that compares the candidates."),
+        "profile": Choice(*PROFILES, help="Rules of the scan: of the authors' code, of their paper, or fast."),
+        "max_iter": Integer(at_least=1, help="Largest number of iterations of the whole scan."),
+        "preference": RealOrPerRow(optional=True, help="Fixed preference; no scan."),
+        "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity of rows."),
+        "algorithm": Choice("auto", "dense", "sparse", help="Store all pairs (dense), or neighbour lists (sparse)."),
+        "silhouette_metric": Choice(
+            "euclidean", "sqeuclidean", help="Distance for the silhouettes that compare candidates."
+        ),
         "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
-        "n_clusters_range": Range(optional=True, help="Numbers of clusters that are wanted, such as 5,20."),
-        "selection": Choice(*SELECTIONS, help="Rule that chooses a candidate; auto: package for profile code."),
-        "save_candidates": Boolean(help="Save the labels of all candidates, each as a result of its own."),
+        "n_clusters_range": Range(optional=True, help="Smallest and largest number of clusters, such as 5,20."),
+        "selection": Choice(
+            *SELECTIONS, help="Rule that chooses a candidate; auto: package with profile code, else silhouette."
+        ),
+        "save_candidates": Boolean(help="Save all candidates, each as a separate result."),
     }
     ignored_when = (
-        # The profiles differ in more than how the preference falls, but for the fast one.
+        # Profiles "code" and "paper" also differ in their damping rules, so they matter with a fixed preference.
         Ignored("profile", {"preference": GIVEN}, values=("fast",)),
         Ignored("silhouette_metric", {"affinity": Unlike("euclidean")}),
         Ignored("selection", {"preference": GIVEN}),

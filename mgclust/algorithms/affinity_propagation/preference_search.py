@@ -1,15 +1,15 @@
 """Search for the preference that gives a number of clusters, by bisection.
 
-The nearer the preference is to the largest similarity, the more clusters: with a larger one every row is its own
-exemplar; where it lies n times the reach of the similarities below, one cluster has a higher net similarity than any
-two. Between these lie orders of magnitude, so what is bisected is the logarithm of the distance below the largest
-similarity. The search begins at some preference, multiplies or divides the distance until it has gone past the
-number that is wanted, and halves from there.
+The nearer the preference is to the largest similarity, the more clusters there are. If it exceeds that similarity,
+every row is its own exemplar. If it is n times the range of the similarities below, one cluster has a higher net
+similarity than any two. Orders of magnitude lie between these limits, so the search bisects the logarithm of the
+distance below the largest similarity. It starts at a given preference, multiplies or divides the distance until it has
+passed the requested number, and bisects from there.
 
-The number of clusters need not fall with the preference at every step, and it can jump: then the search ends at the
-jump, and the nearest number that it has seen is taken. With very low preferences messages can seem to settle, every row
-its own exemplar, before they have begun to move; what has many more clusters than a larger preference is therefore
-taken for too low a preference.
+The number of clusters need not fall with the preference at every step, and it can jump. Then the search ends at the
+jump and takes the nearest number that it has found. With very low preferences, messages can seem to converge before
+they have begun to move, with every row as its own exemplar. So a preference that gives many more clusters than a larger
+preference counts as too low.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import NamedTuple
 
 __all__ = ["PreferenceSearch", "Tried"]
 
-STEP = 4.0  # by which the distance changes until there are too few and too many clusters
-UNCONVERGED = 2.0  # times as many clusters as with a larger preference: the messages have not come to an end
-NEAREST = 2.0**-20  # the least distance, as a share of the reach; nearer ones are not told apart in float32
+STEP = 4.0  # factor of the distance until both too few and too many clusters have been found
+UNCONVERGED = 2.0  # this many times the clusters of a larger preference mean that messages have not converged
+NEAREST = 2.0**-20  # smallest distance, as a fraction of the range; float32 cannot tell smaller ones apart
 CLOSE = 1e-5  # relative difference of distances that ends the search
-ABOVE = 0.01  # how far above the largest similarity, as a share of the reach, every row is its own exemplar
+ABOVE = 0.01  # at this fraction of the range above the largest similarity, every row is its own exemplar
 
 
 class Tried(NamedTuple):
-    """A preference, and what messages have come to with it."""
+    """A preference that was tried, and the outcome."""
 
     preference: float
     n_clusters: int
@@ -38,20 +38,20 @@ class Tried(NamedTuple):
 
 @dataclass
 class PreferenceSearch:
-    """State of a search; what comes next follows from what has been tried alone, so that all ranks agree.
+    """State of a search. The next preference depends only on the tried ones, so all ranks agree.
 
     Parameters
     ----------
     wanted : int
-        Number of clusters, from 1 to n.
+        Requested number of clusters, from 1 to n.
     n : int
         Number of rows.
     lowest, highest : float
-        Of the similarities.
+        Range of the similarities.
     first : float
-        Where the search begins.
+        Preference at which the search begins.
     tried : list of Tried
-        So far.
+        Preferences tried so far.
     """
 
     wanted: int
@@ -63,7 +63,7 @@ class PreferenceSearch:
 
     @property
     def reach(self) -> float:
-        """The scale of distances below the largest similarity; never 0."""
+        """Scale of distances below the largest similarity; never 0."""
         return max(self.highest - self.lowest, abs(self.highest) / 1000) or 1.0
 
     @property
@@ -72,17 +72,17 @@ class PreferenceSearch:
         return self.highest + ABOVE * self.reach
 
     def following(self) -> float | None:
-        """Return the preference to try next, or None where the search has ended."""
+        """Return the preference to try next, or None if the search has ended."""
         if self.met or (self.tried and self.wanted == self.n):
             return None
         if self.wanted == self.n:
             return self.above
         least, most = NEAREST * self.reach, self.n * self.reach
-        near = far = 0.0  # distances with too many, with too few clusters
+        near = far = 0.0  # distances with too many clusters, and with too few
         for each in self.tried:
             distance = self.highest - each.preference
             if distance < 0:
-                return None  # nothing lies between the least distance and this
+                return None  # no preference is left between the smallest distance and this one
             fewest = min(
                 (other.n_clusters for other in self.tried if other.preference > each.preference), default=self.n
             )
@@ -100,12 +100,12 @@ class PreferenceSearch:
 
     @property
     def met(self) -> bool:
-        """Tell whether the last preference has given the number of clusters."""
+        """True if the last preference gave the requested number of clusters."""
         return bool(self.tried) and self.tried[-1].n_clusters == self.wanted
 
     @property
     def nearest(self) -> int:
-        """Position of the nearest number of clusters; of equally near ones, the converged before the others."""
+        """Position of the trial with the nearest number of clusters; converged trials win ties."""
         return min(
             range(len(self.tried)),
             key=lambda at: (
@@ -116,14 +116,14 @@ class PreferenceSearch:
         )
 
     def problem(self, least: int = 1, reason: str = "") -> str | None:
-        """Say what is next to a number of clusters that has not been met.
+        """Return a warning if the requested number was not found, else None.
 
         Parameters
         ----------
         least : int
             No solution has fewer clusters.
         reason : str
-            Why these are more than are wanted; empty where they are not.
+            Why `least` exceeds the requested number; empty if it does not.
         """
         if self.met:
             return None
@@ -133,14 +133,15 @@ class PreferenceSearch:
         beside += [min(more, key=lambda each: each.n_clusters)] if more else []
         if reason:
             return (
-                f"n_clusters={self.wanted} cannot be met, since {reason}: give more pairs, or ask for {least} or more."
+                f"n_clusters={self.wanted} is not possible, because {reason}: give more pairs, or request at least "
+                f"{least} clusters."
             )
         found = " or ".join(str(each.n_clusters) for each in beside)
         unconverged = sum(not each.converged for each in self.tried)
-        remedy = "a larger damping (0.9, say), convergence_iter or max_iter may find others"
+        remedy = "raise damping (for example to 0.9), convergence_iter or max_iter, which may find other numbers"
         if 2 * unconverged > len(self.tried):
-            remedy = f"{unconverged} runs had not converged; raise max_iter first, or damping (0.9, say)"
+            remedy = f"{unconverged} runs had not converged; raise max_iter first, or damping (for example to 0.9)"
         return (
-            f"n_clusters={self.wanted} was not met, preferences give {found}, and the labels are those of "
-            f"{self.tried[self.nearest].n_clusters} clusters: {remedy}."
+            f"n_clusters={self.wanted} was not met: preferences give {found} clusters, and the labels are those of "
+            f"{self.tried[self.nearest].n_clusters} clusters; {remedy}."
         )

@@ -1,4 +1,4 @@
-"""Presentation of the results of both affinity propagations."""
+"""Reports of both affinity propagation methods: texts, captions and tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCAN_COLUMNS = {
 
 
 class AffinityPropagationPresentation(Presentation):
-    """Exemplars among the rows, where there are rows."""
+    """Report of affinity propagation; with precomputed similarities, it has no picture of rows."""
 
     references = {
         "Frey and Dueck 2007": "B. J. Frey, D. Dueck, Clustering by passing messages between data points, Science "
@@ -44,11 +44,11 @@ class AffinityPropagationPresentation(Presentation):
     }
 
     def method_sentences(self, result: Result) -> list[str]:
-        scores, parameters, found = result.scores, result.parameters, "the median of the similarities"
+        scores, parameters, found = result.scores, result.parameters, "the median similarity"
         if parameters.get("preference") is not None:
             found = "given"
         elif parameters.get("n_clusters") is not None or parameters.get("preference_quantile") is not None:
-            found = "found for the number of clusters or the quantile that was given"
+            found = "computed from the given number of clusters or quantile"
         ended = "converged" if scores["converged"] else "had not converged"
         return [
             f"Exemplars were found by affinity propagation (Frey and Dueck 2007) with {parameters['affinity']} "
@@ -58,12 +58,12 @@ class AffinityPropagationPresentation(Presentation):
 
     def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
         if result.parameters.get("affinity") in PRECOMPUTED:
-            return None  # the rows are similarities
+            return None  # the input holds similarities, not rows that a picture could show
         return super().sample(dataset, result, most)
 
 
 class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, SilhouettePresentation):
-    """The candidates of the scan, and the silhouettes by which one was chosen."""
+    """Report of the adaptive scan: its candidates, and the silhouettes that chose one of them."""
 
     references = {
         "Wang et al. 2007": "K. Wang, J. Zhang, D. Li, X. Zhang, T. Guo, Adaptive affinity propagation clustering, "
@@ -74,15 +74,16 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
     scores = {**AffinityPropagationPresentation.scores, **SilhouettePresentation.scores}
     captions = {
         **SilhouettePresentation.captions,
-        "scan": "Each point is a candidate that the scan found, by its number of clusters. The circle marks the chosen "
-        "one. The rule that chose it is listed below.",
+        "scan": "Silhouettes of the candidates against the number of clusters: the mean of all rows, and the lowest "
+        "mean of a cluster. White points cannot be chosen, because a cluster is too small. The circle marks the chosen "
+        "candidate; the rule that chose it is listed below. The dotted line shows the preference.",
     }
     facts = {
         **SilhouettePresentation.facts,
         "selection": Fact(
             "rule of the choice",
             {
-                "silhouette": "largest mean silhouette, of candidates without a too small cluster",
+                "silhouette": "largest mean silhouette among the candidates without a too small cluster",
                 "package": "largest minimum cluster silhouette among the candidates that have at least the lower "
                 "median number of clusters, because the best mean silhouette is below 0.3 (second rule of the authors' "
                 "package)",
@@ -96,9 +97,9 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
         return [
             "Exemplars were found by adaptive affinity propagation (Wang et al. 2007, after Frey and Dueck 2007) with "
             f"profile={parameters['profile']} and {parameters['affinity']} similarities.",
-            f"The number of clusters was chosen by silhouettes (Rousseeuw 1987; {metric} distance), whose mean is "
-            f"{scores['silhouette']:.3f}, at preference {scores['preference']:.5g} after {scores['n_iter']:,} "
-            f"iterations{'' if scores['converged'] else ', before the end of the scan'}.",
+            f"The number of clusters was chosen by silhouettes (Rousseeuw 1987; {metric} distance): the mean "
+            f"silhouette is {scores['silhouette']:.3f} at preference {scores['preference']:.5g}. The scan took "
+            f"{scores['n_iter']:,} iterations{'' if scores['converged'] else ', and had not reached its end'}.",
         ]
 
     def draw(self, result: Result, sample: Any) -> Drawn:
@@ -108,7 +109,7 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
         return drawn | super().draw(result, sample)
 
     def tables(self, result: Result) -> list[Table]:
-        """After the clusters every candidate, by ascending number of clusters, the chosen one in bold."""
+        """Add a table of all candidates by ascending number of clusters, with the chosen one in bold."""
         present = {name: f"scan_{name}" for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
         if "n_clusters" not in present:
             return super().tables(result)

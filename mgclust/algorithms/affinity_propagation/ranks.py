@@ -1,25 +1,36 @@
 r"""Affinity propagation (Frey and Dueck, Science 315:972, 2007), exact, on any number of ranks.
 
-Rows exchange messages until some of them, the exemplars, have emerged as the best representatives of the others. With
-S(i,k) the similarity of rows i and k, S(k,k) the preference of row k to be an exemplar, and damping lam::
+Rows exchange messages until some of them, the exemplars, have emerged as the best representatives of the others. S(i,k)
+is the similarity of row i to row k, S(k,k) the preference of row k, and lam the damping. Each iteration updates two
+messages::
 
     responsibility   R(i,k) <- S(i,k) - max over k' != k of (A(i,k') + S(i,k'))
     availability     A(i,k) <- min(0, R(k,k) + sum over i' not in {i, k} of max(0, R(i',k)))        i != k
                      A(k,k) <- sum over i' != k of max(0, R(i',k))
     each damped      new = (1 - lam) * update + lam * old
 
-Row k is an exemplar while A(k,k) + R(k,k) > 0. The run ends when the exemplars have been the same for
-`convergence_iter` iterations. Then every row goes to the exemplar it is most similar to; in each cluster the member
-that the others are most similar to becomes the exemplar, and rows are assigned once more.
+Row k is an exemplar while A(k,k) + R(k,k) > 0. The result is equal to these plain lines on n x n arrays::
 
-What runs where. Each rank holds the rows of S and A that are its own, or lists of what matters of them
-(`row_choice`); R is never stored (`mgclust.kernels.affinity_propagation.messages` shows why it need not be). Maxima
-over a row are local. One sum of 2 n integers an iteration tells every rank the column sums, from which all draw the
-same conclusions.
+    A = R = zeros((n, n));  S[diagonal] = preference
+    repeat:
+        best[i, k] = max of (A + S)[i] without column k
+        R = lam * R + (1 - lam) * (S - best)
+        P = maximum(R, 0);  P[diagonal] = R[diagonal]
+        update = P.sum(axis=0) - P;  update = minimum(update, 0) except on the diagonal
+        A = lam * A + (1 - lam) * update
+        exemplars = where(A[diagonal] + R[diagonal] > 0)
+    until exemplars have not changed for convergence_iter iterations, or max_iter iterations have passed
+    labels = most similar exemplar of each row; each exemplar has itself
+    exemplars = the member of each cluster with the largest sum of S from its members;  labels again
 
-Cost of all pairs (of lists: `mgclust.kernels.affinity_propagation.sparse_forms.listed`). Memory: 2 n^2 numbers over
-all ranks. Time: n^2 reduced distances once, then per iteration 3 n^2 numbers read or written. Communication: the data
-once, 16 n bytes an iteration.
+Parallel execution. Each rank holds its own rows of S and A, or neighbour lists of the elements that matter
+(`row_choice`). R is never stored; `mgclust.kernels.affinity_propagation.messages` shows why. Maxima over a row are
+local. One sum of 2 n integers per iteration gives every rank the column sums, from which all ranks draw the same
+conclusions.
+
+Cost with all pairs (with lists: `mgclust.kernels.affinity_propagation.sparse_forms.listed`). Memory: 2 n^2 numbers over
+all ranks. Time: n^2 reduced distances once, then 3 n^2 numbers read or written per iteration. Communication: the data
+once, then 16 n bytes per iteration.
 """
 
 from __future__ import annotations
@@ -51,18 +62,18 @@ FIRST_CALLS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class AffinityPropagationOutput:
-    """Rank 0's findings, beside "labels"."""
+    """Results of rank 0, in addition to "labels"."""
 
-    exemplars: np.ndarray  # rows, ascending
-    missing: int  # rows without an exemplar
+    exemplars: np.ndarray  # row numbers, ascending
+    missing: int  # number of rows without an exemplar
     net_similarity: float
     n_iter: int
     converged: bool
     preference: float | np.ndarray
-    dtype: str  # computed in
-    alike: bool  # all rows are equally similar
+    dtype: str  # type of the computation
+    alike: bool  # whether all rows are equally similar
     exactness: dict[str, Any]
-    search: PreferenceSearch | None  # of `n_clusters`
+    search: PreferenceSearch | None  # with `n_clusters`
     better: ExemplarAssignment | None  # exemplars with a clearly higher net similarity, if found
 
 
@@ -154,17 +165,26 @@ def iterate(
     search: PreferenceSearch | None = None,
     nearest: np.ndarray | None = None,
 ) -> tuple[int, bool]:
-    """Pass messages until the exemplars stay: the number of iterations, and whether they stayed.
+    """Pass messages until the exemplars stay the same.
 
     Parameters
     ----------
     context : Context
     messages : MessagePassing
     saved : Saved or None
-        What to resume from.
+        Checkpoint to resume from.
     limits : Limits
     search : PreferenceSearch, optional
-        That this is a part of, and for checkpoints its best exemplars so far, `nearest`.
+        Search to which this run belongs; checkpoints include it.
+    nearest : ndarray, optional
+        Best exemplars of the search so far; checkpoints include them.
+
+    Returns
+    -------
+    n_iter : int
+        Number of iterations.
+    converged : bool
+        Whether the exemplars stayed the same for `convergence_iter` iterations.
     """
     damping, max_iter, convergence_iter = limits
     tried = search.tried if search is not None else []
@@ -173,7 +193,7 @@ def iterate(
         messages.restore(saved)
         done, last_change, last_poor = (saved.control[name] for name in ("done", "last_change", "last_poor"))
     while True:
-        # Before this iteration the exemplars cannot have stayed for long enough.
+        # The exemplars cannot have stayed for long enough before this iteration, so no check is needed before it.
         earliest = max(max(last_change, last_poor) + convergence_iter - 1, convergence_iter + 1, done + 1)
         count = min(SLOTS, max_iter - done, earliest - done)
         for n_exemplars, unchanged in messages.iterate([damping] * count):
@@ -186,11 +206,11 @@ def iterate(
             if done == max_iter:
                 return done, stayed
             if stayed and done - last_poor + 1 >= convergence_iter:
-                # Ties move messages so little at first that these seem to be at rest.
+                # Near ties move messages so little at first that they seem to have converged.
                 if not messages.tied or not is_poor(messages):
                     return done, True
                 last_poor = done
-        share = (len(tried) + done / max_iter) / (len(tried) + 1)  # of a search that would end with this preference
+        share = (len(tried) + done / max_iter) / (len(tried) + 1)  # as if the search ended with this preference
         context.progress(share, n_clusters=n_exemplars, damping=damping, iteration=done, max_iter=max_iter)
         if context.checkpoint.due():
             arrays = {} if nearest is None else {"nearest": nearest}
@@ -198,15 +218,15 @@ def iterate(
 
 
 def is_poor(messages: MessagePassing) -> bool:
-    """Tell whether clearly better exemplars than the present ones are at hand."""
+    """Return whether exemplars that are clearly better than the present ones are found."""
     found = messages.assign(messages.states()[0])
     return better_exemplars(messages, found, messages.preference) is not None
 
 
 def exemplars_of(context: Context, messages: MessagePassing, converged: bool) -> np.ndarray:
-    """The exemplars that messages have come to: the last, or those of the highest net similarity, the newest of equals.
+    """Return the exemplars of a run: the last ones if it converged, else those of the highest net similarity.
 
-    None where none has ever emerged.
+    Ties go to the newest state. The array is empty if no exemplar has ever emerged.
     """
     states = messages.states()
     if converged or len(states) < 2:
@@ -221,9 +241,9 @@ def exemplars_of(context: Context, messages: MessagePassing, converged: bool) ->
 def try_preferences(
     context: Context, rows: MessageRows, saved: Saved | None, limits: Limits, search: PreferenceSearch
 ) -> tuple[MessagePassing, np.ndarray]:
-    """Pass messages with one preference after the other, each from the beginning, and find the nearest exemplars."""
-    # Messages that went on from those of another preference would make the result depend on the way; so it is that of
-    # a fit with the preference found.
+    """Pass messages with one preference after the other, each from the start; return messages and nearest exemplars."""
+    # Each preference starts with new messages. If messages continued from those of another preference, the result would
+    # depend on the search; so it equals a fit with the preference that was found.
     nearest = np.zeros(0, np.int64)
     if saved is not None:
         search.tried = [Tried(*each) for each in saved.control["tried"]]
@@ -242,7 +262,7 @@ def try_preferences(
 
 
 def without_structure(n: int, preference: float, similarity: float) -> ExemplarAssignment:
-    """Find the best where all rows are equally similar: each its own exemplar, or the first row that of all."""
+    """Return the best exemplars if all rows are equally similar: either each row, or the first row for all rows."""
     alone = preference > similarity
     exemplars = np.arange(n if alone else 1, dtype=np.int64)
     labels = np.arange(n, dtype=np.int32) if alone else np.zeros(n, np.int32)

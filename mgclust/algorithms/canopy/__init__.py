@@ -1,7 +1,8 @@
 """Canopies.
 
-`estimator` has the parameters, `ranks` what is computed: `centers` chooses the centres, `members` lists the rows of
-each, `agglomeration` clusters within them. `presentation` shows results.
+`estimator` has the parameters and the fitted attributes, and `ranks` describes the computation: `centers` chooses the
+centres, `members` lists the rows of each canopy, and `agglomeration` clusters within canopies. `presentation` shows
+results.
 
-The method in plain float64 is `tests/oracles/canopy.py`.
+`tests/oracles/canopy.py` has the method in plain float64.
 """

@@ -1,14 +1,14 @@
-"""Single linkage confined to canopies: only pairs of rows that share a canopy are compared.
+"""Single linkage within canopies: only pairs of rows that share a canopy are compared.
 
-Every canopy goes to one rank, with its rows. A canopy's spanning tree holds all that its pairs say of single linkage,
-and a tree of the trees' edges all that the canopies say::
+Every canopy is sent to one rank, with its rows. Single linkage of a canopy needs only the edges of its minimum spanning
+tree, and single linkage of all canopies only the minimum spanning forest of these edges::
 
-    each rank    sends its rows to the ranks of their canopies    exchange of d + 2 numbers a membership
+    each rank    sends its rows to the ranks of their canopies    exchange of d + 2 numbers per membership
     each rank    spanning tree of each of its canopies            `spanning_trees`, m^2 / 2 distances of m rows
-    each rank    the tree of these trees' edges                   at most n - 1 edges
-    rank 0       the tree of all ranks' edges
+    each rank    spanning forest of the edges of these trees      at most n - 1 edges
+    rank 0       spanning forest of the edges of all ranks
 
-Edges have one order, by distance and the numbers of their rows, so there is one tree, on any number of ranks.
+Edges are ordered by distance and by the numbers of their rows, so the forest is unique, on any number of ranks.
 """
 
 from __future__ import annotations
@@ -30,33 +30,67 @@ Array = Any
 
 
 class Agglomeration(NamedTuple):
-    """Clusters, and the merges that make them and larger ones."""
+    """Clusters of single linkage within canopies, and all merges, also those after the requested clusters.
 
-    labels: np.ndarray  # (n_samples,) int32; clusters in the order of their first rows
+    Attributes
+    ----------
+    labels : ndarray of shape (n_samples,), int32
+        Cluster of each row. Clusters are numbered in the order of their first rows.
+    n_clusters : int
+        Number of clusters.
+    merges : ndarray of shape (n_merges, 2), int64
+        Pairs of rows whose clusters merge, nearest pairs first.
+    distances : ndarray of shape (n_merges,)
+        Distances of these pairs, ascending.
+    n_canopies : int
+        Number of canopies.
+    n_pairs : int
+        Number of comparisons of two rows; a pair counts once per canopy that it shares.
+    t1, t2 : float
+        The thresholds.
+    """
+
+    labels: np.ndarray
     n_clusters: int
-    merges: np.ndarray  # (n_merges, 2) int64: two rows whose clusters merge, nearest ones first
-    distances: np.ndarray  # (n_merges,) at which they do, ascending
+    merges: np.ndarray
+    distances: np.ndarray
     n_canopies: int
-    n_pairs: int  # of rows that were compared, once for each canopy that they share
+    n_pairs: int
     t1: float
     t2: float
 
 
 class AgglomerationTree(NamedTuple):
-    """Edges of a forest, by reduced distance and then by the numbers of their rows."""
+    """Edges of a forest, in the order of reduced distance, and for equal distances of row numbers."""
 
-    s: np.ndarray  # (m,), the rows' type
-    low: np.ndarray  # (m,) int64
-    high: np.ndarray  # (m,) int64, above low
+    s: np.ndarray  # (m,), of the rows' type: reduced distance
+    low: np.ndarray  # (m,), int64: row number
+    high: np.ndarray  # (m,), int64: row number, larger than low
 
     def clusters(self, n: int, n_clusters: int | None, kept: int) -> tuple[np.ndarray, int]:
-        """Labels of all rows after the first `kept` merges, or down to a number of clusters; and how many there are."""
+        """Labels of all rows, and the number of clusters: after `kept` merges, or down to `n_clusters` clusters.
+
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        n_clusters : int or None
+            Number of clusters at which merging stops. None: stop after `kept` merges.
+        kept : int
+            Number of merges.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,), int32
+        count : int
+            Number of clusters.
+        """
         if n_clusters is not None:
             kept = n - n_clusters
             if kept > len(self.s):
                 warnings.warn(
-                    f"n_clusters={n_clusters}: rows that share canopies make {n - len(self.s)} clusters, which no pair "
-                    "connects; raise t1 to connect them.",
+                    f"n_clusters={n_clusters} cannot be reached: {n - len(self.s)} clusters remain, because no two of "
+                    "them have rows in the same canopy; raise t1 to connect them.",
                     ParameterWarning,
                     stacklevel=4,
                 )
@@ -75,17 +109,17 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
     Parameters
     ----------
     context : Context
-    memberships : csr_array of shape (own rows, n_canopies)
+    memberships : csr_array of shape (local rows, n_canopies)
         The canopies of this rank's rows.
     norm : {"l2", "l1"}
-        Which reduced distance.
+        Kind of reduced distance.
 
     Returns
     -------
     AgglomerationTree
-        On rank 0 of all pairs, on others of their canopies.
+        On rank 0, the forest of all pairs; on other ranks, of their canopies.
     int
-        How many pairs were compared on all ranks.
+        Number of pairs that were compared on all ranks.
     """
     comm, kernels, n = context.comm, context.kernels, context.dataset_shape[0]
     sizes = np.bincount(memberships.indices, minlength=memberships.shape[1]).astype(np.int64)
@@ -108,7 +142,7 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
 
 
 def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, Array]:
-    """Canopy, row number and row of each membership of this rank's canopies; large ones go to different ranks."""
+    """Canopy, row number and row of each membership of this rank's canopies; large canopies go to different ranks."""
     comm, xp, rows = context.comm, context.kernels.xp, context.rows
     rank_of = np.empty(len(sizes), np.int64)
     rank_of[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes)) % comm.size
@@ -125,25 +159,25 @@ def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> t
 
 
 def _check_room(context: Context, most: int) -> None:
-    """Refuse, on every rank, what a rank cannot hold: the rows of its canopies, sent and received, and sorted.
+    """Reject, on every rank, canopies whose rows do not fit: a rank holds them as sent, as received, and sorted.
 
-    So rows that are streamed are refused, too: they exceed half the memory.
+    This also rejects rows that are streamed, because they exceed half the memory.
     """
     needed = int(most) * (4 * context.rows.n_features * context.dtype.itemsize + 64)
     room = int(context.comm.all_reduce(np.array([context.free], np.int64), "min")[0])
     if needed > room:
         raise InsufficientMemoryError(
-            f"not enough memory: the rows of a rank's canopies need {human(needed)}, there {human(room)}. What would "
-            "fit: a smaller t1, more workers, or workers with more memory."
+            f"not enough memory: the rows of a rank's canopies need {human(needed)}, and {human(room)} are free. Use a "
+            "smaller t1, more workers, or workers with more memory."
         )
 
 
 def _tree_of(edges: AgglomerationTree, n: int) -> AgglomerationTree:
-    """The spanning forest of edges, some of which may be there twice."""
+    """The minimum spanning forest of edges, some of which may occur twice."""
     _, first = np.unique(edges.low * n + edges.high, return_index=True)
     s, low, high = (part[first] for part in edges)
     order = np.lexsort((high, low, s))
-    # Places in the order are distances without ties, and none is 0, which SciPy takes for no edge.
+    # Positions in the order replace distances: they have no ties, and none is 0, which SciPy treats as no edge.
     places = csr_array((np.arange(1.0, len(order) + 1), (low[order], high[order])), shape=(n, n))
     kept = order[np.sort(minimum_spanning_tree(places).data).astype(np.int64) - 1]
     return AgglomerationTree(s[kept], low[kept], high[kept])

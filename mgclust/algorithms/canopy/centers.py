@@ -1,20 +1,22 @@
 """Choice of the rows that become centres of canopies: the block-greedy method, exact on any number of ranks.
 
-The definition takes the first candidate, drops every candidate within t2 of it, and starts again. What it picks is the
-lexicographically first maximal independent set of the graph that joins rows within t2: one answer for every order of
-the rows, however it is computed. Here, 4096 candidates at a time::
+By definition, the first candidate becomes a centre, every candidate within t2 of it is dropped, and this repeats. The
+centres are the lexicographically first maximal independent set of the graph that joins rows within t2. So for each
+order of the rows there is exactly one result, however it is computed. Here, each step takes 4096 candidates::
 
-    each rank    offers its first 4096 candidates          all_gather of 8 bytes each, 16 in random order
-    all ranks    the first 4096 of all of them             all_gather of their rows
-    all ranks    pick among these                          `first_independent`, the same on every rank
-    each rank    drops its candidates near a pick          `border`, or `mark_near`
+    each rank    offers its first 4096 candidates                all_gather of 8 bytes each, 16 in random order
+    all ranks    take the first 4096 of all offered candidates   all_gather of their rows
+    all ranks    pick centres among these                        `first_independent`, the same on every rank
+    each rank    drops its candidates near a new centre          `border`, or `mark_near`
 
-Every one of the 4096 is picked or dropped, so that there are at most n / 4096 steps; most of the others go with them,
-and a million rows that make a thousand canopies take three or four steps. Where few go with them, a rank puts its rows
-into boxes once: from then on a step looks at what is near its picks alone (`mark_near`). Rows never move.
+Each of the 4096 candidates is picked or dropped, so there are at most n / 4096 steps. Usually most other candidates are
+dropped with them: a million rows that make a thousand canopies take three or four steps. If few are dropped, a rank
+puts its rows into bounding boxes once. From then on, a step reads only rows near its new centres (`mark_near`). Rows
+never move.
 
-Where nearly all candidates of a step are picked, thousands of steps could follow, which cost a GPU and its collectives
-more than their work does. So ranks then offer more at once, and each picks among them 4096 at a time.
+If nearly all candidates of a step are picked, thousands of steps could follow. On a GPU, starting these steps and their
+collectives costs more than the work. So the ranks then offer more candidates per step, and each rank picks among them,
+4096 at a time.
 """
 
 from __future__ import annotations
@@ -35,36 +37,41 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["Candidates", "Picked", "greedy_centers", "pick_centers", "priorities", "threshold_of"]
 
 Array = Any
-STEP = 4096  # candidates
-# Of the candidates: where a step leaves more, about ten or more such steps follow, which take longer than making boxes.
+STEP = 4096  # candidates per step
+# If a step leaves a larger fraction of the candidates, about ten or more such steps follow, which take longer than
+# making boxes.
 MANY_LEFT = 7 / 8
-MANY_PICKED = 7 / 8  # of the candidates of a step: the next one has more
-GROWTH = 4
-# At most this share of all rows are candidates of a larger step, whose own pairs every rank compares.
+MANY_PICKED = 7 / 8  # if a larger fraction of a step's candidates is picked, the next step has more candidates
+GROWTH = 4  # factor by which the number of candidates then grows
+# Largest fraction of all rows that are candidates of one step; every rank compares all pairs of these.
 LARGEST_SHARE = 1 / 64
 
 
 class Picked(NamedTuple):
-    """Centres in the order of picking."""
+    """Centres, in the order in which they were picked."""
 
-    rows: np.ndarray  # (K,) int64, global numbers; on the host
-    x: Array  # (K, n_features) on the device
+    rows: np.ndarray  # (K,), int64, on the host: global row numbers
+    x: Array  # (K, n_features), on the device: the rows
     steps: int
 
 
 def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
-    """The bound for which ``s < bound`` says the same as ``distance <= t``, both in the rows' type.
+    """Find the bound for which ``s < bound`` is equivalent to ``distance <= t``, both in the rows' type.
 
-    The distance of a reduced distance s is correctly rounded and grows with s, so there is a largest s whose distance
-    is at most t; the bound is the next number.
+    The distance that belongs to a reduced distance s is correctly rounded and grows with s. So there is a largest s
+    whose distance is at most t, and the bound is the next larger number.
 
     Parameters
     ----------
     measure : Metric
     t : float
-        Rounded to `dtype` first, as a distance would be. Not negative.
+        Non-negative. It is first rounded to `dtype`, as a distance is.
     dtype : dtype
         float32 or float64.
+
+    Returns
+    -------
+    float
     """
     real = np.dtype(dtype).type
     factor, infinity = real(measure.factor), real(np.inf)
@@ -83,16 +90,17 @@ def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
 
 
 def priorities(rows: Array, seed: int, xp: Any = np) -> Array:
-    """Random numbers that order rows, found from each row's number alone: smallest first.
+    """Random numbers that order rows, smallest first; each depends only on the seed and the row number.
 
-    `splitmix64` of the seed plus the row's number. It is one-to-one, so no two rows share a priority.
+    The number is `splitmix64` of the seed plus the row number. This function is one-to-one, so no two rows have the
+    same priority.
 
     Parameters
     ----------
     rows : int64 array
-        Global numbers.
+        Global row numbers.
     seed : int
-        Below 2**64.
+        Less than 2**64.
     xp : module
         numpy or cupy.
 
@@ -105,19 +113,20 @@ def priorities(rows: Array, seed: int, xp: Any = np) -> Array:
 
 
 class Candidates:
-    """A rank's rows that are neither centres nor near one, in order of priority.
+    """The rows of a rank that are neither centres nor near a centre, in order of priority.
 
     Parameters
     ----------
     kernels : module
     read : callable
-        ``read(start, stop)`` gives rows by global number, on the device.
+        ``read(start, stop)`` returns rows by global number, on the device.
     bounds : list of tuple of int
-        Pieces of the own rows that fit on the device one at a time. With a single one, the candidates' rows are kept.
+        Bounds of batches of this rank's rows that fit on the device one at a time. With a single batch, the rows of the
+        candidates are kept on the device.
     seed : int, optional
-        Priorities are random; None: the rows' numbers.
+        Seed of random priorities; None: priorities are the row numbers.
     boxed : bool
-        Whether there is memory for boxes around the rows, if there is a single piece.
+        Whether there is memory for bounding boxes around the rows, if there is a single batch.
     """
 
     def __init__(
@@ -133,7 +142,7 @@ class Candidates:
         self._x = read(*bounds[0]) if len(bounds) == 1 else None
         self._boxed = boxed and self._x is not None
         self._boxes: Any = None
-        # Once there are boxes: where each candidate is among the rows that are in them, and which of those are near.
+        # Once there are boxes: position of each candidate among the rows in boxes, and flags of rows near a centre.
         self._at = self._near = xp.empty(0, dtype="int64")
         self.rows = xp.arange(bounds[0][0], bounds[-1][1])
         self.priority = self.rows
@@ -149,7 +158,7 @@ class Candidates:
         return len(self.rows)
 
     def take(self, count: int) -> Array:
-        """The rows of the first candidates, on the device."""
+        """Return the rows of the first `count` candidates, on the device."""
         if self._x is not None:
             return self._x[:count] if self._boxes is None else self._x[self._at[:count]]
         xp = self._kernels.xp
@@ -201,7 +210,7 @@ class Candidates:
             self._x = self._x[at]
 
     def _met(self, rows: Array) -> Iterator[tuple[Array, Array]]:
-        """Positions in `rows`, and the rows that are there, a piece of the own rows after the other."""
+        """Yield positions in `rows`, and the rows themselves, one batch of local rows after the other."""
         for start, stop in self._bounds:
             at = self._kernels.xp.flatnonzero((rows >= start) & (rows < stop))
             if len(at):
@@ -211,25 +220,30 @@ class Candidates:
 def pick_centers(
     context: Context, candidates: Candidates, measure: Metric, t2: float, saved: Saved | None = None
 ) -> Picked:
-    """Pick the centres among all ranks' candidates, the same on every rank.
+    """Pick the centres among the candidates of all ranks, equally on every rank.
 
-    A checkpoint has the rows that are centres: dropping what is near them leaves the candidates of that step.
+    A checkpoint contains the row numbers of the centres. Dropping all rows near them restores the candidates of that
+    step.
 
     Parameters
     ----------
     context : Context
     candidates : Candidates
-        This rank's; none are left afterwards.
+        The candidates of this rank; none are left afterwards.
     measure : Metric
     t2 : float
-        Positive.
+        The tight distance, positive.
     saved : Saved, optional
         The checkpoint to continue from.
+
+    Returns
+    -------
+    Picked
 
     Raises
     ------
     InsufficientMemoryError
-        There are so many centres that a rank cannot hold their rows.
+        If there are so many centres that a rank cannot hold their rows.
     """
     comm, kernels, (n, d) = context.comm, context.kernels, context.dataset_shape
     norm, threshold = measure.norm, threshold_of(measure, t2, context.dtype)
@@ -263,8 +277,8 @@ def pick_centers(
         count += len(rows[-1])
         if count * d * context.dtype.itemsize > room:
             raise InsufficientMemoryError(
-                f"t2={t2:g} makes more than {count} centres of {n} rows; every rank holds their rows, which exceed "
-                f"{human(room)}, half of what is left of its memory: raise t2, or use workers with more memory."
+                f"t2={t2:g} makes more than {count} centres of {n} rows, and every rank holds the rows of all centres, "
+                f"which exceed {human(room)}, half of its free memory: raise t2, or use workers with more memory."
             )
         if context.checkpoint.due():
             context.checkpoint.save({"steps": steps}, {"centers": np.concatenate(rows)})
@@ -272,7 +286,7 @@ def pick_centers(
 
 
 def _most_offered(context: Context, room: int) -> int:
-    """Candidates of the largest step, the same on every rank, whose free memory is at least four times `room`."""
+    """Most candidates of a step, the same on every rank; the free memory of each is at least four times `room`."""
     n, d = context.dataset_shape
     of_memory = room // 4 // ((1 + context.comm.size) * (d * context.dtype.itemsize + 16))
     return min(context.kernels.canopy.MAX_OFFERED, int(LARGEST_SHARE * n), of_memory)
@@ -293,16 +307,16 @@ def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -
     ----------
     kernels : module
     x : array of shape (n, n_features)
-        On the device of `kernels`, float32 or float64.
+        The rows, on the device of `kernels`, float32 or float64.
     norm : {"l2", "l1"}
-        Which reduced distance.
+        Kind of reduced distance.
     threshold : float
-        Rows are near with s < threshold, which is positive; see `threshold_of`.
+        Two rows are near each other if s < threshold, which is positive; see `threshold_of`.
 
     Returns
     -------
     int64 ndarray
-        The picked rows, ascending: no two of them are near, and every row is near one of them.
+        Positions of the picked rows, ascending. No two of them are near each other, and every row is near one of them.
     """
     candidates = Candidates(kernels, lambda start, stop: x[start:stop], [(0, len(x))])
     picked = [np.empty(0, np.int64)]
@@ -315,7 +329,7 @@ def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -
 
 
 def _offered(context: Context, candidates: Candidates, count: int) -> tuple[Array, Array]:
-    """Numbers and rows of the first `count` candidates of all ranks, in order of priority."""
+    """Row numbers and rows of the first `count` candidates of all ranks, in order of priority."""
     comm, xp = context.comm, context.kernels.xp
     own = candidates.priority[:count]
     if comm.size == 1:
@@ -331,7 +345,7 @@ def _offered(context: Context, candidates: Candidates, count: int) -> tuple[Arra
 
 
 def _independent(kernels: Kernels, x: Array, norm: str, threshold: float) -> Array:
-    """Positions of the rows that are picked among the candidates of a step."""
+    """Positions of the rows that become centres, among the candidates of a step."""
     picked = kernels.xp.empty(len(x), dtype="uint8")
     kernels.canopy.first_independent(x, norm=norm, threshold=threshold, out=picked)
     return kernels.xp.flatnonzero(picked)

@@ -1,4 +1,4 @@
-"""Canopy clustering: the estimator. What its ranks do: `mgclust.algorithms.canopy.ranks`."""
+"""The estimator `Canopy`. The computation on the ranks is described in `mgclust.algorithms.canopy.ranks`."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from mgclust.results.result import Result
 
 __all__ = ["Canopy", "Thresholds"]
 
-# Of the rows: where fewer lie in one canopy alone, canopies are no clusters. Of uniform and normal rows it was at most
-# 0.01, of sets whose clusters lie apart 0.19 to 0.32, as measured by hand on 32 sets.
+# If a smaller fraction of the rows lies in only one canopy, the canopies are not clusters. An informal measurement on
+# 32 sets gave at most 0.01 for uniform and normal rows, and 0.19 to 0.32 for sets with clusters that lie apart.
 MIN_ALONE = 0.05
-FEW, MANY = 10, 200  # canopies that suggested thresholds give of most rows lie between
-# On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. On two GPUs fits of 3,000,000 rows of 2
-# features take as long as on one; of 300,000 of 128, and of 10,000,000 of 6, they were 1.6 times as fast.
+FEW, MANY = 10, 200  # for most data, the suggested thresholds give a number of canopies in this range
+# On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. Two GPUs take as long as one for
+# 3,000,000 rows of 2 features. They were 1.6 times as fast for 300,000 rows of 128, and for 10,000,000 rows of 6.
 NUMBERS_OF_A_RANK = {"cpu": 1e5, "cuda": 1.5e7}
-NUMBERS_A_SECOND = {"cpu": 4e6, "cuda": 3e7}  # of a rank, in these measurements
+NUMBERS_A_SECOND = {"cpu": 4e6, "cuda": 3e7}  # per rank, in these measurements
 LINKAGE: dict[str, Constraint] = {
     "n_clusters": Integer(at_least=1, optional=True),
     "distance_threshold": Real(at_least=0, optional=True),
@@ -50,45 +50,54 @@ LINKAGE: dict[str, Constraint] = {
 class Canopy(CanopyOptions, Clusterer):
     """Canopy clustering of McCallum, Nigam and Ungar (2000), exact, on one or many CPUs or GPUs.
 
+    A canopy is a centre with all rows within `t1` of it; a row can be in several canopies. Centres are chosen one after
+    the other, from the rows that are not within `t2` of an earlier centre.
+
     Parameters
     ----------
     t1, t2 : float, optional
-        The loose and the tight distance, t1 > t2 > 0, in the units of the metric. A canopy is every row within t1 of
-        its centre; rows within t2 become no centres themselves. Both or neither: then they are those of
-        `suggest_thresholds`, which make the canopies a cover of the rows; their number is no number of clusters, and
-        a warning says so where they overlap everywhere.
+        The loose and the tight distance, t1 > t2 > 0, in the units of the metric. A canopy consists of all rows within
+        t1 of its centre. Rows within t2 of a centre cannot become centres themselves. Give both, or neither: then they
+        are those of `suggest_thresholds`. The suggested thresholds make the canopies cover the rows. The number of
+        canopies is then not a number of clusters, and a warning says so if the canopies overlap everywhere.
     order : {"index", "random"}, default="index"
-        Which candidate is the first: the one with the lowest row number, or in a random order that `random_state`
-        decides. Centres depend on the order. Sorted rows take more steps than rows in random order.
+        Order in which rows become centres. "index": the candidate with the lowest row number comes first. "random": a
+        random order, drawn by `random_state`. The centres depend on the order. Sorted rows take more steps than rows
+        in random order.
     metric : {"euclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
-        "cosine" and "correlation" distances (1 - similarity) do not obey the triangle inequality: two rows within t1
-        of a centre may be up to 4 t1 from each other, not 2 t1.
+        Distance between rows. "cosine" and "correlation" distances (1 - similarity) do not obey the triangle
+        inequality: two rows within t1 of a centre may be up to 4 t1 apart, instead of 2 t1.
     device, client, n_workers, workers, resources, retries, memory_limit, verbose
         As for `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float64"
-        Type of the distances. In float32, at most twice as fast, a row may fall on the other side of a threshold that
-        it lies within one part in a million of.
+        Number type of the distances. float32 is at most twice as fast. In float32, a row whose distance is within one
+        part in a million of a threshold may fall on the other side of it.
     random_state : int, Generator or RandomState, optional
-        Seed of the random order and of the sample that thresholds are taken from. None is 0: a fit again is the same.
+        Seed of the random order, and of the sample that thresholds are taken from. None means 0, so a repeated fit
+        gives the same result.
 
     Attributes
     ----------
     cluster_centers_indices_ : ndarray of shape (n_canopies,), int64
-        Row of each centre, in the order of picking.
+        Row of each centre, in the order in which the centres were chosen.
     cluster_centers_ : ndarray of shape (n_canopies, n_features)
-        These rows.
+        The centres, in the same order.
     n_canopies_, n_clusters_ : int
-        How many there are.
+        Number of canopies.
     memberships_ : scipy.sparse.csr_array of shape (n_samples, n_canopies), bool
-        Which rows are within t1 of which centres; column indices ascend.
+        True if the row is within t1 of the centre of the canopy. Column indices ascend.
     labels_ : ndarray of shape (n_samples,), int32
-        The nearest centre; the first of equally near ones.
+        Nearest centre of each row; among equally near centres, the one that was chosen first.
     t1_, t2_ : float
-        The distances used.
+        The thresholds of the fit, given or suggested.
     n_steps_ : int
-        Exchanges between the ranks that the centres took.
+        Number of exchanges between the ranks until all centres were chosen.
     timings_, result_, n_features_in_
         As for `DensityPeaks`.
+
+    See Also
+    --------
+    DensityPeaks : Clusters of any shape, with their number found from the data.
 
     References
     ----------
@@ -114,29 +123,38 @@ class Canopy(CanopyOptions, Clusterer):
         return (WarmUp((3000, 4), seconds=2),)
 
     def suggest_thresholds(self, X: Any) -> Thresholds:
-        """Look at the distances in a sample of the rows and suggest t1 and t2; what `fit` does without them.
+        """Suggest t1 and t2 from the distances in a sample of the rows, as `fit` does if they are not given.
 
-        Of the distances between rows that differ, among at most 2048 of them, t2 is the 15% quantile and t1 the 30%
-        quantile: twice as many pairs are within t1 as within t2, which in two dimensions makes t2 = 0.7 t1, as is
-        customary. This gives some ten to two hundred canopies of most rows, since the number of balls that cover them
-        follows from the share of pairs within t2, and from the number of features: it does not tell how many clusters
-        there are. Of many features, counts and few rows it may be another number, and a fit warns of it. Scale both to
-        get fewer or more. Where both quantiles
-        are equal, t1 is the next larger distance, or t2 / 0.7 if there is none.
+        t2 is the 15% quantile and t1 the 30% quantile of the positive distances among at most 2048 rows. So twice as
+        many pairs are within t1 as within t2; in two dimensions this makes t2 = 0.7 t1, as is customary. If both
+        quantiles are equal, t1 is the next larger distance, or t2 / 0.7 if there is none.
+
+        For most data these thresholds give 10 to 200 canopies. Their number follows from the fraction of pairs within
+        t2 and from the number of features, so it does not tell how many clusters there are. With many features, with
+        counts, or with few rows, the number can be outside this range; a fit then warns. Scale both thresholds to get
+        fewer or more canopies.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
+            The rows.
 
         Returns
         -------
         Thresholds
-            A named tuple (t1, t2).
+            A named tuple with the fields `t1` and `t2`, of type float.
 
         Raises
         ------
         InputError
-            If all rows are equal.
+            If all rows are equal, or there is only one.
+
+        Examples
+        --------
+        >>> from mgclust import Canopy
+        >>> thresholds = Canopy(client=None).suggest_thresholds([[0.0], [1.0], [2.0], [9.0]])
+        >>> thresholds.t1, thresholds.t2
+        (2.0, 1.0)
         """
         parameters = self._checked()
         dataset = open_dataset(X)
@@ -155,17 +173,29 @@ class Canopy(CanopyOptions, Clusterer):
         return thresholds
 
     def predict(self, X: Any) -> np.ndarray:
-        """Find the nearest centre of each row, of equally near ones the first, however far it is.
+        """Label new rows: each takes its nearest centre, however far that is.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Ranks read their own rows; those of a Dask array stay with the workers that have them.
+            The new rows. Each rank reads its own rows. Rows of a Dask array stay on the workers that hold them.
 
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            Labels as in `labels_`. Computed in float64.
+            Label of each row, as in `labels_`: among equally near centres, the one that was chosen first. Distances
+            are computed in float64. On a cluster, a Dask array if X is one.
+
+        Raises
+        ------
+        InputError
+            If X has another number of features than the fitted rows.
+
+        Examples
+        --------
+        >>> from mgclust import Canopy
+        >>> Canopy(3.0, 1.5, client=None).fit([[0.0], [1.0], [2.0], [9.0]]).predict([[0.4], [7.0]]).tolist()
+        [0, 2]
         """
         check_is_fitted(self, "cluster_centers_")
         limit = self._checked()["memory_limit"]
@@ -174,31 +204,58 @@ class Canopy(CanopyOptions, Clusterer):
     def agglomerate(
         self, X: Any, *, n_clusters: int | None = None, distance_threshold: float | None = None
     ) -> Agglomeration:
-        """Find canopies and cluster within them by single linkage: only pairs that share a canopy are compared.
+        """Find canopies, and cluster the rows by single linkage that compares only pairs within a canopy.
 
-        With Euclidean and Manhattan distances, all merges up to t1 - t2 are those of single linkage among all pairs; a
-        merge at a larger distance may come late, or not at all.
+        With Euclidean and Manhattan distances, all merges up to t1 - t2 are the merges of single linkage on all pairs.
+        A merge at a larger distance may come later than on all pairs, or not at all.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
+            The rows.
         n_clusters : int, optional
-            How many clusters to stop at. Either this or `distance_threshold`.
+            Number of clusters at which merging stops. Give either this or `distance_threshold`.
         distance_threshold : float, optional
-            Clusters merge while two of their rows are at most so far from each other.
+            Clusters merge while two of their rows are at most this far apart, in the units of the metric.
 
         Returns
         -------
         Agglomeration
-            A named tuple: `labels` (clusters in the order of their first rows), `n_clusters`, `merges` (pairs of rows
-            whose clusters merge, nearest ones first, also those that were not asked for) and their `distances`,
-            `n_canopies`, `n_pairs` (compared, once for each canopy that they share, so perhaps more than there are),
-            `t1` and `t2`. NumPy arrays, of rows in a Dask array, too.
+            A named tuple with the fields:
+
+            - `labels`: int32 array of shape (n_samples,), the cluster of each row, in the order of first rows;
+            - `n_clusters`: number of clusters;
+            - `merges`: int64 array of shape (n_merges, 2), pairs of rows whose clusters merge, nearest first. It also
+              has the merges after the requested number of clusters or distance;
+            - `distances`: array of shape (n_merges,), the distance of each of these pairs;
+            - `n_canopies`: number of canopies;
+            - `n_pairs`: number of comparisons. A pair counts once per canopy that it shares, so this can be more than
+              the number of pairs;
+            - `t1` and `t2`: the thresholds.
+
+            All arrays are NumPy arrays, even if X is a Dask array.
+
+        Raises
+        ------
+        InputError
+            If both or neither of `n_clusters` and `distance_threshold` are given, or if `n_clusters` exceeds the
+            number of rows.
+
+        See Also
+        --------
+        sklearn.cluster.AgglomerativeClustering : Single linkage on all pairs.
+
+        Examples
+        --------
+        >>> from mgclust import Canopy
+        >>> found = Canopy(3.0, 1.5, client=None).agglomerate([[0.0], [1.0], [2.0], [9.0]], distance_threshold=1.0)
+        >>> found.labels.tolist(), found.n_clusters
+        ([0, 0, 0, 1], 2)
         """
         if (n_clusters is None) == (distance_threshold is None):
             raise InputError(
-                f"n_clusters={n_clusters} and distance_threshold={distance_threshold}: give one of both, which says "
-                "where merging ends."
+                f"n_clusters={n_clusters} and distance_threshold={distance_threshold}: exactly one of them must say "
+                "where merging ends; give one."
             )
         asked = check_parameters(LINKAGE, {"n_clusters": n_clusters, "distance_threshold": distance_threshold})
         n_clusters, distance_threshold = asked["n_clusters"], asked["distance_threshold"]
@@ -206,7 +263,7 @@ class Canopy(CanopyOptions, Clusterer):
         self._check_shape(dataset)
         n = dataset.shape[0]
         if n_clusters is not None and n_clusters > n:
-            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; ask for fewer clusters.")
+            raise InputError(f"n_clusters={n_clusters} should be <= n_samples={n}; request fewer clusters.")
         spec = self._run_spec(parameters, Inputs(dataset, False))
         with connect(**self._place()) as cluster:
             spec = replace(spec, function=linkage, memory_limit=parameters["memory_limit"])
@@ -228,14 +285,14 @@ class Canopy(CanopyOptions, Clusterer):
         if t1 is not None:
             if t1 <= t2:
                 raise InputError(
-                    f"t1={t1:g} should be > t2={t2:g}: a canopy reaches farther than the rows that its centre rules "
-                    "out; give a larger t1 or a smaller t2."
+                    f"t1={t1:g} should be > t2={t2:g}: a canopy must reach farther than the distance at which its "
+                    "centre excludes other centres; give a larger t1 or a smaller t2."
                 )
             low = float(np.finfo(parameters["dtype"]).tiny) ** 0.45
             if t2 < low:
                 raise InputError(
-                    f"t2={t2:g} should be >= {low:.1g} with dtype='{parameters['dtype']}', in which squares of less "
-                    "vanish; rescale the data."
+                    f"t2={t2:g} should be >= {low:.1g} with dtype='{parameters['dtype']}', because squares of smaller "
+                    "distances underflow; rescale the data."
                 )
         arguments = {name: parameters[name] for name in ("t1", "t2", "order", "metric")}
         arguments["seed"] = self._seed(parameters["random_state"])
@@ -276,32 +333,31 @@ class Canopy(CanopyOptions, Clusterer):
 
 
 def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: int) -> list[Doubt]:
-    """Thresholds that tell nothing about the rows.
+    """Warnings about thresholds with which the canopies show nothing about the rows.
 
-    `alone` is the share of rows in one canopy, None where thresholds were given; `total` are all memberships.
+    `alone` is the fraction of the rows that are in exactly one canopy, or None if thresholds were given. `total` is the
+    number of memberships of all rows.
     """
     if k == 1:
-        text = f"a single canopy holds all rows within t1={t1:g} of its centre: t2={t2:g} is too large; lower both."
+        text = f"a single canopy holds all rows, because t2={t2:g} is too large; lower both t1={t1:g} and t2."
         return [Doubt(text, WeakStructureWarning)]
     if k > n / 2:
         text = f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."
         return [Doubt(text, DegenerateClustersWarning)]
     if total == n * k:
-        text = (
-            f"each of the {k} canopies holds all {n} rows: none is farther than t1={t1:g} from a centre, so they tell "
-        )
-        return [Doubt(f"{text}nothing apart; lower t1.", WeakStructureWarning)]
+        text = f"each of the {k} canopies holds all {n} rows: no row is farther than t1={t1:g} from a centre, so the "
+        return [Doubt(f"{text}canopies do not separate rows; lower t1.", WeakStructureWarning)]
     if alone is None:
         return []
     said = []
     if not FEW <= k <= MANY:
         which, way = ("few", "smaller") if k < FEW else ("many", "larger")
-        text = f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which}, of most data there are {FEW} to "
-        said.append(Doubt(f"{text}{MANY}: give {way} t1 and t2, by what is near in these data.", AmbiguousCountWarning))
+        text = f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which} compared with the {FEW} to {MANY} "
+        said.append(Doubt(f"{text}of most data: give {way} t1 and t2.", AmbiguousCountWarning))
     if alone < MIN_ALONE:
         text = (
             f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: "
-            f"only {alone:.1%} of the rows lie in a single one; give t1 and t2 by what is near."
+            f"only {alone:.1%} of the rows lie in exactly one canopy; give t1 and t2 that suit X."
         )
         said.append(Doubt(text, AmbiguousCountWarning))
     return said

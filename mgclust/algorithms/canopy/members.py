@@ -1,8 +1,8 @@
-"""Memberships of rows in canopies, as compressed sparse rows: count, sum up, fill.
+"""Memberships of rows in canopies, as compressed sparse rows: count, add up, fill.
 
-Every rank meets its rows with all centres: the counts say where each row's list begins, and the lists are written in
-place, columns ascending. The nearest centre is among a row's canopies, since t1 > t2. Lists are made a piece of the
-rows at a time, so that no device ever holds more than some of them; memory is what the rows and the lists take.
+Every rank compares its rows with all centres. Counts of the canopies of each row give the position at which its list
+begins. The lists are then written in place, with ascending columns. The nearest centre of a row is among its canopies,
+because t1 > t2. Lists are made for one batch of rows at a time, so a device holds only some of the lists at once.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ __all__ = [
 ]
 
 Array = Any
-PIECE = 1 << 28  # memberships that travel together, at most: each time the centres are put into boxes again
+PIECE = 1 << 28  # most memberships per batch; for each batch, the centres are put into bounding boxes again
 
 
 class Members(NamedTuple):
-    """Canopies of a rank's rows, on its host, and how many those of all have."""
+    """Memberships of a rank's rows, on its host, with counts for all rows."""
 
-    memberships: csr_array  # (own rows, n_canopies), bool; columns ascend
-    labels: np.ndarray  # (own rows,) int32: the nearest centre, the first of equally near ones
-    total: int  # memberships of all rows
-    alone: int  # rows of all that are in one canopy
+    memberships: csr_array  # (local rows, n_canopies), bool; columns ascend
+    labels: np.ndarray  # (local rows,), int32: the nearest centre; among equally near centres, the first
+    total: int  # number of memberships of all rows
+    alone: int  # number of all rows that are in exactly one canopy
 
 
 def own_pieces(context: Context) -> list[tuple[int, int]]:
-    """Bounds of pieces of the own rows that are on the device one at a time: a single one where they are resident."""
+    """Bounds of batches of local rows that are on the device one at a time; a single batch if rows are resident."""
     rows = context.rows
     step = max(1, -(-len(rows) // rows.chunk_count))
     edges = [*range(rows.start, rows.stop, step), rows.stop]
@@ -50,15 +50,15 @@ def own_pieces(context: Context) -> list[tuple[int, int]]:
 
 
 def candidate_bytes(rows: int, room: int) -> int:
-    """Bytes of the copies that `Candidates` makes of a rank's rows, before a step drops some of them and after it.
+    """Bytes of the copies of a rank's rows that `Candidates` makes, before and after a step drops some of them.
 
-    None where `room` does not hold both: rows are then copied in pieces, of which any size will do.
+    It is 0 if `room` does not hold both copies. Rows are then copied in batches, of any size.
     """
     return 2 * rows if 2 * rows <= room else 0
 
 
 def candidate_pieces(context: Context) -> list[tuple[int, int]]:
-    """Pieces for `Candidates`: a single one, whose rows are copied as they get fewer, where there is room for that."""
+    """Bounds of batches for `Candidates`: a single batch if there is memory to copy its rows when some are dropped."""
     rows = context.rows
     row_bytes = rows.n_features * context.dtype.itemsize
     most = -(-context.partition.blocks // context.size) * context.partition.block_rows
@@ -69,13 +69,13 @@ def candidate_pieces(context: Context) -> list[tuple[int, int]]:
 
 
 def room_for_boxes(context: Context) -> bool:
-    """Return whether boxes around all candidates of a rank fit beside their rows, also while they are made."""
+    """Return whether bounding boxes around all candidates of a rank fit into memory with their rows."""
     rows = context.rows
     return len(rows) * (3 * rows.n_features * context.dtype.itemsize + 64) <= context.spare
 
 
 def piece_bytes(free: int, size: int) -> int:
-    """Bytes of the memberships that travel together, own and gathered: an eighth of the memory suffices."""
+    """Bytes of the memberships of one batch, own and gathered: an eighth of the free memory is enough."""
     return min(4 * PIECE * (1 + size), free // 8)
 
 
@@ -86,13 +86,17 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
     ----------
     context : Context
     centers : array of shape (K, n_features)
-        On the device, equal on all ranks.
+        The centres, on the device, equal on all ranks.
     norm : {"l2", "l1"}
-        Which reduced distance.
+        Kind of reduced distance.
     threshold : float
-        A row belongs to a canopy with s < threshold.
+        A row belongs to a canopy if s < threshold, where s is its reduced distance to the centre.
     reach : float
         Every row has a centre with s < reach.
+
+    Returns
+    -------
+    Members
     """
     kernels, comm = context.kernels, context.comm
     counts, nearest = _count(context, centers, norm, threshold, reach)
@@ -106,7 +110,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
         lists.append(kernels.memory.to_host(_list(context, centers, norm, threshold, counts, start, stop)))
         context.progress(0.5 + 0.5 * (done + 1) / len(bounds))
     indices = lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int32), *lists])
-    # SciPy needs one type for both: int32 while it holds the number of memberships.
+    # SciPy needs the same type for both index arrays: int32 as long as it holds the number of memberships.
     starts = np.zeros(len(counts) + 1, np.int32 if total < 2**31 else np.int64)
     np.cumsum(kernels.memory.to_host(counts), out=starts[1:])
     memberships = csr_array((np.ones(len(indices), bool), indices, starts), shape=(len(counts), len(centers)))
@@ -114,7 +118,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
 
 
 def _count(context: Context, centers: Array, norm: str, threshold: float, reach: float) -> tuple[Array, Array]:
-    """Number of canopies that each own row is in, and its nearest centre; on the device."""
+    """Number of canopies of each local row, and its nearest centre; on the device."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     narrow = xp.empty(len(rows), dtype="int32")
     nearest = xp.empty(len(rows), dtype="int32")
@@ -135,7 +139,7 @@ def _count(context: Context, centers: Array, norm: str, threshold: float, reach:
 
 
 def _split(context: Context, counts: Array, total: int, limit: int) -> list[tuple[int, int]]:
-    """Pieces of the own rows with at most `limit` memberships, within those that the device holds."""
+    """Bounds of batches of local rows with at most `limit` memberships, each within a batch that the device holds."""
     if total <= limit:
         return own_pieces(context)
     first = context.rows.start
@@ -151,7 +155,7 @@ def _split(context: Context, counts: Array, total: int, limit: int) -> list[tupl
 
 
 def _list(context: Context, centers: Array, norm: str, threshold: float, counts: Array, start: int, stop: int) -> Array:
-    """The canopies of some own rows, one row's after the other's; int32, on the device."""
+    """The canopies of some local rows, row after row; int32, on the device."""
     xp, rows = context.kernels.xp, context.rows
     starts = xp.zeros(stop - start + 1, dtype="int64")
     starts[1:] = xp.cumsum(counts[start - rows.start : stop - rows.start], dtype="int64")
@@ -162,7 +166,7 @@ def _list(context: Context, centers: Array, norm: str, threshold: float, counts:
 
 
 def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None:
-    """Refuse, on every rank, what a host cannot hold: its rank's, or all where the caller gets them."""
+    """Reject, on every rank, memberships that a host cannot hold: of its rank, or of all rows for the caller."""
     n = context.dataset_shape[0]
     kept, rows = (own, len(context.rows)) if context.keep_on_workers else (total, n)
     needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, their copy, flags; vectors
@@ -171,6 +175,6 @@ def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None
     if needed > there:
         raise InsufficientMemoryError(
             f"not enough memory: {total} memberships (each row in {total / n:.3g} of {n_canopies} canopies on average) "
-            f"need {human(needed)} on a host, there {human(there)}. What would fit: a smaller t1, about "
+            f"need {human(needed)} on a host, and {human(there)} are free. Use a smaller t1, about "
             f"{100 * there // needed}% of the rows, or a host with {human(needed)}."
         )

@@ -11,7 +11,7 @@ from mgclust.params import Choice, Constraint, Real
 __all__ = ["CanopyOptions"]
 
 
-DISTANCES = tuple(name for name in METRICS if name != "sqeuclidean")  # a squared distance is none
+DISTANCES = tuple(name for name in METRICS if name != "sqeuclidean")  # a square is not a distance
 
 
 class CanopyOptions(Declaration):
@@ -19,9 +19,9 @@ class CanopyOptions(Declaration):
 
     method = "canopy"
     constraints: ClassVar[dict[str, Constraint]] = {
-        "t1": Real(above=0, optional=True, help="Loose distance: a canopy is every row within it of the centre."),
-        "t2": Real(above=0, optional=True, help="Tight distance, below t1: rows within it become no centres."),
-        "order": Choice("index", "random", help="Which candidate becomes the next centre."),
+        "t1": Real(above=0, optional=True, help="Loose distance: a canopy consists of all rows within it of a centre."),
+        "t2": Real(above=0, optional=True, help="Tight distance, below t1: rows within it cannot become centres."),
+        "order": Choice("index", "random", help="Order in which rows become centres."),
         "metric": Choice(*DISTANCES, help="Distance between rows."),
     }
 

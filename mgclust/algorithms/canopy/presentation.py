@@ -11,11 +11,11 @@ from mgclust.results.result import Result
 
 __all__ = ["CanopyPresentation"]
 
-MAX_CANOPIES = 1_000  # that are listed, those with most rows
+MAX_CANOPIES = 1_000  # most canopies in the table, those with most rows
 
 
 class CanopyPresentation(Presentation):
-    """Canopies over their rows, and how many rows each holds."""
+    """Picture of the canopies, and a table of their sizes."""
 
     title = "Canopies"
     references = {
@@ -24,8 +24,8 @@ class CanopyPresentation(Presentation):
     }
     scores = {
         "n_clusters": Score("canopies"),
-        "memberships_per_row": Score("canopies of a row, on average"),
-        "rows_in_one": Score("share of the rows in one canopy alone", ".3f"),
+        "memberships_per_row": Score("canopies per row, on average"),
+        "rows_in_one": Score("fraction of the rows in exactly one canopy", ".3f"),
         "t1": Score("loose distance t1"),
         "t2": Score("tight distance t2"),
         "n_steps": Score("steps to find the centres"),
@@ -36,15 +36,15 @@ class CanopyPresentation(Presentation):
         ),
     }
     captions = {
-        "canopies": "The rows in the colour of their nearest centre. Where lines are drawn, canopies end there, at t1; "
-        "the dotted lines, at t2, hold the rows that a centre kept from becoming one.",
+        "canopies": "Rows are coloured by their nearest centre. Solid lines, if drawn, are the canopies: all rows "
+        "within t1 of a centre. Dotted lines mark t2: rows inside them could not become centres.",
     }
 
     def method_sentences(self, result: Result) -> list[str]:
         scores, found = result.scores, result.diagnostics.get("thresholds", "given")
         return [
             f"Canopies (McCallum et al. 2000) had the thresholds t1={scores['t1']:.5g} and t2={scores['t2']:.5g} "
-            f"({found}), metric {result.parameters['metric']}; rows lie in {scores['memberships_per_row']:.3g} "
+            f"({found}), metric {result.parameters['metric']}; each row is in {scores['memberships_per_row']:.3g} "
             "canopies on average."
         ]
 
@@ -64,7 +64,7 @@ class CanopyPresentation(Presentation):
         return {"canopies": ax}
 
     def tables(self, result: Result) -> list[Table]:
-        """A row for each canopy: its centre, and how many rows it holds; of very many, those that hold most."""
+        """Make a table of the canopies, with their centres and sizes; if there are very many, of the largest."""
         from mgclust import plots
 
         centers, memberships = np.asarray(result.arrays["centers"]), result.arrays["memberships"]

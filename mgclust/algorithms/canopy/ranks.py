@@ -1,21 +1,27 @@
-r"""Functions of the ranks of canopy clustering (McCallum, Nigam, Ungar, KDD 2000), exact, on any number of ranks.
+r"""Canopy clustering (McCallum, Nigam, Ungar, KDD 2000), exact, on any number of ranks.
 
-Two distances, t1 > t2. The first candidate becomes a centre; its canopy is every row within t1, so that a row may be
-in several canopies; the rows within t2 are candidates no longer. Repeat until there are none. "Within" means
-``distance <= t``, decided everywhere by one comparison (`threshold_of`).
+There are two distances, t1 > t2. At first, all rows are candidates::
 
-What runs where. Every rank owns consecutive row blocks; rows never move but for those that may become centres::
+    while there are candidates:
+        the first candidate becomes a centre
+        its canopy consists of all rows within t1; a row can be in several canopies
+        the rows within t2 are no longer candidates
 
-    prepare      float32: rows are moved near the origin; float64: they stay as they are
+"Within" means ``distance <= t``, which is decided everywhere by the same comparison (`threshold_of`).
+
+Parallel execution. Each rank owns consecutive blocks of rows. Only rows that may become centres are sent. Stages::
+
+    prepare      float32: rows are moved near the origin; float64: they stay unchanged
     thresholds   if not given: quantiles of the distances among at most 2048 rows
-    centers      4096 candidates at a time, `mgclust.algorithms.canopy.centers`
-    memberships  all rows with all centres, `mgclust.algorithms.canopy.members`
-    trees        of `Canopy.agglomerate` alone: pairs within canopies, `mgclust.algorithms.canopy.agglomeration`
+    centers      4096 candidates at a time                    (`mgclust.algorithms.canopy.centers`)
+    memberships  all rows against all centres                 (`mgclust.algorithms.canopy.members`)
+    trees        only for `Canopy.agglomerate`: pairs within canopies
+                                                              (`mgclust.algorithms.canopy.agglomeration`)
 
-Cost, for K centres. Time: 3 to 3.5 n K reduced distances (d multiply-adds each) over all ranks; few features and many
-centres take far fewer (`mgclust.kernels.pairs.boxes.column_boxes`). Memory per rank: its rows up to three times,
-the centres, 60 bytes a row; on its host 5 to 9 bytes a membership besides. Communication: 4096 rows a step, at most
-n / 4096 steps and usually a handful.
+Cost for K centres. Time: 3 to 3.5 n K reduced distances of d multiply-adds, shared by the ranks; with few features and
+many centres, far fewer (`mgclust.kernels.pairs.boxes.column_boxes`). Memory per rank: its rows up to three times, the
+centres, and 60 bytes per row; on its host also 5 to 9 bytes per membership. Communication: 4096 rows per step, in at
+most n / 4096 steps and usually a handful.
 """
 
 from __future__ import annotations
@@ -46,11 +52,19 @@ __all__ = ["CanopyOutput", "LinkageOutput", "Thresholds", "canopy", "estimate", 
 
 SAMPLE_ROWS = 2048
 LOOSE_SHARE, TIGHT_SHARE = 0.30, 0.15
-RATIO = 0.7  # of t2 to t1, where the distances do not tell
+RATIO = 0.7  # t2 / t1 if all distances of the sample are equal or smaller
 
 
 class Thresholds(NamedTuple):
-    """The two distances of a canopy."""
+    """The two distances that define canopies, in the units of the metric.
+
+    Attributes
+    ----------
+    t1 : float
+        The loose distance: a canopy consists of all rows within `t1` of its centre.
+    t2 : float
+        The tight distance: rows within `t2` of a centre cannot become centres.
+    """
 
     t1: float
     t2: float
@@ -58,20 +72,20 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True)
 class CanopyOutput:
-    """Rank 0's findings."""
+    """Findings of rank 0."""
 
-    centers: np.ndarray  # rows, in the order of picking
+    centers: np.ndarray  # row numbers of the centres, in the order in which they were picked
     n_steps: int
     t1: float
     t2: float
-    total: int  # memberships of all rows
-    alone: int  # rows that are in one canopy
-    distance_error: float  # of t2, relative: by rounding of the rows
+    total: int  # number of memberships of all rows
+    alone: int  # number of rows that are in exactly one canopy
+    distance_error: float  # relative error of t2 from rounding of the rows
 
 
 @dataclass(frozen=True)
 class LinkageOutput:
-    """Rank 0's findings of `linkage`."""
+    """Findings of rank 0 in `linkage`."""
 
     tree: AgglomerationTree
     n_canopies: int
@@ -80,10 +94,10 @@ class LinkageOutput:
 
 
 class Cover(NamedTuple):
-    """Canopies as every rank knows them."""
+    """The canopies: centres of all canopies, and members among the rows of this rank."""
 
     picked: Picked
-    members: Members  # of its rows
+    members: Members  # memberships of this rank's rows
     thresholds: Thresholds
     distance_error: float
 
@@ -91,7 +105,7 @@ class Cover(NamedTuple):
 def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> CanopyOutput | None:
-    """Run the method on every rank; rank 0 returns what `Canopy.fit` reports, beside "labels" and "memberships"."""
+    """Run the method on every rank; rank 0 returns the findings, each rank delivers "labels" and "memberships"."""
     picked, members, thresholds, error = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
     context.deliver(labels=members.labels, memberships=members.memberships)
     if context.rank != 0:
@@ -102,7 +116,7 @@ def canopy(
 def linkage(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> LinkageOutput | None:
-    """Find canopies and the spanning forest of pairs that share one; on every rank."""
+    """Find canopies, and the spanning forest of the pairs of rows that share a canopy; on every rank."""
     picked, members, thresholds, _ = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
     with context.stage("trees"):
         tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
@@ -130,7 +144,7 @@ def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, 
 
 
 def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
-    """Find thresholds, the same on every rank."""
+    """Suggest thresholds, the same on every rank."""
     measure = METRICS[metric]
     with context.stage("prepare"):
         _prepare(context, measure)
@@ -139,9 +153,9 @@ def suggest(context: Context, *, metric: str, seed: int) -> Thresholds:
 
 
 def _prepare(context: Context, measure: Metric) -> Prepared:
-    """Make the rows ready, and bound by how far rounding has moved them.
+    """Prepare the rows, and bound how far rounding has moved them.
 
-    float64 rows stay where they are, so that ties of given distances stay ties.
+    float64 rows stay unchanged, so that equal distances stay equal.
     """
     if measure.unit_rows:
         return prepare_rows(context, measure)
@@ -161,7 +175,7 @@ def _prepare(context: Context, measure: Metric) -> Prepared:
     if context.dtype == np.float32:
         middle = few_digits(low / 2 + high / 2, (high - low) / 4)
         context.rows.apply(measure.prepare(xp.asarray(middle)))
-    # Each number changes by half a unit in its last place at most, as it is rounded to the rows' type.
+    # Rounding to the type of the rows changes each number by at most half a unit in its last place.
     rounded = float(comm.all_reduce(np.array([int(context.rows.rounded)]), "max")[0])
     largest = np.maximum(np.abs(low), np.abs(high))
     length = float(largest.sum() if measure.norm == "l1" else np.linalg.norm(largest))
@@ -169,7 +183,7 @@ def _prepare(context: Context, measure: Metric) -> Prepared:
 
 
 def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
-    """The rule of `Canopy.suggest_thresholds`."""
+    """Suggest thresholds by the rule of `Canopy.suggest_thresholds`."""
     n, kernels = context.dataset_shape[0], context.kernels
     m = min(n, SAMPLE_ROWS)
     chosen = np.arange(n) if m == n else np.sort(np.random.default_rng(seed).choice(n, m, replace=False))
@@ -179,7 +193,7 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
     distances = s * s.dtype.type(measure.factor) if measure.squared else np.sqrt(s)
     if not len(s) or distances[-1] <= 0:
         what = "all rows are" if m == n else f"all {m} rows of a sample are"
-        raise InputError(f"{what} equal: there are no distances to take t1 and t2 from; give t1 and t2.")
+        raise InputError(f"{what} equal: no positive distance suggests t1 and t2; give t1 and t2.")
     t1, t2 = (float(distances[int(np.ceil(share * len(s))) - 1]) for share in (LOOSE_SHARE, TIGHT_SHARE))
     if t1 <= t2:  # many equal distances
         larger = distances[np.searchsorted(distances, t2, side="right") :]
@@ -188,13 +202,13 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Memory of a rank beside its rows, but for the centres and memberships, whose number the data decide."""
+    """Memory of a rank in addition to its rows, without centres and memberships, whose number depends on the data."""
     n, d = shape
     own = -(-n // size)
     what = {
-        "rows of candidates": candidate_bytes(own * d * itemsize, room // 2),
-        "vectors of own rows": own * (64 + itemsize),
+        "copies of candidates": candidate_bytes(own * d * itemsize, room // 2),
+        "vectors of local rows": own * (64 + itemsize),
         "candidates of a step": (1 + size) * min(n, STEP) * (d * itemsize + 16),
-        "memberships on their way": min(piece_bytes(room, size), 8 * n * n),
+        "memberships in transit": min(piece_bytes(room, size), 8 * n * n),
     }
     return Estimate(what)

@@ -1,9 +1,9 @@
 """Communities of graphs by modularity.
 
-`estimator` has both methods, `Communities` and `FastNewman`. A graph is spread over the ranks (`levels`). The parallel
-strategy (`parallel`) alternates
-`local_moving` and `matching` with contraction; the greedy one merges on one rank (`hierarchy`) and leaves a
-`merge_tree`. `modularity` scores, `memory` says what a graph needs, `presentation` shows results.
+`estimator` has both methods, `Communities` and `FastNewman`. The ranks share the graph (`levels`). The parallel
+strategy (`parallel`) alternates local moves (`local_moving`) and matching (`matching`) with contraction. The greedy
+strategy merges on one rank (`hierarchy`) and returns a `merge_tree`. `modularity` scores communities, `memory`
+estimates what a graph needs, and `presentation` has the reports.
 
-Greedy merging and modularity in exact numbers are `tests/oracles/fast_newman.py`.
+`tests/oracles/fast_newman.py` has greedy merging and modularity in exact numbers.
 """

@@ -1,30 +1,40 @@
-r"""Communities of a graph by modularity: `FastNewman` merges greedily, `Communities` moves nodes in parallel as well.
+r"""Communities of a graph by modularity: `FastNewman` merges greedily, `Communities` can also move nodes in parallel.
 
-Two communities i and j with the weight m_ij between them and the strengths d_i, d_j gain by merging (Newman 2004,
-Wang 2012 eq. 3; m is the weight of all edges)
+m is the weight of all edges, m_ij the weight between two communities i and j, and d_i the strength of a community: the
+weighted degrees of its nodes, summed. To merge i and j changes the modularity by (Newman 2004; Wang 2012, eq. 3)::
 
     dQ = m_ij / m - resolution d_i d_j / (2 m^2)
 
-"greedy" merges the pair of connected communities with the largest dQ, again and again. Gains are compared as integers,
-g = 2m m_ij - d_i d_j; ties go to the smallest (i, j); the merged community keeps the smaller number, a community's
-number being that of its smallest node. (Integers, where the weights are and resolution is 1: up to m = 2^31. Else gains
-are float64, of weights rounded to 51 bits of their total, and what would tie may not.) Self-loops add 2 to d and 1 to
-m; the weights of equal edges are summed. Once the largest gain is not positive it stays so: the modularity is largest
-there. Merging continues, so that every number of clusters can be cut; where no edge is left between communities, the
-two of least strength are joined.
+Strategy "greedy" is equal to these lines::
 
-"parallel" is another algorithm, with larger modularity, and for graphs where one merge at a time takes too long: see
-`mgclust.algorithms.communities.parallel`. "auto" is "parallel", or "greedy" if a number of clusters is given.
+    every node is a community; the number of a community is its smallest node
+    while edges between communities are left:
+        (i, j) = the connected pair with the largest dQ; ties: the smallest (i, j)
+        merge j into i                                    # i < j, so i stays
+    while there is more than one community:
+        merge the two communities of least strength       # no edge connects them
+    labels = the communities after the merge with the largest modularity
 
-What runs where. Every rank reads its share of the edges, and owns the adjacency of consecutive nodes::
+Merging continues to the end, so that every number of clusters can be cut. Once the largest dQ is not positive, it
+stays so: the modularity is largest there.
 
-    graph        edges, both ways, to the ranks of their nodes; sorted; equal ones summed
-    merge        greedy: on rank 0 alone, in memory proportional to the edges
+Gains are compared as integers, g = 2m m_ij - d_i d_j, if the weights are integers and resolution is 1, up to m = 2^31.
+Otherwise gains are float64 values of weights that are rounded to 51 bits of their total, so exact ties may be lost.
+A self-loop adds 2 to d and 1 to m. The weights of duplicate edges are summed.
+
+Strategy "parallel" is another algorithm, with larger modularity. It suits graphs for which one merge at a time takes
+too long; see `mgclust.algorithms.communities.parallel`. "auto" is "greedy" if a number of clusters is given, else
+"parallel".
+
+Parallel execution. Every rank reads its share of the edges, and owns the adjacency of consecutive nodes. Stages::
+
+    graph        each edge goes, in both directions, to the ranks of its nodes; sort; sum duplicate edges
+    merge        greedy: on rank 0 only, in memory proportional to the edges
     communities  parallel: on all ranks
-    hierarchy    parallel: merges that lead to the communities, where they are asked for
+    hierarchy    parallel: the merges that lead to the communities, if requested
 
-Cost, for E edges. Memory: 56 to 90 bytes an edge over all ranks to build, 64 bytes a node on each. Time, greedy: the
-shorter row of each merge; parallel: see there. Communication: each edge twice.
+Cost, for E edges. Memory: 56 to 90 bytes per edge over all ranks to build the graph, and 64 bytes per node on each
+rank. Time, greedy: each merge costs the length of the shorter row; parallel: see there. Communication: each edge twice.
 """
 
 from __future__ import annotations
@@ -63,24 +73,25 @@ from mgclust.results.result import Result
 
 __all__ = ["Communities", "FastNewman"]
 
-# On CPUs two and four ranks took 1.5 times as long as one, and more for each further edge. Two GPUs took
-# 0.8 and 1.05 times as long as one for 20 million edges (two records), 0.8 times for 60 million, 0.6 for 10^9.
+# Edges for which a rank pays. On CPUs, two and four ranks took 1.5 times as long as one, and more with more edges. Two
+# GPUs, relative to one, took 0.8 and 1.05 times as long for 20 million edges (two records), 0.8 times for 60 million,
+# and 0.6 times for 10^9.
 EDGES_OF_A_RANK = {"cpu": inf, "cuda": 3e7}
-EDGES_A_SECOND = {"cuda": 2e8}  # of a rank, with 10^9 edges
+EDGES_A_SECOND = {"cuda": 2e8}  # speed of one rank, with 10^9 edges
 EXACT = {True: "int64", False: "float64"}
 
 
 @dataclass(frozen=True)
 class CommunitiesOutput:
-    """Rank 0's findings beside ``labels``, of which each rank delivers those of its share of the nodes."""
+    """Results of rank 0, in addition to ``labels``; each rank delivers the labels of its share of the nodes."""
 
     n_clusters: int
     modularity: float
     tree: MergeTree | None
     rounds: list[dict[str, Any]]  # see `communities`
     n_components: int
-    exact: bool  # gains were integers
-    rounding: float  # of weights, see `WeightScale`
+    exact: bool  # whether gains were integers
+    rounding: float  # rounding of weights, see `WeightScale`
 
 
 def detect_communities(
@@ -117,7 +128,7 @@ def detect_communities(
         )
     if strategy == "greedy" or n_clusters is not None:
         labels = context.comm.broadcast(labels if context.rank == 0 else None)
-    assert labels is not None  # one of the two ways has found them
+    assert labels is not None  # one of the two strategies has set them
     score = modularity_of(level, labels)
     first, stop = share_of(n, context.rank, context.size)
     context.deliver(labels=labels[first:stop])
@@ -128,7 +139,7 @@ def detect_communities(
 
 
 def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndarray, device: str) -> MergeTree | None:
-    """Compute the merges that lead to communities found before."""
+    """Compute the merges that lead to communities of an earlier fit."""
     with context.stage("graph"):
         level, _ = read_level(context, n, resolution)
     with context.stage("hierarchy"):
@@ -136,12 +147,12 @@ def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndar
 
 
 class ModularityClusterer(Clusterer):
-    """A method that finds communities by modularity, and a tree of merges.
+    """Base class of methods that find communities by modularity and have a tree of merges.
 
     Parameters
     ----------
     n_clusters, resolution
-        As of `Communities`.
+        See `Communities`.
     """
 
     n_clusters: int | None
@@ -154,37 +165,56 @@ class ModularityClusterer(Clusterer):
 
     @property
     def merges_(self) -> np.ndarray:
-        """All merges in their order."""
+        """All merges in their order, shape (n_nodes - 1, 2), int32: the number that stays, and the absorbed number."""
         return self._full_tree().merges
 
     @property
     def modularity_history_(self) -> np.ndarray:
-        """Modularity after each merge."""
+        """Modularity after 0, 1, ... n_nodes - 1 merges, shape (n_nodes,), float64."""
         return self._full_tree().history
 
     def cut(self, k: int) -> np.ndarray:
-        """Labels of k communities.
+        """Return the labels of k communities, from the merges of this fit.
 
         Parameters
         ----------
         k : int
-            From 1 to n_nodes.
+            Number of communities, from 1 to n_nodes.
 
         Returns
         -------
         ndarray of shape (n_nodes,), int32
-            Numbered by their smallest node.
+            Community of each node; communities are numbered in the order of their smallest nodes.
+
+        Raises
+        ------
+        InputError
+            k is not an integer from 1 to n_nodes.
+
+        Examples
+        --------
+        >>> from mgclust import FastNewman
+        >>> model = FastNewman(client=None).fit([(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)])
+        >>> model.cut(2).tolist()
+        [0, 0, 0, 1, 1, 1]
         """
         tree = self._full_tree()
         return tree.cut(Integer(at_least=1, at_most=self.n_nodes_, help="").check("k", k))
 
     def linkage(self) -> np.ndarray:
-        """The merges as `scipy.cluster.hierarchy` takes them.
+        """Return the merges in the format of `scipy.cluster.hierarchy`.
 
         Returns
         -------
         ndarray of shape (n_nodes - 1, 4), float64
-            The two communities, the number of the merge as height, and their nodes together.
+            One row per merge: the numbers of the two communities, the number of the merge as height, and the number of
+            nodes in the merged community.
+
+        Examples
+        --------
+        >>> from mgclust import FastNewman
+        >>> FastNewman(client=None).fit([(0, 1), (1, 2), (3, 4)]).linkage().shape
+        (4, 4)
         """
         return self._full_tree().linkage()
 
@@ -193,11 +223,11 @@ class ModularityClusterer(Clusterer):
 
     def _check_shape(self, dataset: Dataset) -> None:
         if not isinstance(dataset, Graph):
-            raise InputError(f"{dataset!r} is no graph; open it with mgclust.open_graph.")
+            raise InputError(f"{dataset!r} is not a graph; open it with mgclust.open_graph.")
         if self.n_clusters is not None and self.n_clusters > dataset.n_nodes:
             raise InputError(
-                f"n_clusters={self.n_clusters} should be <= n_nodes={dataset.n_nodes}: a community has at least one "
-                "node."
+                f"n_clusters={self.n_clusters} should be <= n_nodes={dataset.n_nodes}, because a community has at "
+                "least one node; request fewer clusters."
             )
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
@@ -207,7 +237,7 @@ class ModularityClusterer(Clusterer):
         arguments |= {
             "strategy": strategy,
             "n": graph.n_nodes,
-            # A result on disk is to be whole; a fitted estimator can be asked later.
+            # A saved result needs all merges; a fitted estimator can compute them later.
             "hierarchy": inputs.provenance,
             "seed": self._seed(parameters.get("random_state")),
         }
@@ -270,7 +300,7 @@ class ModularityClusterer(Clusterer):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = True  # of arrays, square ones: weights between the nodes
+        tags.input_tags.pairwise = True  # an array must be square: it holds the weights between the nodes
         tags.input_tags.sparse = True
         tags.input_tags.positive_only = True
         return tags
@@ -283,13 +313,16 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     ----------
     n_clusters : int, optional
         Number of communities, from 1 to n_nodes. By default, the number with the largest modularity that was found. If
-        the number is below the number of connected components, the components of least strength are joined.
+        the number is below the number of connected components, the components of least strength are joined. The
+        strength of a component is the sum of its weighted degrees.
     strategy : {"auto", "greedy", "parallel"}, default="auto"
-        "greedy": the method of `FastNewman`.
-        "parallel": moves nodes as Louvain does and refines every level. All communities are connected, as in Leiden,
-        and are the same on any number of ranks. Modularity is larger on nearly all graphs, and large graphs take far
-        less time.
-        "auto": "greedy" if `n_clusters` is given, else "parallel"; see `strategy_`.
+        Algorithm that finds the communities; see `strategy_`.
+
+        - "greedy": the method of `FastNewman`.
+        - "parallel": moves nodes as Louvain does and refines every level. All communities are connected, as in Leiden,
+          and are the same on any number of ranks. Compared with "greedy", modularity is larger on nearly all graphs,
+          and large graphs take far less time.
+        - "auto": "greedy" if `n_clusters` is given, else "parallel".
     resolution : float, default=1.0
         Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -302,17 +335,21 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     retries : int, default=0
         See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
-        Memory by which one rank may grow.
+        Memory by which one rank may grow, in bytes or as text such as "4 GiB".
     random_state : int, Generator or RandomState, optional
-        Seed for ties and the order of moves, used only by "parallel". None is 0: a fit again is the same.
+        Seed for ties and the order of moves, used only by "parallel". None means 0, so a repeated fit gives the same
+        result.
     verbose : bool, default=False
+        See `DensityPeaks`.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n_nodes,), int32
         Community of each node; communities are numbered in the order of their smallest nodes. If the edges are a Dask
-        array or data frame and the run uses the caller's client, a Dask array of which each rank holds its part.
+        array or data frame and the run uses the caller's client, the labels are a Dask array, and each rank holds its
+        part.
     n_clusters_ : int
+        Number of communities.
     modularity_ : float
         Modularity of `labels_`.
     strategy_ : {"greedy", "parallel"}
@@ -326,9 +363,15 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     rounds_ : list of dict
         State after each cycle, only with "parallel".
     n_nodes_, n_edges_ : int
+        Number of nodes and of edges.
     node_names_ : ndarray of shape (n_nodes,), or None
+        Names of the nodes; None if the graph has no names.
     timings_, result_, n_features_in_
         See `DensityPeaks`; the features of a graph are its nodes.
+
+    See Also
+    --------
+    FastNewman : Merges greedily; the same as ``strategy="greedy"``.
 
     References
     ----------
@@ -371,7 +414,7 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
 
     The merges are exact: each step merges the best of all pairs of communities, and ties go to the smallest pair of
     nodes. The implementation follows Clauset, Newman and Moore (2004). `Communities` finds larger modularity on
-    nearly all graphs.
+    nearly all graphs, and takes far less time on large graphs.
 
     Parameters
     ----------
@@ -390,8 +433,9 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     retries : int, default=0
         See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
-        Memory by which one rank may grow.
+        Memory by which one rank may grow, in bytes or as text such as "4 GiB".
     verbose : bool, default=False
+        See `DensityPeaks`.
 
     Attributes
     ----------
@@ -404,6 +448,10 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
         Modularity after 0, 1, ... n_nodes - 1 merges.
     timings_, result_, n_features_in_
         See `DensityPeaks`; the features of a graph are its nodes.
+
+    See Also
+    --------
+    Communities : Can also move nodes in parallel.
 
     References
     ----------
@@ -431,30 +479,28 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
 
 
 def _graph_of(inputs: Inputs) -> Graph:
-    assert isinstance(inputs.dataset, Graph)  # `_check_shape` refused others
+    assert isinstance(inputs.dataset, Graph)  # `_check_shape` rejects all other inputs
     return inputs.dataset
 
 
 def _warnings(model: ModularityClusterer, value: CommunitiesOutput) -> list[Doubt]:
     doubts = []
     if value.rounding > 1e-6:
-        text = f"weights were rounded by up to {value.rounding:.1g} of their mean, since they span many digits; "
-        doubts.append(Doubt(f"{text}rescale them to integers for exact gains.", PrecisionWarning))
+        text = f"weights were rounded by up to {value.rounding:.1g} of their mean, because they span many digits; "
+        doubts.append(Doubt(f"{text}rescale the weights to integers for exact gains.", PrecisionWarning))
     components = value.n_components
     if components == model.n_nodes_:
-        text = (
-            "no edge ties two nodes together: there are no communities to find; give a graph with edges between nodes."
-        )
+        text = "no edge connects two nodes, so there are no communities; give a graph with edges between nodes."
         doubts.append(Doubt(text, DataWarning))
     elif model.n_clusters is None and model.n_clusters_ == model.n_nodes_:
         text = (
-            f"no merge raises the modularity at resolution={model.resolution:g}: every node is a community of its own; "
+            f"no merge raises the modularity at resolution={model.resolution:g}, so every node is its own community; "
         )
-        doubts.append(Doubt(f"{text}lower resolution, or give n_clusters.", DegenerateClustersWarning))
+        doubts.append(Doubt(f"{text}lower resolution or give n_clusters.", DegenerateClustersWarning))
     if model.n_clusters is not None and model.n_clusters < components:
         text = (
-            f"n_clusters={model.n_clusters} is below the {components} connected components of the graph: those of "
-            f"least strength were joined although no edge connects them; ask for at least {components}."
+            f"n_clusters={model.n_clusters} is below the number of connected components, {components}: the components "
+            f"of least strength were joined, although no edge connects them; request at least {components}."
         )
         doubts.append(Doubt(text, MergedClustersWarning))
     return doubts

@@ -1,8 +1,9 @@
-"""A merge list that leads from single nodes to given communities, and on to one.
+"""List of merges that leads from single nodes to given communities, and on to one community.
 
-Within each community, matching (see `matching`) is repeated until it is one node, whatever the gain; between them,
-merging is exact and greedy. Within a round a group grows from the pair that chose each other: lower number, then
-higher, then those that followed, ascending; the gain of each is computed exactly from the weights to those before.
+Within each community, matching (see `matching`) is repeated until one node is left, whatever the gain. Between the
+communities, merging is exact and greedy. Within a round, a group grows from the pair that chose each other: first the
+lower number, then the higher, then the nodes that followed, ascending. The gain of each merge is computed exactly from
+the weights to the earlier nodes of the group.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from mgclust.kernels import load
 __all__ = ["greedy_tree", "nested_tree"]
 
 Array = Any
-GREEDY_LIMIT = 2**32  # of two_m: twice what local moving allows, which adds two such products
-DENSE = 64  # neighbours a node from which on a GPU merges faster than one core of its host (2 to 11 times, as measured)
+GREEDY_LIMIT = 2**32  # largest two_m with exact gains; local moving allows half, because it adds two such products
+DENSE = 64  # from this many neighbours per node on, a GPU merges faster than one core of its host (measured: 2 to 11 x)
 
 
 def greedy_tree(context: Context, level: Level, device: str) -> MergeTree | None:
-    """Merge greedily, exactly, on one device.
+    """Merge greedily and exactly, on one device.
 
     Parameters
     ----------
     context : Context
     level : Level
     device : {"auto", "cpu", "cuda"}
-        "auto": a GPU where there is one and the graph is dense, else the host.
+        "auto": a GPU if there is one and the graph is dense, else the host.
 
     Returns
     -------
@@ -49,7 +50,7 @@ def greedy_tree(context: Context, level: Level, device: str) -> MergeTree | None
 
 
 def nested_tree(context: Context, level: Level, labels: Array, device: str) -> MergeTree | None:
-    """Merge to given communities, and from there greedily.
+    """Merge nodes to given communities, and continue greedily from there.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def nested_tree(context: Context, level: Level, labels: Array, device: str) -> M
     Returns
     -------
     MergeTree or None
-        Its first n - K merges lead to the communities; None on ranks other than 0.
+        Its first n - K merges lead to the communities. None on ranks other than 0.
     """
     kernels, n, gain = level.kernels, level.n, level.gain
     start = modularity_of(level, kernels.xp.arange(n, dtype=np.int32))
@@ -77,7 +78,7 @@ def nested_tree(context: Context, level: Level, labels: Array, device: str) -> M
         gains.append(gained)
         top, within = step.after, step.within
         context.progress(1.0 - top.n / n, n_clusters=top.n)
-    # What is left has one node a community; put them in the communities' order.
+    # The remaining graph has one node per community; sort the nodes in the order of the communities.
     top = contract(top, within, top.n)
     order = np.argsort(kernels.memory.to_host(within))
     merged = _greedy(context, top, device)
@@ -94,7 +95,7 @@ def nested_tree(context: Context, level: Level, labels: Array, device: str) -> M
 
 
 def _merges_of(step: Round, names: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The merges of a round in their order, their gains, and the names of the groups."""
+    """Return the merges of a round in their order, their gains, and the names of the groups."""
     level, kernels = step.level, step.level.kernels
     xp = kernels.xp
     node = xp.arange(level.n, dtype=np.int64)
@@ -109,7 +110,7 @@ def _merges_of(step: Round, names: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     first[1:] = ids[1:] != ids[:-1]
     sums = np.cumsum(strength) - strength
     earlier = sums - sums[first][np.cumsum(first) - 1]  # strength of the group so far
-    # The smallest name so far in each group: a running minimum that later groups always undercut.
+    # Smallest name so far in each group: a running minimum, shifted so that each group starts below the previous one.
     below = -ids.astype(np.int64) * (int(names.max()) + 1)
     smallest = np.minimum.accumulate(names + below) - below
     if level.gain.exact:
@@ -125,7 +126,7 @@ def _merges_of(step: Round, names: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Run the exact kernel on rank 0, with the whole graph."""
+    """Run the exact kernel on rank 0, which gets the whole graph."""
     comm, rows = level.comm, level.rows
     lengths = comm.all_gather(level.kernels.xp.diff(rows.starts))
     columns = comm.all_gather(rows.columns)
@@ -135,7 +136,8 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
         return None
     to_host = level.kernels.memory.to_host
     starts = np.concatenate([[0], np.cumsum(to_host(lengths))])
-    # 2m m_ij and d_i d_j then fit into 63 bits; weights that were scaled have a sum far above.
+    # With this limit, 2m m_ij and d_i d_j fit into 63 bits. Scaled weights have a far larger sum, so they are not
+    # exact.
     exact = level.gain.resolution == 1.0 and level.gain.two_m < GREEDY_LIMIT
     kind = np.int64 if exact else np.float64
     kernels = load("cuda" if device == "cuda" or (device == "auto" and _gpu_pays(level, len(columns))) else "cpu")
@@ -150,7 +152,7 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
 
 
 def _gpu_pays(level: Level, entries: int) -> bool:
-    """Return whether a GPU is there, merges so dense a graph faster than its host does, and has the memory for it."""
+    """Return whether a GPU is available, is faster than its host for so dense a graph, and has enough free memory."""
     if level.kernels.device != "cuda" or not DENSE * level.n <= entries < 2**31:
         return False
     return 100 * (entries + level.n) <= level.kernels.memory.free_memory()

@@ -1,12 +1,12 @@
 """A graph spread over the ranks, from its edges down to ever coarser graphs of communities.
 
-Every rank owns consecutive nodes and their adjacency rows; vectors of one number a node are on every rank. A level is
-contracted from the one before: nodes of a group become one node, the weights between two groups one weight.
+Every rank owns consecutive nodes and their adjacency rows. Vectors of one number per node are on every rank. A level is
+contracted from the previous one: the nodes of a group become one node, and the weights between two groups one weight.
 
-Weights are integers throughout, so that sums have no order. Integer weights stay as they are while twice their total is
-below 2^51; others are multiplied by the power of two that makes it just fit into 51 bits, and rounded, but not to 0.
-Where twice the total is below 2^31, gains are exact in int64; else they are float64, each operation rounded, of exact
-sums.
+Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
+total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
+and rounded, but positive weights not to 0. Gains are exact (int64) with integer weights and resolution 1, if twice the
+total is below 2^31. Otherwise they are float64, computed from exact sums with each operation rounded.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from mgclust.kernels.graph.adjacency import Adjacency, Gain
 __all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "contract", "modularity_of", "read_level"]
 
 Array = Any
-EXACT_LIMIT = 2**31  # of two_m
-MAX_RESOLUTION = 1e6  # far above what leaves any two nodes together, far below what gains could not hold
+EXACT_LIMIT = 2**31  # gains are exact if two_m is below this
+MAX_RESOLUTION = 1e6  # far above values at which nodes share communities, and far below values at which gains overflow
 WIDE_BITS = 51
-SHARED_ENTRIES = 1 << 20  # graphs of no more are on every rank whole: each does all, and none waits
+SHARED_ENTRIES = 1 << 20  # up to this size, each rank has the whole graph and does all the work, so none waits
 
 
 @dataclass
 class Level:
-    """A graph."""
+    """A graph, of which each rank has some rows, or all rows if it is small."""
 
     kernels: Kernels
-    comm: Comm  # the ranks that share the rows; a `SoloComm` where every rank has them all
+    comm: Comm  # the ranks that share the rows; a `SoloComm` if every rank has all rows
     n: int  # number of nodes
-    entries: int  # neighbours of all nodes together: twice the number of edges
-    rows: Adjacency  # of this rank's nodes, without self-loops
+    entries: int  # number of neighbours of all nodes, which is twice the number of edges
+    rows: Adjacency  # rows of this rank's nodes, without self-loops
     strength: Array  # int64 array of shape (n,): sum of each node's weights, self-loops twice
     gain: Gain
-    largest: int = 0  # no weight on any rank is above; 0 where all weights are 1. Known where ranks share the rows.
-    shared: int = SHARED_ENTRIES  # coarser graphs of up to so many entries are on every rank whole
-    bounds: Sequence[int] = ()  # first node of each of the ranks that share the rows, and n
+    largest: int = 0  # upper bound of all weights; 0 if all weights are 1. Only set if ranks share the rows.
+    shared: int = SHARED_ENTRIES  # every rank has the whole of a coarser graph with at most this many entries
+    bounds: Sequence[int] = ()  # first node of each rank that shares the rows, and n
 
 
 @dataclass(frozen=True)
 class WeightScale:
-    """Scale by which weights became integers: multiplied by ``2**shift``, and rounded."""
+    """Scale by which weights became integers: they were multiplied by ``2**shift``, and rounded."""
 
     shift: int = 0
-    rounding: float = 0.0  # by how much a weight may have changed, as a share of the mean weight; 0 for integers
+    rounding: float = 0.0  # largest change of a weight, as a fraction of the mean weight; 0 for integers
 
 
 def read_level(context: Context, n: int, resolution: float, shared: int = SHARED_ENTRIES) -> tuple[Level, WeightScale]:
-    """Read the edges, which are this rank's rows, and spread them by their nodes.
+    """Read the edges, which are this rank's rows, and send them to the owners of their nodes.
 
     Parameters
     ----------
     context : Context
-        Rows are (u, v) in int32 or (u, v, weight) in float64; they are freed.
+        Its rows are (u, v) in int32 or (u, v, weight) in float64; they are freed.
     n : int
         Number of nodes.
     resolution : float
@@ -83,7 +83,7 @@ def read_level(context: Context, n: int, resolution: float, shared: int = SHARED
         for ends in (u, v):
             strength += kernels.graph.sum_by_id(ones, ends, n)
         if weight is not None and len(weight):
-            kept = weight > 0  # an edge of weight 0 is none
+            kept = weight > 0  # an edge of weight 0 does not connect its nodes
             u, v, weight = u[kept], v[kept], weight[kept]
         pieces.append((xp.concatenate([u, v]), xp.concatenate([v, u]), None if weight is None else xp.tile(weight, 2)))
     context.rows.release()
@@ -107,7 +107,7 @@ def read_level(context: Context, n: int, resolution: float, shared: int = SHARED
 
 
 def contract(level: Level, ids: Array, count: int) -> Level:
-    """Make the graph of groups.
+    """Return the graph of groups.
 
     Parameters
     ----------
@@ -115,6 +115,7 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     ids : int32 array of shape (n,)
         Group of each node, 0 .. count - 1.
     count : int
+        Number of groups.
     """
     kernels = level.kernels
     strength = kernels.graph.sum_by_id(level.strength, ids, count)
@@ -126,18 +127,18 @@ def contract(level: Level, ids: Array, count: int) -> Level:
 
 
 def modularity_of(level: Level, labels: Array) -> float:
-    """Modularity of communities; the same number on any ranks and devices.
+    """Return the modularity of communities; the same number on any ranks and devices.
 
     Parameters
     ----------
     level : Level
     labels : int32 array of shape (n,)
-        Below n.
+        Community of each node, below n.
 
     Returns
     -------
     float
-        0.0 where there are no edges.
+        0.0 if there are no edges.
     """
     kernels, gain = level.kernels, level.gain
     if not gain.two_m:
@@ -153,7 +154,7 @@ def modularity_of(level: Level, labels: Array) -> float:
 
 
 def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
-    """Find the scale that makes weights integers, None without weights, and whether they are integers already."""
+    """Return the scale that makes weights integers (None without weights), and whether they are integers already."""
     if context.dataset_shape[1] == 2:
         return None, True
     xp, comm = context.kernels.xp, context.comm
@@ -164,7 +165,7 @@ def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
 
     total, broken = (float(value) for value in context.sum_over_blocks(facts))
     if not math.isfinite(total):
-        raise InputError("the sum of all weights is beyond the range of float64; rescale them.")
+        raise InputError("the sum of all weights overflows float64; rescale the weights.")
     least = xp.full(1, np.inf)
     for chunk in context.rows.chunks():
         if len(chunk.x):
@@ -179,7 +180,7 @@ def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
 
 
 def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
-    """Weights as integers; what is above 0 stays so, or an edge would be lost that ties two parts together."""
+    """Return weights as integers; positive weights stay positive, because their edges may connect two parts."""
     rounded = xp.rint(xp.ldexp(weight, scale.shift)).astype(np.int64)
     return xp.where(weight > 0, xp.maximum(rounded, 1), 0)
 
@@ -194,9 +195,10 @@ def _owned(
     shared: int,
     parts_of: Callable[..., list[Array]],
 ) -> Level:
-    """Bring every row to the rank that owns its node; all rows to all ranks where they are few.
+    """Send every row to the rank that owns its node, or all rows to all ranks if they are few.
 
-    `parts_of` is a kernel that cuts this rank's pairs by owner, given ``count``, ``bounds`` and ``largest``.
+    `parts_of` is a kernel that cuts this rank's pairs by owner; its arguments are ``count``, ``bounds`` and
+    ``largest``.
     """
     xp = kernels.xp
     bounds = _bounds(kernels, strength, comm.size)
@@ -221,7 +223,7 @@ def _owned(
 
 
 def _bounds(kernels: Kernels, strength: Array, size: int) -> list[int]:
-    """First node of each rank, and n: about equal strengths."""
+    """Return the first node of each rank, and n, so that ranks have about equal strengths."""
     xp = kernels.xp
     sums = xp.cumsum(strength)
     total = int(sums[-1])

@@ -1,11 +1,15 @@
-"""Local moving: nodes go to the neighbouring community where they raise the modularity most.
+"""Local moving: nodes move to the neighbouring community that raises the modularity most.
 
-All nodes of a class look at the same state and move at once, class after class; a node's class is a hash of its number
-that changes from sweep to sweep, so that two neighbours seldom move past each other. A node is looked at again when a
-neighbour has moved away from its community. Gains are compared as `Gain` computes them, ties go to the lower label, so
-that the outcome depends on the graph alone.
+All nodes of a class see the same state and move at once, one class after the other. A node's class is a hash of its
+number that changes from sweep to sweep, so two neighbours seldom move past each other. A node is checked again if a
+neighbour has moved and is not in the node's community. `Gain` compares gains, and ties go to the lower label, so the
+result depends only on the graph. Except for classes, a sweep is equal to these lines::
 
-Per sweep: about as many weights read as nodes are active; 4 exchanges of n int32 and one of n bytes.
+    for node in active nodes:
+        label[node] = the label among its neighbours and its own with the largest modularity; ties: the lowest label
+    active nodes = neighbours of moved nodes that are not in the new community of the moved node
+
+Cost per sweep: about as many weights are read as the active nodes have; 4 exchanges of n int32 and one of n bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ __all__ = ["compact", "local_moving", "move_nodes"]
 Array = Any
 CLASSES = 4
 MAX_SWEEPS = 30
-MIN_RISE = int(2e-5 * 2**40)  # of modularity in a sweep, in units of 2^-40
+MIN_RISE = int(2e-5 * 2**40)  # smallest rise of modularity after which another sweep follows, in units of 2^-40
 
 
 def move_nodes(level: Level, labels: Array, salt: int) -> Array:
@@ -34,7 +38,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
     labels : int32 array of shape (n,)
         Community of each node, any numbers below n.
     salt : int
-        Decides the classes.
+        Determines the classes.
 
     Returns
     -------
@@ -78,7 +82,7 @@ def local_moving(level: Level, labels: Array, salt: int) -> Array:
     ----------
     level : Level
     labels : int32 array of shape (n,)
-        To begin with.
+        Labels at the start.
     salt : int
 
     Returns

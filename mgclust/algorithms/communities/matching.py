@@ -1,12 +1,13 @@
-r"""Coarsening by matching: nodes that choose each other become one.
+r"""Coarsening by matching: nodes that choose each other become one node.
 
-Each node chooses the neighbour with the largest dQ / sqrt(d_i d_j) among those with dQ > 0 (ties: a hash of the pair,
-then the lower number). Two nodes that choose each other merge. Where only few do (hubs, which many choose and which
-choose one), those whose choice merges follow it, or a star of a thousand leaves would take a thousand rounds. Weights
-between the groups are then summed by a sort, and the next round begins.
+Each node chooses the neighbour with the largest dQ / sqrt(d_i d_j) among those with dQ > 0. Ties are decided by a hash
+of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge so, nodes whose
+choice merges follow their choice. This happens at hubs, which many nodes choose but which choose only one; without this
+rule, a star of a thousand leaves would take a thousand rounds. Then a sort sums the weights between the groups, and the
+next round begins.
 
-A round reads every weight once and sorts those that are left; the exchange is n int32 of choices, and every weight
-that belongs to another rank.
+A round reads every weight once and sorts the weights that are left. The exchange is n int32 of choices, and every
+weight that belongs to another rank.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from mgclust.base.hashing import GOLDEN
 __all__ = ["Round", "coarsen", "rounds"]
 
 Array = Any
-FEW = 0.2  # of the nodes that could be matched; where fewer are, others follow
-KEPT = 0.6  # nodes of one kept level for each of the one before
-KEPT_LARGE, LARGE = 0.25, 1 << 28  # of graphs so large that levels crowd the memory
+FEW = 0.2  # if a smaller fraction of the nodes that could be matched is matched, others follow their choice
+KEPT = 0.6  # a level is kept when its nodes are at most this fraction of the last kept level
+KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same fraction for graphs of so many entries that levels would fill the memory
 
 
 class Round(NamedTuple):
     """Merges of one round."""
 
-    level: Level  # before
+    level: Level  # the graph before the merges
     partner: Array
     representative: Array
     ids: Array  # group of each node
-    after: Level
-    within: Array | None  # of the nodes after
+    after: Level  # the graph after the merges
+    within: Array | None  # `within` of the nodes of `after`
 
 
 def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_sign: bool = False) -> Iterator[Round]:
@@ -45,13 +46,13 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
     ----------
     level : Level
     within : int32 array of shape (n,), or None
-        Nodes merge only with those of the same number.
+        Nodes merge only with nodes of the same number.
     salt : int
-        Decides ties and noise.
+        Determines ties and noise.
     noise : float
-        Each score is lowered by a share of up to this, drawn for the pair from a hash.
+        Each score is lowered by a random fraction up to this, from a hash of the pair.
     any_sign : bool
-        Merge although it lowers the modularity.
+        Whether to merge even if that lowers the modularity.
 
     Yields
     ------
@@ -82,12 +83,12 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
 def coarsen(
     level: Level, within: Array | None, *, salt: int, noise: float
 ) -> tuple[list[tuple[Level, Array]], Level, Array | None]:
-    """Coarsen as far as it goes, and keep a level whenever the nodes have become 0.6 times as many.
+    """Coarsen until no node has a choice; keep a level if it has at most 0.6 times the nodes of the last kept one.
 
     Returns
     -------
     kept : list of (Level, int32 array)
-        From fine to coarse: the level, and the node of the next one for each of its nodes.
+        From fine to coarse: the level, and the node of the next kept level for each of its nodes.
     top : Level
     within : int32 array of shape (top.n,), or None
     """

@@ -1,4 +1,4 @@
-"""Memory that a graph takes on its way from edges to communities."""
+"""Memory that a graph needs from its edges to its communities."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from mgclust.engine.memory import Estimate
 
 __all__ = ["estimate"]
 
-ENTRY_BYTES = 28  # ends, key, and the sort's second key
+ENTRY_BYTES = 28  # per entry of the adjacency: both ends, the key, and a second key while sorting
 NODE_BYTES = 64
-LEVEL_BYTES = 24  # coarser graphs, for each entry of the first
+LEVEL_BYTES = 24  # coarser graphs, per entry of the first graph
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: int, levels: bool = False) -> Estimate:
-    """Memory of a rank beside its edges; see `mgclust.engine.memory.EstimateFunction`.
+    """Estimate the memory of a rank in addition to its edges; see `mgclust.engine.memory.EstimateFunction`.
 
     Parameters
     ----------
     shape, itemsize, size, room
-        Edges of the whole graph, bytes of a number, ranks; bytes that edges may take.
+        Shape of the edges of the whole graph, bytes of a number, number of ranks, and bytes that edges may take.
     n : int
         Number of nodes.
     levels : bool
-        Coarser graphs are made as well.
+        Whether the run also makes coarser graphs.
     """
     entries = 2 * -(-shape[0] // size)
-    wide = 16 if shape[1] == 3 else 0  # weights, and the order of a sort by pairs
+    wide = 16 if shape[1] == 3 else 0  # weights, and the order of the sort by pairs
     what = {"neighbours": entries * (ENTRY_BYTES + wide), "nodes": n * NODE_BYTES}
     if levels:
         what["coarser graphs"] = entries * LEVEL_BYTES

@@ -1,7 +1,7 @@
 """Result of greedy merging: the list of merges, its modularity curve, and every cut of it.
 
-A community is known by its smallest node. The merge (i, j), i < j, folds community j into i, so that j is absorbed
-exactly once and the list is a forest: parent[j] = i. The first n - k merges alone give the cut into k communities.
+The smallest node of a community is its number. The merge (i, j), i < j, merges community j into i. So each community is
+absorbed exactly once, and the list is a forest: parent[j] = i. The first n - k merges give the cut into k communities.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["MergeTree"]
 
 Array = Any
 HALF = 32  # bits of the lower part of a sum
-UNIT = 2.0**30  # of the upper part, where gains are floating-point numbers
+UNIT = 2.0**30  # unit of the upper part if gains are floating-point numbers
 
 
 class MergeTree:
@@ -28,7 +28,7 @@ class MergeTree:
     n : int
         Number of nodes.
     merges : int array of shape (k, 2)
-        Pairs (kept, absorbed) of communities, kept < absorbed, each known by its smallest node.
+        Pairs (kept, absorbed) of communities, kept < absorbed; the number of a community is its smallest node.
     gains : int64 or float64 array of shape (k,)
         ``g = two_m * m_ij - d_i * d_j`` of each merge, which adds ``2 g / two_m**2`` to the modularity.
     two_m : int or float
@@ -41,7 +41,7 @@ class MergeTree:
     history : float64 array of shape (k + 1,)
         Modularity after 0, 1, ... k merges. The gains are added exactly (integers) or to 2**-62 (floating point).
     best : int
-        Number of merges after which modularity is largest, the first of equals.
+        Number of merges after which the modularity is largest; ties go to the smallest number.
     """
 
     def __init__(self, n: int, merges: Array, gains: Array, two_m: float, start: float) -> None:
@@ -68,30 +68,31 @@ class MergeTree:
     def _best(self) -> int:
         positive = self.gains > 0
         front = len(positive) if positive.all() else int(positive.argmin())
-        if positive[front:].any():  # not from a greedy choice: the curve may rise again
+        if positive[front:].any():  # the merges were not greedy, so the curve may rise again
             return int(self.history.argmax())
         return front
 
     def n_clusters_at(self, merges_done: int) -> int:
-        """Number of communities after so many merges."""
+        """Return the number of communities after some merges."""
         return self.n - merges_done
 
     def join_components(self, strength: Array, resolution: float = 1.0) -> MergeTree:
-        """Continue below the number of components, down to one community.
+        """Continue the merges below the number of components, down to one community.
 
-        No edge joins what is left, so the pair with the least loss is that of the two smallest strengths.
+        No edge connects the remaining communities, so the best pair is that of the two smallest strengths.
 
         Parameters
         ----------
         strength : array of shape (n,)
-            Of each node, in the type of the gains.
+            Strength of each node, in the type of the gains.
         resolution : float
-            Joining i and j has the gain ``-resolution * d_i * d_j``.
+            To join i and j has the gain ``-resolution * d_i * d_j``.
 
         Returns
         -------
         MergeTree
-            With n - 1 merges: these, then those of the two communities of smallest strength (ties: smallest id).
+            Tree with n - 1 merges: the present ones, then those of the two communities of smallest strength (ties:
+            smallest number).
         """
         roots = self._roots(len(self.merges))
         total = np.zeros(self.n, self.gains.dtype)
@@ -113,23 +114,23 @@ class MergeTree:
         )
 
     def _roots(self, merges_done: int) -> Array:
-        """Smallest node of each node's community."""
+        """Return the smallest node of each node's community."""
         parent = np.arange(self.n, dtype=np.int32)
         kept, absorbed = self.merges[:merges_done].T
         parent[absorbed] = kept
-        while True:  # halves the depth each time
+        while True:  # each pass halves the depth
             above = parent[parent]
             if (above == parent).all():
                 return parent
             parent = above
 
     def cut(self, k: int) -> Array:
-        """Labels of k communities, numbered by their smallest node.
+        """Return labels of k communities, numbered by their smallest node.
 
         Parameters
         ----------
         k : int
-            1 to n; at least the number of components unless `join_components` came first.
+            Number of communities, up to n; at least the number of components unless `join_components` came first.
 
         Returns
         -------
@@ -137,19 +138,19 @@ class MergeTree:
         """
         if not self.n - len(self.merges) <= k <= self.n:
             lowest = self.n - len(self.merges)
-            why = "" if lowest <= 1 else ": the graph has so many components"
-            raise InputError(f"n_clusters={k} should be from {max(lowest, 1)} to {self.n}{why}")
+            why = "" if lowest <= 1 else f", because the graph has {lowest} components"
+            raise InputError(f"n_clusters={k} should be from {max(lowest, 1)} to {self.n}{why}.")
         roots = self._roots(self.n - k)
         number = np.cumsum(roots == np.arange(self.n), dtype=np.int32) - 1
         return number[roots]
 
     def joins(self) -> Array:
-        """Merges as igraph writes them: nodes are 0 .. n - 1, and merge t makes the community n + t.
+        """Return merges in the format of igraph: nodes are 0 .. n - 1, and merge t creates community n + t.
 
         Returns
         -------
         int64 array of shape (k, 2)
-            Of each pair the smaller number first.
+            The smaller number of each pair comes first.
         """
         number = list(range(self.n))
         out = []
@@ -159,17 +160,17 @@ class MergeTree:
         return np.sort(np.array(out, np.int64).reshape(-1, 2), axis=1)
 
     def linkage(self) -> Array:
-        """Merges as SciPy's dendrograms take them; the height is the number of the merge, from 1 on.
+        """Return merges in the format of SciPy's dendrograms; the height is the number of the merge, from 1 on.
 
         Returns
         -------
         float64 array of shape (n - 1, 4)
-            The two communities, the height, and how many nodes they have together.
+            The two communities, the height, and the number of their nodes.
         """
         if len(self.merges) != self.n - 1:
             raise InputError(
-                f"n_clusters={self.n - len(self.merges)} components are left, and a linkage goes down to one; "
-                "call join_components first"
+                f"n_clusters={self.n - len(self.merges)} components are left, but a linkage ends at one community; "
+                "call join_components first."
             )
         size = [1] * self.n
         sizes = []
@@ -180,7 +181,7 @@ class MergeTree:
 
 
 def _parts(gains: Array, two_m: float) -> tuple[Array, Array, float]:
-    """Integers with ``(high * 2**HALF + low) * unit == 2 * gains / two_m**2``; low not negative."""
+    """Return integers with ``(high * 2**HALF + low) * unit == 2 * gains / two_m**2``; low is not negative."""
     if gains.dtype.kind == "i":
         return gains >> HALF, gains & (2**HALF - 1), 2.0 / float(two_m) ** 2 if two_m else 0.0
     scaled = gains * (2.0 / float(two_m) ** 2 * UNIT if two_m else 0.0)

@@ -2,8 +2,8 @@ r"""Modularity of given communities (Newman and Girvan 2004), on any number of r
 
     Q = sum over communities of [ m_c / m - resolution (d_c / 2m)^2 ]
 
-m_c is the weight of the edges inside community c, d_c the sum of its nodes' strengths, m the weight of all edges. Edges
-are read once; the only exchange is n sums and one number.
+m_c is the weight of the edges inside community c, d_c the sum of its nodes' strengths, and m the weight of all edges.
+Edges are read once. The only exchange is n sums and one number.
 """
 
 from __future__ import annotations
@@ -39,35 +39,39 @@ def modularity(
     retries: int = 0,
     device: str = "auto",
 ) -> float:
-    """Modularity of communities in a graph.
+    """Compute the modularity of communities in a graph.
 
     Parameters
     ----------
     graph : array, matrix, graph, path, URL or Graph
-        Whatever `open_graph` understands.
+        Any input of `open_graph`.
     labels : array of shape (n_nodes,), int
         Community of each node, in the order of the graph's nodes; any integers. A Dask array stays on the workers.
     resolution : float, default=1.0
-        Above 1 small communities are better, below 1 large ones.
+        Values above 1 favour small communities, values below 1 large communities.
     weight : str or None, default="weight"
-        As for `open_graph`.
+        See `open_graph`.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
     n_workers : int, optional
     workers : str, int or sequence of these, optional
     resources : dict of str to float, optional
     retries : int, default=0
     device : {"auto", "cpu", "cuda"}, default="auto"
-        As for `Communities`.
+        See `Communities`.
 
     Returns
     -------
     float
-        0.0 for a graph without edges.
+        Modularity, at most 1; 0.0 for a graph without edges.
 
     Raises
     ------
     InputError
-        `labels` are not one integer a node.
+        `labels` does not hold one integer per node.
+
+    See Also
+    --------
+    Communities : Finds communities of large modularity.
 
     Examples
     --------
@@ -79,7 +83,7 @@ def modularity(
     opened = open_graph(graph, weight=weight)
     if isinstance(labels, Mapping) or (isinstance(labels, Sequence) and any(_is_group(each) for each in labels)):
         raise InputError(
-            f"labels is a {type(labels).__name__} that names nodes; give one integer for each of the graph's "
+            f"labels is a {type(labels).__name__} of node names; give one integer for each of the graph's "
             f"n_nodes={opened.n_nodes} nodes, such as labels_ of Communities."
         )
     given = labels if is_dask(labels) else np.asarray(labels.get() if hasattr(labels, "get") else labels)
@@ -102,13 +106,13 @@ def _is_group(value: Any) -> bool:
 
 
 def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float) -> float:
-    """Compute it on every rank."""
+    """Compute the modularity on every rank."""
     level, _ = read_level(context, n, resolution)
     return modularity_of(level, level.kernels.memory.to_device(_dense(labels)))
 
 
 def _dense(labels: np.ndarray) -> np.ndarray:
-    """Number communities from 0 without gaps, unless they are so; those of a Dask array are seen on the ranks alone."""
+    """Number communities from 0 without gaps, if they are not; only ranks can do this for a Dask array."""
     n = len(labels)
     if labels.dtype == np.int32 and n and labels.min() == 0 and labels.max() < n and (np.bincount(labels) > 0).all():
         return labels

@@ -1,4 +1,4 @@
-"""Parameters of communities, as the command line and the service offer them."""
+"""Parameters of both community methods, for the estimators, the command line and the service."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mgclust.params import Choice, Constraint, Integer, Real
 
 __all__ = ["CommunitiesOptions", "FastNewmanOptions"]
 
-RESOLUTION = Real(above=0, at_most=MAX_RESOLUTION, help="Above 1: smaller communities.")
-WEIGHT = "open_graph(G, weight=) names the attribute of edges"
+RESOLUTION = Real(above=0, at_most=MAX_RESOLUTION, help="Above 1: smaller communities; below 1: larger ones.")
+WEIGHT = "pass the name of the edge attribute to open_graph(G, weight=...)"
 
 
 class CommunitiesOptions(Declaration):
@@ -20,12 +20,14 @@ class CommunitiesOptions(Declaration):
     method = "communities"
     opens = "graph"
     constraints: ClassVar[dict[str, Constraint]] = {
-        "n_clusters": Integer(at_least=1, optional=True, help="How many communities; by default as many as are best."),
+        "n_clusters": Integer(
+            at_least=1, optional=True, help="Number of communities; default: that of the largest modularity."
+        ),
         "strategy": Choice(
             "auto",
             "greedy",
             "parallel",
-            help="Merging pair by pair, or local moves; auto: greedy with n_clusters.",
+            help="greedy: merge pairs; parallel: move nodes; auto: greedy with n_clusters, else parallel.",
             synonyms={"leiden": "parallel", "louvain": "parallel"},
         ),
         "resolution": RESOLUTION,
@@ -69,7 +71,7 @@ class FastNewmanOptions(Declaration):
     opens = "graph"
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(
-            at_least=1, optional=True, help="How many communities; by default those of the largest modularity."
+            at_least=1, optional=True, help="Number of communities; default: that of the largest modularity."
         ),
         "resolution": RESOLUTION,
     }

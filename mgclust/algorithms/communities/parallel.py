@@ -1,23 +1,25 @@
 r"""Communities of large modularity in graphs of 10^6 to 10^10 edges, in parallel.
 
-Exact greedy merging goes one merge after the other. Here all nodes decide at once, and what they decide too hastily is
-corrected on every scale::
+Exact greedy merging does one merge after the other. Here all nodes decide at once, and later steps on every scale
+correct decisions that were made too early::
 
-    local moving   nodes move until none gains; communities become nodes; again (Louvain, BGLL 2008)
+    local moving   nodes move until none gains; communities become nodes; repeat (Louvain, BGLL 2008)
     cycle          coarsen        within the communities, by matching mutual best choices (see `matching`)
                    local moving   from the coarsest graph
-                   refine         back down: on each kept level nodes of that size move once more
-    ...            again, with other noise in the choices, until a cycle raises it too little, or 5 to 8 times
-    parts          a community that fell into several connected parts becomes as many, which never lowers the modularity
+                   refine         back down: on each kept level, nodes of that size move once more
+    ...            repeat, with other noise in the choices, until a cycle raises the modularity too little, or 5 to 8
+                   times
+    parts          a community that has several connected parts is split into them, which never lowers the modularity
 
-Small graphs are begun several times, since one start may end in a poor optimum; the best is kept.
+Small graphs have several starts, because one start may end in a poor optimum; the best result is kept.
 
-Guarantees: modularity never falls from one cycle to the next; every community is connected; labels are the same, bit
-for bit, on any number of ranks and on CPU and GPU (all sums are of integers, all ties have a rule). The modularity is
-that of the best partition found, not the largest there is.
+Guarantees. Modularity never falls from one cycle to the next. Every community is connected. Labels are bitwise
+identical on any number of ranks and on CPU and GPU, because all sums are sums of integers and all ties have a rule. The
+modularity is that of the best partition found, and need not be the largest possible one.
 
-Cost, for E edges: about 12 E weights read before the first cycle and 12 E in each, 6 E sorted in each; 30 to 60 bytes
-an edge. Exchanges: n int32 for each class of each sweep, and all weights of a level once when it is contracted.
+Cost, for E edges: about 12 E weights are read before the first cycle and 12 E in each cycle; 6 E are sorted in each
+cycle. Memory: 30 to 60 bytes per edge. Exchanges: n int32 for each class of each sweep, and all weights of a level once
+when it is contracted.
 
 References
 ----------
@@ -45,12 +47,12 @@ NOISE = 0.5
 
 
 class Effort(NamedTuple):
-    """Limits of the search in graphs of up to so many entries (twice the edges)."""
+    """Limits of the search in graphs of up to `entries` entries (twice the edges)."""
 
     entries: float
     starts: int
     cycles: int
-    least_rise: float  # of the modularity in a cycle that another one follows
+    least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
 
 
 EFFORTS = (
@@ -68,16 +70,16 @@ def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[
     Parameters
     ----------
     context : Context
-        For the progress.
+        Receives the progress.
     level : Level
     seed : int
 
     Returns
     -------
     labels : int32 array of shape (n,)
-        Numbered by their smallest node; on every rank.
+        Communities, numbered by their smallest node; on every rank.
     report : list of dict
-        What was reached when: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
+        State after each cycle: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
     """
     effort = next(effort for effort in EFFORTS if level.entries <= effort.entries)
     report: list[dict[str, Any]] = []
@@ -117,7 +119,7 @@ def _one_start(
 
 
 def _cycle(level: Level, labels: Array, salt: int, noise: float) -> tuple[Array, int]:
-    """Down to the communities and back; labels are numbered without gaps when they come in."""
+    """Coarsen within the communities and refine back to the nodes; the given labels have no gaps."""
     kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
     assert within is not None
     levels = len(kept)

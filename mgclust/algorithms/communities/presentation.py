@@ -1,4 +1,4 @@
-"""Presentation of communities."""
+"""Reports of both community methods: texts, captions and tables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mgclust.results.result import Result
 
 __all__ = ["CommunitiesPresentation", "FastNewmanPresentation"]
 
-MAX_EDGES = 10_000_000  # drawn of a graph, in parts from all over it
+MAX_EDGES = 10_000_000  # largest number of edges in a picture; more are sampled from all parts of the graph
 PARTS = 64
-MAX_COMMUNITIES = 1_000  # that are listed, the largest
-NAMED_MEMBERS = 8  # of each community
+MAX_COMMUNITIES = 1_000  # largest number of communities in the table
+NAMED_MEMBERS = 8  # number of nodes that the table names per community
 ROUND_COLUMNS = {
     "start": "start",
     "cycle": "cycle",
@@ -26,7 +26,7 @@ ROUND_COLUMNS = {
 
 
 class CommunitiesPresentation(Presentation):
-    """The adjacency matrix by community, the modularity, the last merges, and the largest communities."""
+    """Report of communities: the sorted adjacency matrix, modularity, the last merges, and the largest communities."""
 
     title = "Communities"
     references = {
@@ -44,29 +44,30 @@ class CommunitiesPresentation(Presentation):
     scores = {
         "n_clusters": Score("communities"),
         "modularity": Score("modularity Q"),
-        "n_nodes": None,  # the source says it
+        "n_nodes": None,  # the report already shows it as the source
         "n_edges": None,
     }
     facts = {
         "n_components": Fact("connected components"),
         "strategy": Fact(
-            "communities by",
+            "algorithm",
             {
-                "greedy": "greedy merging: of all pairs the best, decided by exact comparisons",
+                "greedy": "greedy merging: the best of all pairs, found by exact comparisons",
                 "parallel": "matching of communities and local moving of nodes, in rounds",
             },
         ),
-        "weight_rounding": Fact("weights rounded by, relative to their mean", {0.0: "not at all"}),
-        "rounds": None,  # a table
+        "weight_rounding": Fact("largest rounding of a weight, relative to the mean weight", {0.0: "none"}),
+        "rounds": None,  # shown as a table
     }
     captions = {
-        "adjacency": "A mark is an edge between the node of its row and that of its column; in larger graphs a darker "
-        "cell holds more edge weight. Nodes stand by community and then by their number of edges; grey: between "
-        "communities.",
-        "dendrogram": "The last merges. Below the dashed line branches have the colour of their community; a leaf's "
-        "mark is as large as its number of nodes. A fork stands as high as the number of communities that it left.",
-        "modularity": "The modularity Q at every number of communities. The circle marks the communities of this "
-        "result; in the shaded part parts of the graph that no edge connects are joined, which can only lower it.",
+        "adjacency": "Adjacency matrix, with nodes sorted by community and then by their number of edges. Each mark is "
+        "an edge between the nodes of its row and its column. In larger graphs, darker cells hold more edge weight. "
+        "Grey marks are edges between communities.",
+        "dendrogram": "The last merges. Each fork is a merge; its height is the number of communities after it. Below "
+        "the dashed line, branches have the colour of their community. A leaf with a larger mark has more nodes.",
+        "modularity": "Modularity Q against the number of communities. The circle marks this result. In the shaded "
+        "range there are fewer communities than connected components: unconnected parts are merged, which can only "
+        "lower Q.",
     }
     wide = ("dendrogram",)
     progress = {**Presentation.progress, "modularity": "Q={:.4f}"}
@@ -95,7 +96,11 @@ class CommunitiesPresentation(Presentation):
         return EdgeSample(np.concatenate([part.get() if hasattr(part, "get") else part for part in parts]), m)
 
     def draw(self, result: Result, sample: Any) -> Drawn:
-        """A graph without edges has neither matrix nor tree; where merges were not kept, the rounds make the curve."""
+        """Draw the pictures for which the result has data.
+
+        A graph without edges has neither a matrix nor a dendrogram. If merges are not stored, the curve shows the
+        rounds.
+        """
         from mgclust import plots
 
         assert result.labels is not None
@@ -110,7 +115,7 @@ class CommunitiesPresentation(Presentation):
         return drawn
 
     def tables(self, result: Result) -> list[Table]:
-        """A row for each community, of very many the largest; then one for each round, where there were rounds."""
+        """Return a table of the communities (of the largest, if there are many), and a table of the rounds, if any."""
         from mgclust import plots
 
         sizes = result.cluster_sizes
@@ -137,13 +142,13 @@ class CommunitiesPresentation(Presentation):
 
 
 class FastNewmanPresentation(CommunitiesPresentation):
-    """The pictures and tables of `CommunitiesPresentation`, under the title of the method."""
+    """Report of Fast Newman: as `CommunitiesPresentation`, with another title."""
 
     title = "Communities (Fast Newman)"
 
 
 def _members(labels: np.ndarray, names: Any, communities: np.ndarray) -> list[str]:
-    """The first few names of each of some communities."""
+    """Return the first few node names of some communities."""
     order = np.argsort(labels, kind="stable")
     first = np.searchsorted(labels[order], communities)
     after = np.searchsorted(labels[order], communities, side="right")
@@ -155,7 +160,7 @@ def _members(labels: np.ndarray, names: Any, communities: np.ndarray) -> list[st
 
 
 def _rounds(result: Result) -> list[Table]:
-    """A row for each round, with the modularity after it."""
+    """Return a table of the rounds, with the modularity after each round."""
     rounds = result.diagnostics.get("rounds") or ()
     if not len(rounds):
         return []

@@ -1,4 +1,7 @@
-"""Clusters of all rows, when density, links and separated peaks are known: by denser rows, or by low density."""
+"""Clusters of all rows, once densities, links and separated peaks are known: by denser rows, or by low density.
+
+A link leads from a row to its nearest denser row.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class ChosenClusters(NamedTuple):
     centers: np.ndarray
     labels: Array
     separation: FullPeaks | None = None
-    mixed: int = 0  # as of `DensityPeaksOutput`
+    mixed: int = 0  # see `DensityPeaksOutput`
 
 
 def choose_clusters(
@@ -94,15 +97,19 @@ def other_clusters(
 
     Parameters
     ----------
-    rho, delta, nearest : ndarray of shape (n,)
+    rho, delta : ndarray of shape (n,), float64
+        Density of each row, and distance to its nearest denser row.
+    nearest : ndarray of shape (n,), int64
+        Nearest denser row of each row.
     separation : FullPeaks or None
-        None: each row follows its nearest denser row.
+        The peaks, if low density separates the clusters. None: each row follows its nearest denser row.
     wanted : dict of str to object
-        As of `choose_centers`.
+        Arguments of `choose_centers`.
 
     Returns
     -------
-    centers, labels : ndarray
+    centers : ndarray of shape (n_clusters,), int64
+    labels : ndarray of shape (n,), int32
     """
     alone = all(value is None for name, value in wanted.items() if name != "n_clusters")
     count = wanted.get("n_clusters") if alone else None

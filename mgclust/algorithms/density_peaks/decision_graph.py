@@ -1,4 +1,11 @@
-"""Choice of centres from a decision graph, and the clusters that it gives to the other rows."""
+"""Choice of the centres from a decision graph, and the assignment of the other rows to clusters.
+
+gamma is ``rho * delta``. The drop after k centres is the ratio of the k-th largest gamma to the next one. Labels are
+those of these lines::
+
+    for row in rows by decreasing rho:
+        label[row] = number of the centre, if row is a centre, else label[nearest_higher[row]]
+"""
 
 from __future__ import annotations
 
@@ -26,21 +33,20 @@ __all__ = [
 
 Array = Any
 
-# The automatic choice of centres looks no further than this.
-MAX_AUTOMATIC_CENTERS = 256
-PART = 1024  # values
+MAX_AUTOMATIC_CENTERS = 256  # the automatic choice considers at most this number of centres
+PART = 1024  # values per part in `_nth_largest`
 # On published sets, 15 of 16 automatic choices with a larger drop found the true number of clusters (not worms_2), and
-# 1 of 9 with a smaller one (htru2).
+# 1 of 9 with a smaller drop (htru2).
 CLEAR_DROP = 2.5
-# Of the few largest of many values without clusters, the first ones lie far apart: behind k of them a factor of x is
-# about as rare as one of x^k behind the first.
+# The few largest of many values lie far apart even without clusters: after k of them, a drop of x is about as rare as a
+# drop of x^k after the first.
 CLEAR_POWER = 50.0
-# With one feature noise has larger drops: of 5,400 draws (uniform, normal and exponential, 50 to 3,000 rows, the three
-# densities) 85 exceed what counts as clear with more features, none of these by twice as much.
+# Noise with one feature has larger drops. In 5,400 draws (uniform, normal and exponential, 50 to 3,000 rows, the three
+# densities), 85 drops exceed the limit for more features, and none exceeds twice that limit.
 ONE_FEATURE = 2.0
-# Of fewer rows noise has any drop: of 900 draws of 20 rows (uniform, normal, exponential, 1 to 10 features) one in 100
-# is more than a thousand times what counts as clear. Of 50 rows one in 1000 is 1.9 times that, of 100 rows 1.4, of 200
-# rows none 1.1.
+# With fewer rows, noise can have any drop. In 900 draws of 20 rows (uniform, normal, exponential, 1 to 10 features),
+# one in 100 drops is more than a thousand times the limit. With 50 rows, one in 1000 is 1.9 times the limit; with 100
+# rows, 1.4 times; with 200 rows, none is 1.1 times.
 FEW_ROWS = 50
 
 
@@ -56,18 +62,22 @@ def choose_centers(
     delta_max: float | None = None,
     indices: Any = None,
 ) -> np.ndarray:
-    """Row numbers of the centres, on the host, by decreasing gamma = rho * delta, equal gamma by index.
+    """Choose the centres; return their row numbers on the host, by decreasing gamma, and equal gamma by index.
 
-    `indices` as given; else the rows with ``rho_min < rho <= rho_max`` and ``delta_min < delta <= delta_max`` where
-    any of these is given (the first `n_clusters` of them if that is given too); else the `n_clusters` largest gamma;
-    else the automatic rule of `automatic_count`.
+    The first rule that applies decides:
+
+    1. `indices`: these rows.
+    2. Any limit: the rows with ``rho_min < rho <= rho_max`` and ``delta_min < delta <= delta_max``; with `n_clusters`,
+       at most that many of them.
+    3. `n_clusters`: the rows with the largest gamma.
+    4. Else the number of rows that `automatic_count` finds.
     """
     n = rho.shape[0]
     gamma = rho * delta
     if indices is not None:
         return _by_gamma(gamma, _given_centers(xp.asarray(indices), rho))
     if n_clusters is not None and n_clusters > n:
-        raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; ask for fewer clusters.")
+        raise InputError(f"n_samples={n} should be >= n_clusters={n_clusters}; request fewer clusters.")
     if any(limit is not None for limit in (rho_min, delta_min, rho_max, delta_max)):
         above = xp.ones(n, dtype=bool)
         if rho_min is not None:
@@ -91,17 +101,17 @@ def choose_centers(
 
 
 def number_of_different(delta: Array) -> int:
-    """Number of different rows: of equal rows all but the first have one at distance 0, of one kind all have."""
+    """Number of distinct rows: the first of several equal rows has a positive delta, unless all rows are equal."""
     return max(1, count_true(delta != 0))
 
 
 def largest_gamma(xp: Any, gamma: Array, most: int) -> np.ndarray:
-    """Rows of the `most` largest gamma, and those that tie with the last one, largest first, equal ones by index."""
+    """Rows with the `most` largest gamma, and rows that tie with the last; largest first, equal gamma by index."""
     return _by_gamma(gamma, (gamma >= _nth_largest(xp, gamma, most)).nonzero()[0])
 
 
 def _leave_out_beyond(above: Array, rho: Array, delta: Array, rho_max: float | None, delta_max: float | None) -> None:
-    """Clear the marks of rows beyond upper limits; the densest row, where every link ends, has to be one of them."""
+    """Clear the marks of rows beyond upper limits; reject limits that leave out the densest row."""
     if rho_max is not None:
         above &= rho <= rho_max
     if delta_max is not None:
@@ -109,14 +119,14 @@ def _leave_out_beyond(above: Array, rho: Array, delta: Array, rho_max: float | N
     densest = int(rho.argmax())
     if not above[densest]:
         raise InputError(
-            f"rho_max={rho_max}, delta_max={delta_max}: the densest row, {densest}, should lie within "
-            f"(rho={float(rho[densest]):g}, delta={float(delta[densest]):g}): the links of some rows lead nowhere "
-            "else; choose wider limits."
+            f"rho_max={rho_max}, delta_max={delta_max}: the densest row, {densest}, should lie within both limits, "
+            f"because every chain of nearest denser rows ends there; it has rho={float(rho[densest]):g} and "
+            f"delta={float(delta[densest]):g}; choose wider limits."
         )
 
 
 def _nth_largest(xp: Any, values: Array, nth: int) -> float:
-    """The nth largest value; of many, only those that the largest ones of parts do not rule out are looked at again."""
+    """The nth largest value. The maxima of parts give a lower bound, which leaves few of many values to sort."""
     largest = values[: len(values) // PART * PART].reshape(-1, PART).max(axis=1)
     if len(largest) >= nth:
         values = values[values >= xp.partition(largest, len(largest) - nth)[len(largest) - nth]]
@@ -131,31 +141,33 @@ def _by_gamma(gamma: Array, rows: Array) -> np.ndarray:
 def _given_centers(indices: Array, rho: Array) -> Array:
     n = rho.shape[0]
     if int(indices.max()) >= n:
-        raise InputError(f"indices should be different row numbers from 0 to {n - 1}.")
+        raise InputError(f"indices should be different row numbers from 0 to {n - 1}; give such numbers.")
     densest = int(rho.argmax())
     if densest not in indices.tolist():
         raise InputError(
-            f"indices should contain the densest row, {densest}: the links of some rows lead nowhere else."
+            f"indices should contain the densest row, {densest}, because every chain of nearest denser rows ends "
+            "there; add it."
         )
     indices.sort()
     return indices
 
 
 def automatic_count(gamma: np.ndarray, n: int) -> int:
-    """Number of centres that stand out: the k, from 2 on, where the sorted gamma falls by the largest factor.
+    """Number of centres that stand out: the k >= 2 after which the sorted gamma falls by the largest factor.
 
     Parameters
     ----------
     gamma : ndarray
-        The largest ``rho * delta``, largest first. Of these only the first 2 sqrt(n), at most 256, are looked at:
-        behind them come the rows within clusters.
+        The largest ``rho * delta``, in descending order. Only the first 2 sqrt(n) values, at most 256, are considered:
+        later ones are of rows within clusters.
     n : int
-        Number of different rows.
+        Number of distinct rows.
 
     Returns
     -------
     int
-        Of two different rows both; else 1 where fewer than three rows have a positive gamma.
+        The number of centres. It is 2 if there are two distinct rows; else 1 if fewer than three rows have a positive
+        gamma.
     """
     if n == 2:
         return 2
@@ -164,7 +176,7 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
 
 
 def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
-    """Logarithm of the factor by which the sorted gamma falls behind 2, 3, ... centres; see `automatic_count`."""
+    """Logarithms of the factors by which the sorted gamma falls after 2, 3, ... centres; see `automatic_count`."""
     positive = int(np.count_nonzero(gamma > 0))
     most = min(most_centers(n), positive - 1)
     logs = np.log(gamma[1 : max(most, 0) + 1])
@@ -172,7 +184,7 @@ def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
 
 
 def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
-    """Ratio of the least ``rho * delta`` of the centres to the largest of any other row."""
+    """Ratio of the smallest ``rho * delta`` of the centres to the largest of all other rows."""
     gamma, chosen = rho * delta, xp.asarray(centers)
     least = float(gamma[chosen].min())
     gamma[chosen] = 0.0
@@ -181,9 +193,9 @@ def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
 
 
 def clear_drop(n_clusters: int, n: int, *, n_features: int = 2, squares: bool = False) -> float:
-    """The factor by which ``rho * delta`` of n different rows has to fall behind so many centres that are clusters.
+    """Least drop of ``rho * delta`` of n distinct rows after `n_clusters` centres that counts as clear.
 
-    Where the distances are `squares`, such as those of "cosine", delta falls by the square of what it would.
+    squares: whether the distances are squares, such as with "cosine". Then delta falls by the square of the factor.
     """
     least = max(CLEAR_DROP, CLEAR_POWER ** (1 / n_clusters)) * (1 + FEW_ROWS / n)
     if n_features == 1:
@@ -192,19 +204,19 @@ def clear_drop(n_clusters: int, n: int, *, n_features: int = 2, squares: bool = 
 
 
 def most_centers(n: int) -> int:
-    """The number of centres up to which the automatic choice looks among n different rows."""
+    """Largest number of centres that the automatic choice considers for n distinct rows."""
     return min(MAX_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)))
 
 
 def density_order(xp: Any, rho: Array) -> Array:
-    """Each row's position by decreasing rho, equal rho by index; int32."""
+    """Position of each row in the order of decreasing rho, and of increasing index for equal rho; int32."""
     order = xp.empty(rho.shape[0], dtype="int32")
     order[xp.argsort(-rho, kind="stable")] = xp.arange(rho.shape[0], dtype="int32")
     return order
 
 
 def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
-    """Each row's cluster: follow nearest_higher up to a centre, doubling the stride at every step; int32."""
+    """Cluster of each row, int32: follow nearest_higher to a centre, by pointer jumping (doubled strides)."""
     root = nearest_higher.copy()
     where = xp.asarray(centers)
     root[where] = where

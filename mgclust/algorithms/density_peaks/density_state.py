@@ -1,4 +1,4 @@
-"""The state of a run of density peaks, saved in a checkpoint after each pass."""
+"""State of a run of density peaks, which a checkpoint saves after each pass."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from mgclust.engine.spmd import Context
 __all__ = ["DensityState"]
 
 Array = Any
-PER_ROW = ("k", "value", "error")  # of a LogDensity
+PER_ROW = ("k", "value", "error")  # fields of LogDensity with one value per row
 
 
 @dataclass
 class DensityState:
-    """Results of the passes so far. A pass that was interrupted restarts, so this is all there is to save."""
+    """Results of the passes so far. An interrupted pass restarts, so nothing else needs saving."""
 
-    exactness: dict[str, Any] = field(default_factory=dict)  # how it was found, for `DensityPeaks.exactness_`
+    exactness: dict[str, Any] = field(default_factory=dict)  # for `DensityPeaks.exactness_`
     choice: dict[str, Any] | None = None  # see `choose_fraction`
     separated: Separated | None = None
     cut: CutoffDistance | None = None
-    # rho, best, nearest: of shape (n,) or None: density; reduced distance and index of the nearest denser row.
-    # On the device of every rank.
-    rho: Array = None
+    # rho, best and nearest are None, or arrays of shape (n,) on the device of every rank.
+    rho: Array = None  # density
     neighbors: Neighbors | None = None  # until `nearest` is known, or the borders of significant peaks
-    best: Array = None
-    nearest: Array = None
+    best: Array = None  # reduced distance to the nearest denser row
+    nearest: Array = None  # index of the nearest denser row
     log_density: LogDensity | None = None
 
     @classmethod
     def finished(cls, context: Context) -> DensityState:
-        """Those that an interrupted run has saved, or none."""
+        """Load the state that an interrupted run saved; an empty state if there is none."""
         saved = context.checkpoint.load()
         if saved is None:
             return cls()
@@ -57,7 +56,7 @@ class DensityState:
         return state
 
     def keep(self, context: Context) -> None:
-        """Save them if it is time to."""
+        """Save the state if a checkpoint is due."""
         if not context.checkpoint.due(seldom=True):
             return
         known = {name: getattr(self, name) for name in ("rho", "best", "nearest")}

@@ -1,8 +1,8 @@
-"""Density peaks as an estimator: its parameters and attributes, other centres for a fit, and clusters of new rows.
+"""The estimator `DensityPeaks`: parameters, fitted attributes, `select_centers` and `predict`.
 
-The equations and what the ranks compute are in `mgclust.algorithms.density_peaks.ranks`, how centres are chosen in
-`mgclust.algorithms.density_peaks.decision_graph`. `run_spec` of this folder describes a run to the ranks, `findings`
-lists what a result holds of a fit, `result_warnings` its warnings.
+The equations and the computation on the ranks are described in `mgclust.algorithms.density_peaks.ranks`, and the choice
+of centres in `mgclust.algorithms.density_peaks.decision_graph`. Other modules of this folder: `run_spec` describes a
+run to the ranks, `findings` makes the content of a result, and `result_warnings` its warnings.
 """
 
 from __future__ import annotations
@@ -43,154 +43,210 @@ __all__ = ["DensityPeaks"]
 
 
 def _has_rows(model: DensityPeaks) -> bool:
-    """Given distances say nothing of other rows."""
+    """Reject precomputed distances, which do not include distances to new rows."""
     if model.metric == "precomputed":
-        raise AttributeError("predict needs rows, which metric='precomputed' has not seen; fit the rows themselves.")
+        raise AttributeError("metric='precomputed': predict needs rows, not distances; fit the rows themselves.")
     return True
 
 
 class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     """Density peaks clustering of Rodriguez and Laio (2014), exact, on one or many CPUs or GPUs.
 
+    Each row has a density rho, and a distance delta to the nearest denser row. Centres are rows for which both are
+    large. Every other row joins the cluster of its nearest denser row.
+
     Parameters
     ----------
     n_clusters : int, optional
-        Number of clusters: the rows with the largest ``rho * delta`` become centres. Without it, and without
-        `rho_min` and `delta_min`, the number is found by `automatic_count`: the largest drop of
-        ``log(rho * delta)``, or by `dc_fraction`.
+        Number of clusters: the rows with the largest ``rho * delta`` become centres. If `n_clusters`, `rho_min` and
+        `delta_min` are all left out, the fit finds the number, by the largest drop of ``log(rho * delta)`` or
+        as described for `dc_fraction` and `assignment`.
     dc : float, optional
-        Cut-off distance, in the units of the metric. Found from `dc_fraction` if left out.
+        Cut-off distance, in the units of the metric. By default it is found from `dc_fraction`.
     dc_fraction : float or "auto", default="auto"
-        Share of the pairs i < j that lie within dc; 0.01 to 0.02 is customary. dc is the
-        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance; where that is 0, since so many rows are equal,
-        the smallest positive one, or with "auto" the one below which the share lies of the pairs that differ.
+        Fraction of the pairs i < j of rows that lie within dc, at most 1; 0.01 to 0.02 is customary. dc is the
+        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance. If so many rows are equal that this is 0, dc is
+        the smallest positive distance; with "auto", it is the same quantile of the pairs whose rows differ.
 
-        "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001: the one at which, and beside which, a number of clusters
-        stands out best in the decision graph of a third of the rows (3072 to 16384), and 0.02 unless its drop is at
-        least 2 and a third more than that of the number that 0.02 finds. It is 0.02 with `n_clusters`, `rho_min` or
-        `delta_min` given, and with another `density` than "gaussian".
+        "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001. It computes the decision graph of a sample at each of them.
+        The sample is a third of the distinct rows, at least 3072 and at most 16384 (8192 with precomputed distances).
+        The chosen fraction is the one at which a number of clusters stands out best, also at a neighbouring fraction.
+        0.02 stays unless the drop of that number is at least 2, and a third larger than the drop of the number found
+        at 0.02.
+
+        "auto" means 0.02 if `n_clusters`, `rho_min` or `delta_min` is given, and for any other `density` than
+        "gaussian".
     assignment : {"auto", "denser", "separated"}, default="auto"
-        Which cluster a row joins. "denser": the cluster of its nearest denser row (Rodriguez and Laio). "separated":
-        clusters are the peaks of the density that exceed their saddles most, and a minor peak joins the peak on the
-        other side of its saddle (ToMATo, Chazal et al. 2013), in the graph of the nearest rows of a sample. "auto"
-        takes "separated" if no number of clusters stands out by ``rho * delta`` and low density separates some, or if
-        it separates more and twice as clearly. It takes "denser" if other parameters choose the number of clusters.
-        "separated" goes with `n_clusters`, weights and precomputed distances, and needs ``density="gaussian"``.
-    dc_method : {"exact", "sample"}, default="exact"
-        "sample" takes dc from the distances among at most 32768 rows (fewer of many features), or from those of
-        `sample_size` random pairs, and reports its error as `dc_error_`.
-    sample_size : int, optional
-        With ``dc_method="sample"``: take dc from so many random pairs, at least 100. Its time does not grow with the
-        number of rows, and its error falls with the root of the number of pairs.
-    density : {"gaussian", "cutoff", "knn"}, default="gaussian"
-        What rho is: the sum of ``exp(-(d / dc)^2)`` over all other rows, the number of those with ``d < dc``, or one
-        over the distance to the `k`-th nearest row, which needs no dc. Rows with `k` rows equal to them get twice the
-        largest rho of the others.
+        Which cluster a row joins.
 
-        With ``fit(X, sample_weight=w)`` these are sums over all rows j of ``w[j]`` times that, less a unit of weight
-        for the row itself: the weights of the rows at distance 0, its own among them, count as their sum less 1, and
-        not below 0. dc counts a pair of rows as often as the product of their weights, and a row of weight w makes
-        ``w (w - 1) / 2`` pairs with itself. So whole weights give the same result as repeated rows. Rows of weight 0
-        also have a rho, and the label that `predict` would give them. Not with "knn".
+        "denser": the cluster of its nearest denser row (Rodriguez and Laio).
+
+        "separated": clusters are the peaks of the density that exceed their saddles most. A minor peak joins the peak
+        on the other side of its saddle (ToMATo, Chazal et al. 2013). Peaks and saddles are found in a graph that joins
+        the rows of a sample to their nearest rows. This can be combined with `n_clusters`, weights and precomputed
+        distances, and needs ``density="gaussian"``.
+
+        "auto": "denser", unless low density separates clusters and one of these is true: no number of clusters stands
+        out by ``rho * delta``, or low density separates another number, at least twice as clearly as any other. It is
+        always "denser" if other parameters choose the number of clusters.
+    dc_method : {"exact", "sample"}, default="exact"
+        "exact": dc from all pairs of rows. "sample": dc from the distances among at most 32768 rows (fewer if they
+        have many features), or from `sample_size` random pairs; `dc_error_` is its error.
+    sample_size : int, optional
+        With ``dc_method="sample"``: the number of random pairs that dc is taken from, at least 100. The time does not
+        grow with the number of rows. The error falls with the square root of the number of pairs.
+    density : {"gaussian", "cutoff", "knn"}, default="gaussian"
+        Definition of rho, the density of a row.
+
+        "gaussian": the sum of ``exp(-(d / dc)^2)`` over all other rows, where d is their distance.
+
+        "cutoff": the number of other rows with ``d < dc``.
+
+        "knn": the reciprocal of the distance to the `k`-th nearest row, which needs no dc. Rows that are equal to `k`
+        other rows get twice the largest rho of the rest.
+
+        With ``fit(X, sample_weight=w)``, "gaussian" and "cutoff" multiply the term of each row j by ``w[j]``. The rows
+        at distance 0, which include the row itself, count as the sum of their weights less 1, and not below 0. dc
+        counts a pair of rows as often as the product of their weights, and a row of weight w as ``w (w - 1) / 2``
+        pairs with itself. So whole weights give the same result as repeated rows. Rows of weight 0 also get a rho, and
+        the label that `predict` would give them. "knn" takes no weights.
     k : int or "adaptive", default=16
-        For ``density="knn"``; less than n_samples. With "adaptive" each row has as many nearest rows as share its
-        density, by a likelihood ratio test, 3 to 100 (k* of Rodriguez et al.), and its density is that which the
-        distances to all of them make likely where it may grow or fall from one to the next (PAk): `k_`,
-        `log_density_`, `log_density_error_`, `intrinsic_dim_`.
+        Number of nearest rows that define the density, only for ``density="knn"``; less than n_samples.
+
+        "adaptive" chooses a number from 3 to 100 for each row: the nearest rows that share its density, by a
+        likelihood ratio test (k* of Rodriguez et al. 2018). The density is then the most likely one for the distances
+        to these rows, if it may grow or fall by a constant factor from one neighbour to the next (PAk). Results: `k_`,
+        `log_density_`, `log_density_error_`, `intrinsic_dim_`. It needs at least 5 rows.
     significance : float, optional
-        For ``density="knn"``: find the number of clusters by a test, in place of the largest drop. Clusters whose peak
-        exceeds the saddle to a neighbour by less than so many of their errors merge, as in d'Errico et al., who
-        recommend 1.65 with ``k="adaptive"``. A larger number leaves fewer clusters; one is possible. Goes with none of
-        `n_clusters`, `rho_min`, `delta_min`.
+        For ``density="knn"``: find the number of clusters by a test instead of the largest drop. Two clusters merge if
+        the peak of one exceeds the saddle between them by less than this number of their standard errors (d'Errico et
+        al. 2021, who recommend 1.65 with ``k="adaptive"``). A larger value leaves fewer clusters, possibly one. Cannot
+        be combined with `n_clusters`, `rho_min` or `delta_min`.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
-        With "precomputed" the rows are the distances, shape (n_samples, n_samples): not negative, 0 on the diagonal,
-        symmetric. From a file each rank reads its own rows. dc is then always exact, as it is with weights.
+        Distance between rows. "precomputed": X is the matrix of distances, of shape (n_samples, n_samples),
+        non-negative, symmetric, and 0 on the diagonal. Each rank reads its own rows of a file. dc is always exact with
+        "precomputed", and with weights.
     rho_min, delta_min : float, optional
-        Centres are the rows above both (the rectangle of the decision graph); at most `n_clusters` if that is given.
+        Centres are the rows whose rho and delta exceed both limits (a rectangle of the decision graph); with
+        `n_clusters`, at most that many of them.
     halo : bool, default=False
-        Also find each cluster's halo, the rows that may be noise, with one more pass; with `significance` the rows that
-        are less dense than the densest saddle of their cluster, without another pass.
+        Also find the halo of each cluster, the rows that may be noise. This takes one more pass over the pairs. With
+        `significance`, the halo consists of the rows that are less dense than the densest saddle of their cluster, and
+        takes no pass.
     stability : int, default=0
-        Draws of half the rows, each clustered with the same parameters, whose labels are compared with those of all
-        rows: `stability_`. 20 draws take about five times as long as the fit.
+        Number of random halves of the rows that are clustered with the same parameters, and whose labels are compared
+        with `labels_`; see `stability_`. 20 halves take about five times as long as the fit.
     algorithm : {"auto", "brute", "grid"}, default="auto"
-        "brute" passes over all pairs. "grid" takes near-linear time in one to three dimensions: dc, cutoff densities,
-        and delta for the densities found are the same bit for bit; the Gaussian rho has the relative error in
-        ``exactness_``, which may order rows of nearly equal density differently. "auto" takes it for
-        Euclidean data that it pays for.
+        "brute": pass over all pairs. "grid": trees and grids, in near-linear time, in one to three dimensions. With
+        "grid", dc, the densities of "cutoff", and delta for the densities found are bitwise identical to "brute". The
+        Gaussian rho has the relative error in ``exactness_``, which can change the order of rows of nearly equal
+        density. "auto": "grid" from 10,000 rows on, if there are at most three features and the metric is not
+        "manhattan" or "precomputed"; else "brute".
     device : {"auto", "cpu", "cuda"}, default="auto"
+        "auto": GPUs if there is one, else CPUs.
     client : {"auto", "local"}, None, address, distributed.Client or cluster object, default="auto"
-        Where to run: the active Dask client or else this process; this process; all GPUs of this machine; the given
-        cluster. ``sklearn.base.clone`` keeps a client, ``pickle`` the address of its scheduler.
+        Where to run. "auto": the active Dask client if there is one, else this process. "local": a new cluster on all
+        GPUs of this machine (or its cores, with ``device="cpu"``). None: this process. An address, a client or a
+        cluster object: that cluster. ``sklearn.base.clone`` keeps a client; ``pickle`` keeps the address of its
+        scheduler.
     n_workers : int, optional
-        Take so many of a cluster's workers, and leave the others to other runs; of ``client="local"``, start so many.
-        By default a run takes those that are there, as far as they are free. Results do not depend on it.
+        Number of a cluster's workers to use; the others stay free for other runs. With ``client="local"``: number of
+        workers to start. By default a run uses the workers that are there, if they are free. The results do not depend
+        on it.
     workers : str, int or sequence of these, optional
-        Addresses, names or hosts of the workers of a running cluster that a run may have, as ``Client.submit`` takes
-        them. By default all workers that have this version of mgclust, and a GPU if the run is on GPUs.
+        Addresses, names or hosts of the workers of a running cluster that a run may use, as in ``Client.submit``. By
+        default all workers with this version of mgclust, and with a GPU if the run is on GPUs.
     resources : dict of str to float, optional
-        Resources of Dask that each rank takes for as long as it runs, such as ``{"GPU": 1}``. A run may have only
-        workers that offer them (``dask worker --resources``).
+        Dask resources that each rank reserves while it runs, such as ``{"GPU": 1}``. A run uses only workers that
+        offer them (``dask worker --resources``).
     retries : int, default=1
-        So often a run that has lost a worker is tried again on those that are left or replace it, with the same result
-        and a warning. It resumes from its last checkpoint if that is on disk or takes up to 64 MiB, else from its
-        beginning. The default is 1 for density peaks, fuzzy c-means and canopies, else 0.
+        How often a run that lost a worker is tried again, on the remaining or replaced workers, with the same result
+        and a warning. The run resumes from its last checkpoint if that is on disk or takes at most 64 MiB, else it
+        starts again. The default is 1 for density peaks, fuzzy c-means and canopies, and 0 for other methods.
     dtype : {"float32", "float64"}, default="float32"
+        Number type of the distances.
     memory_limit : int or str, optional
-        Memory by which one rank may grow; rows that do not fit are streamed.
+        Memory by which one rank may grow, in bytes or as text such as "4 GiB". Rows that do not fit are streamed.
     random_state : int, Generator or RandomState, optional
-        Seed of the draws of `stability`, and of the samples of rows or pairs that choose `dc_fraction` and bracket dc;
-        the last decide dc only with ``dc_method="sample"``. None means 0, so that a repeated fit is the same.
+        Seed of the halves of `stability`, and of the samples that choose `dc_fraction` and bracket dc. The samples that
+        bracket dc change its value only with ``dc_method="sample"``. None means 0, so a repeated fit gives the same
+        result.
     verbose : bool, default=False
+        Print the progress.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int32
-        Cluster of each row; clusters are numbered by decreasing ``rho * delta`` of their centre.
+        Cluster of each row. Clusters are numbered by decreasing ``rho * delta`` of their centre.
     cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
+        Row of each centre, in label order.
     n_clusters_ : int
-    dc_, dc_error_ : float
-        The cut-off distance and, if it was sampled, how far the farther end of its 95% confidence interval is (else 0).
-        With ``density="knn"``, `dc_` is None unless it was given or the halo needed it.
+        Number of clusters.
+    dc_ : float or None
+        Cut-off distance. With ``density="knn"`` it is None unless it was given, or the halo needed it.
+    dc_error_ : float
+        Distance from a sampled `dc_` to the farther end of its 95% confidence interval; 0 if dc was not sampled.
     dc_fraction_ : float or None
-        The share of the pairs that dc was found from; None where it was not.
+        Fraction of the pairs that dc was found from; None if dc was not found from one.
     dc_choice_ : dict or None
-        How "auto" has chosen it: the "rows" that were looked at, the fractions that were "tried" with dc, number of
-        clusters and drop of ``rho * delta`` behind it, and the "numbers" of clusters that stood out best, with the
-        geometric mean of their drops at two neighbouring fractions, and the fraction to ask for. Both are empty where
-        few rows, or many equal ones, leave 0.02 alone. "separated" is None, or the clusters are those that sparser rows
-        separate: "n_clusters" of these rows, "dc_fraction", and the "ratio" by which the last one exceeds the next.
+        How ``dc_fraction="auto"`` chose the fraction. Keys:
+
+        - "dc_fraction": the chosen fraction;
+        - "rows": number of rows in the sample;
+        - "different": whether the fractions are of the pairs whose rows differ, because too many pairs are equal;
+        - "tried": for each fraction, its "dc_fraction", "dc", "n_clusters", and the "drop" of ``rho * delta`` after
+          these centres;
+        - "numbers": the "n_clusters" that stood out best, each with the geometric mean of its "drop" at two
+          neighbouring fractions, and the "dc_fraction" that gives it;
+        - "separated": None, or, if low density separated the clusters, their number "n_clusters" in the sample, the
+          "dc_fraction", and the "ratio" of the prominence of the last cluster to the prominence of the next peak.
+
+        "tried" and "numbers" are empty if only 0.02 can be used, because there are few rows or many equal ones.
     assignment_ : {"denser", "separated"}
-        How rows joined clusters. With ``n_clusters=n_clusters_`` and ``dc=dc_`` it gives the same labels again.
-    rho_, delta_ : ndarray of shape (n_samples,), float64
-        Density without the row itself; distance to the nearest denser row.
+        How rows joined clusters. A fit with this `assignment`, ``n_clusters=n_clusters_`` and ``dc=dc_`` gives the
+        same labels again.
+    rho_ : ndarray of shape (n_samples,), float64
+        Density of each row, without the row itself.
+    delta_ : ndarray of shape (n_samples,), float64
+        Distance of each row to its nearest denser row; for the densest row, the distance to the farthest row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
-        That row; -1 for the densest one.
-    k_, log_density_, log_density_error_ : ndarray of shape (n_samples,), or None
-        Rows of each neighbourhood (int32); logarithm of the number of rows per unit of volume, over n_samples, and its
-        standard error (float64). With another metric than "euclidean", volume is that of a ball with the same radius.
-        Where ``k="adaptive"`` or `significance` is given. `rho_` is then the `intrinsic_dim_`-th root of the density
-        less one error, up to a constant; with an integer `k` without the error, which is the same for all rows.
+        Nearest denser row of each row; -1 for the densest row.
+    k_ : ndarray of shape (n_samples,), int32, or None
+        Number of rows in each neighbourhood. None unless ``k="adaptive"`` or `significance` is given.
+    log_density_, log_density_error_ : ndarray of shape (n_samples,), float64, or None
+        Logarithm of the number of rows per unit of volume, divided by n_samples, and its standard error. None unless
+        ``k="adaptive"`` or `significance` is given. With another metric than "euclidean", the volume is that of a
+        Euclidean ball of the same radius. Up to a constant factor, `rho_` is the `intrinsic_dim_`-th root of
+        ``exp(log_density_ - log_density_error_)``. For an integer `k`, the error is the same for all rows, and `rho_`
+        leaves it out.
     intrinsic_dim_ : float or None
-        Dimension of what the rows lie on, by their two nearest rows (TwoNN), at most n_features; where the densities
-        need it.
+        Intrinsic dimension of the rows, from the distances to their two nearest rows (TwoNN), at most n_features; None
+        if the densities do not need it.
     significance_ : ndarray of shape (n_clusters,), float64, or None
-        Height of each peak over the highest saddle of its cluster, in errors of both; infinite where it has none.
+        Smallest height of each cluster's peak over one of the cluster's saddles: the difference of their
+        `log_density_`, divided by the sum of their standard errors. Infinite if the cluster has no saddle.
     saddles_ : ndarray of shape (n_saddles, 3), int64, or None
-        Two clusters that meet, and the row at the densest place between them.
+        Saddles between clusters: the labels of two clusters that touch, and the row at the densest place between them.
     stability_ : dict or None
-        Of the draws of half the rows, "ari", the adjusted Rand index between their labels and those that the same rows
-        have in `labels_`, its "mean" and "std", and the "n_clusters" of each draw.
+        Results of the random halves: "ari", the adjusted Rand indices between the labels of each half and the same
+        rows of `labels_`; their "mean" and "std"; and "n_clusters", the number of clusters in each half.
     halo_ : ndarray of shape (n_samples,), bool
-        Whether the row is in its cluster's halo; all False without ``halo=True``.
+        Whether the row is in the halo of its cluster; all False without ``halo=True``.
     exactness_ : dict
-        How the figures were found: algorithm, passes for dc, rows whose rho was recomputed by the direct sum; with
-        weights also "rho", which is then summed over all pairs whatever the algorithm.
+        How the values were computed: the algorithm, the passes for dc, and the number of rows whose rho was recomputed
+        by the direct sum. With weights also "rho", which is then summed over all pairs with any algorithm.
     timings_ : dict of str to float
         Seconds per stage.
     result_ : Result
-        All of it, to save or plot.
+        All findings, to save or plot.
     n_features_in_ : int
+        Number of features of the fitted rows.
+
+    See Also
+    --------
+    mgclust.load_result : Load a saved result, for `from_result`.
+    mgclust.plots.decision_graph : Draw the decision graph of a result.
+    mgclust.FuzzyCMeans : Memberships of rows in round or elliptical clusters.
 
     References
     ----------
@@ -230,25 +286,41 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
     @classmethod
     def from_result(cls, result: Result) -> DensityPeaks:
-        """The estimator as it was when it had found a result, to choose other centres of a saved one.
+        """Make a fitted estimator from a result, for example to choose other centres of a saved one.
+
+        The estimator has the parameters and fitted attributes of the run. It has no rows, so `predict` raises
+        InputError.
 
         Parameters
         ----------
         result : Result
-            Of this method, from `mgclust.load_result` perhaps.
+            Result of `DensityPeaks`, for example from `mgclust.load_result`.
 
         Returns
         -------
         DensityPeaks
-            Fitted.
+            The fitted estimator.
 
         Raises
         ------
         InputError
-            It is another method's result.
+            If the result is of another method.
+
+        See Also
+        --------
+        mgclust.load_result : Load a saved result.
+
+        Examples
+        --------
+        >>> from mgclust import DensityPeaks
+        >>> fitted = DensityPeaks(2, client=None).fit([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
+        >>> DensityPeaks.from_result(fitted.result_).select_centers(1).n_clusters_
+        1
         """
         if result.method != cls.method or result.labels is None:
-            raise InputError(f"method={result.method!r}: only a result of {cls.method} has a decision graph.")
+            raise InputError(
+                f"method={result.method!r}: only a result of {cls.method} has a decision graph; give such a result."
+            )
         names = cls().get_params()
         model = cls(**{name: value for name, value in result.parameters.items() if name in names})
         for name, value in attributes_of(result).items():
@@ -266,32 +338,45 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         delta_max: float | None = None,
         indices: Any = None,
     ) -> DensityPeaks:
-        """Choose other centres and relabel, without another pass over the data.
+        """Choose other centres and relabel the rows, without another pass over the data.
 
-        Rows join clusters as `assignment_` says. If that is "separated", a number takes as many of the most prominent
-        peaks, and each row that thresholds or `indices` name stands for the peak that it leads to.
+        Rows join clusters in the way that `assignment_` names. If that is "separated", `n_clusters` takes that many of
+        the most prominent peaks, and each row that the limits or `indices` select stands for the peak that it leads to.
 
         Parameters
         ----------
         n_clusters, rho_min, delta_min
             As for the class.
         rho_max, delta_max : float, optional
-            Centres lie above neither; the densest row must be one of them.
+            Upper limits: centres have at most this rho and this delta. The densest row must be within both.
         indices : sequence of int, optional
-            The centres themselves; the densest row must be one of them.
+            Row numbers of the centres, instead of all other parameters. They must include the densest row.
 
         Returns
         -------
         self
-            With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_`, which would take a
-            pass, becomes all False; `significance_`, `saddles_` and `stability_` become None.
+            With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_` becomes all False,
+            because a new halo takes a pass. `significance_`, `saddles_` and `stability_` become None.
+
+        Raises
+        ------
+        InputError
+            If no row exceeds the limits, the densest row is not among the centres, or `indices` is combined with other
+            parameters.
+
+        Examples
+        --------
+        >>> from mgclust import DensityPeaks
+        >>> model = DensityPeaks(2, client=None).fit([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
+        >>> model.select_centers(delta_min=1.0).n_clusters_
+        2
         """
         check_is_fitted(self, "rho_")
         wanted: dict[str, Any] = {"n_clusters": n_clusters, "rho_min": rho_min, "delta_min": delta_min}
         upper: dict[str, Any] = {"rho_max": rho_max, "delta_max": delta_max}
         checked = check_parameters(self.center_parameters, wanted | upper | {"indices": indices})
         if indices is not None and any(value is not None for value in (wanted | upper).values()):
-            raise InputError("indices go with nothing else; leave out n_clusters and the limits.")
+            raise InputError("indices cannot be combined with n_clusters or limits; leave those out.")
         if is_dask(self.rho_):
             centers, drop, labels = self._choose_on_workers(checked)
         else:
@@ -319,7 +404,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         return self
 
     def _choose_on_workers(self, wanted: dict[str, Any]) -> tuple[np.ndarray, float, Any]:
-        """Centres, their gamma drop, and labels that stay where those of the fit are."""
+        """Choose centres; return them, their gamma drop, and labels that stay on the workers like those of the fit."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
         spec = RunSpec(
             choose_again,
@@ -335,29 +420,43 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
     @available_if(_has_rows)
     def predict(self, X: Any) -> np.ndarray:
-        """Find the clusters of new rows: each takes the label of the nearest fitted row that is denser, or a centre.
+        """Label new rows: each takes the label of its nearest fitted row that is denser, or of a centre if nearer.
 
-        The density of a new row is what it would be if it was added to the fitted rows, which keep theirs. A row that
-        is equal to a fitted one takes its label. If `assignment_` is "separated", each row takes the label of its
-        nearest fitted row.
+        The density of a new row is computed as if this row had been added to the fitted rows, whose densities stay
+        unchanged. A row that is equal to a fitted row takes that row's label. If `assignment_` is "separated", each
+        row takes the label of its nearest fitted row.
 
-        The fitted rows are read again, and no copy of an array is kept: do not change it before.
+        `predict` reads the fitted rows again, and the estimator keeps no copy of an array: do not change the array
+        between `fit` and `predict`.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Each rank has a share of them; those of a Dask array go there from the workers that have them.
+            The new rows. Each rank labels a part of them. Rows of a Dask array are sent to the ranks by the workers
+            that hold them.
 
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            Of a Dask array a Dask array.
+            Cluster of each row. On a cluster, a Dask array if X is one.
+
+        Raises
+        ------
+        InputError
+            If X has another number of features, the fitted array was changed, or the estimator was made from a result.
+        AttributeError
+            With ``metric="precomputed"``, which has no rows.
+
+        Examples
+        --------
+        >>> from mgclust import DensityPeaks
+        >>> model = DensityPeaks(2, client=None).fit([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
+        >>> model.predict([[0.3], [5.3]]).tolist()
+        [0, 1]
         """
         check_is_fitted(self, "rho_")
         if "_dataset" not in vars(self):
-            raise InputError(
-                "predict needs the rows that were fitted, which a saved result does not hold; fit them again."
-            )
+            raise InputError("predict needs the fitted rows, which a saved result does not hold; fit them again.")
         dataset, parameters = self._open_more(X), self._checked()
         reject_lost(self.rho_)
         density, rows = parameters["density"], dataset.shape[0]
@@ -396,7 +495,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         self.cluster_centers_indices_ = centers
         self.n_clusters_ = len(centers)
         self.labels_ = labels
-        self.halo_ = labels < 0 if halo is None else halo  # none is: an array of the same kind
+        self.halo_ = labels < 0 if halo is None else halo  # all False, in an array of the same kind as labels
         self.significance_ = self.saddles_ = None
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
@@ -408,7 +507,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         super()._check_shape(dataset)
 
     def __sklearn_tags__(self) -> Any:
-        """Say that rows may be distances."""
+        """Declare that X may be a matrix of distances."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = tags.input_tags.positive_only = self.metric == "precomputed"
         tags.input_tags.sparse = not tags.input_tags.pairwise

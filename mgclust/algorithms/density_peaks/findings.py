@@ -1,6 +1,6 @@
-"""Findings of density peaks, from the attributes of an estimator to its result and back.
+"""Conversion between the fitted attributes of `DensityPeaks` and the content of its result.
 
-`result_warnings` has the warnings of a result, `stability` the evidence of draws of half the rows.
+`result_warnings` makes the warnings of a result, and `stability` the comparison with random halves of the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attributes_of", "findings"]
 
-PEAK_NUMBERS = ("found", "merged", "standing", "joined", "tiny")  # of `Peaks`, for the diagnostics
+PEAK_NUMBERS = ("found", "merged", "standing", "joined", "tiny")  # fields of `Peaks` for the diagnostics
 
 
 def findings(
@@ -31,21 +31,22 @@ def findings(
     peaks: Peaks | None,
     halo: bool,
 ) -> dict[str, Any]:
-    """The part of a Result that depends on the centres, by which parameters these were chosen, and warnings.
+    """Make the part of a result that depends on the centres, with the warnings.
 
     Parameters
     ----------
     model : DensityPeaks
-        With the attributes of its centres.
+        The estimator, with the attributes of its centres.
     drop : float
-        See `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
+        Drop of ``rho * delta`` after the centres; see `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
     chosen_by : dict of str to object
-        As of `mgclust.algorithms.density_peaks.result_warnings.warnings_of`.
+        Parameters that chose the centres; see `mgclust.algorithms.density_peaks.result_warnings.warnings_of`.
     counts : RowCounts
+        Facts about the rows.
     peaks : Peaks or None
-        Of a test by `significance`.
+        Result of the test by `significance`, if there was one.
     halo : bool
-        Whether the halo was asked for.
+        Whether the halo was requested.
 
     Returns
     -------
@@ -86,17 +87,17 @@ def findings(
 
 
 def attributes_of(result: Result) -> dict[str, Any]:
-    """The fitted attributes of an estimator, from a result that `findings` is part of.
+    """Return the fitted attributes of an estimator from its result, the inverse of `findings`.
 
     Parameters
     ----------
     result : Result
-        Of this method, with labels.
+        Result of this method, with labels.
 
     Returns
     -------
     dict
-        By their names: `rho_`, `labels_` and so on.
+        Values by the names of attributes: `rho_`, `labels_` and so on.
     """
     arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
     labels, scores, diagnostics = np.asarray(result.labels), result.scores, result.diagnostics

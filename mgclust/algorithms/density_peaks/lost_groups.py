@@ -1,4 +1,4 @@
-"""Groups of rows that lie apart from all others, and that no centre stands for."""
+"""Groups of rows that lie far from all others but have no centre, so that they are part of another cluster."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["lost_groups"]
 
 Array = Any
-LOST_ROWS, MAX_LOST_ROWS, LOST_CANDIDATES = 10, 4096, 64  # of a group that lies apart
-LOST_GAP = 3.0  # distance of a group that lies apart, by the longest link in it
+LOST_ROWS, MAX_LOST_ROWS = 10, 4096  # least number of distinct rows, and most rows, of a group that lies apart
+LOST_CANDIDATES = 64  # rows that are not centres, with the largest rho * delta, whose groups are checked
+LOST_GAP = 3.0  # least distance of such a group from all other rows, relative to the longest link in it
 
 
 def lost_groups(
     xp: Any, passes: AllPairs, measure: Metric, rho: Array, delta: Array, nearest: Array, centers: np.ndarray
 ) -> tuple[int, int]:
-    """Count the groups that lie apart from all other rows and have no centre, and their rows.
+    """Count the groups that lie apart from all other rows and have no centre, and count their rows.
 
-    A group is all rows whose links lead to a row that is not a centre. It lies apart if the nearest row outside is
-    several times farther than its longest link, and if it has more distinct rows than a few outliers.
+    A group consists of all rows whose links lead to a row that is not a centre. It lies apart if the nearest row
+    outside is several times farther than the longest link of the group, and the group has more distinct rows than a
+    few outliers have.
     """
     gamma = rho * delta
     gamma[xp.asarray(centers)] = 0

@@ -1,4 +1,4 @@
-"""Memory that a rank of density peaks needs beside its rows."""
+"""Estimate of the memory that a rank of density peaks needs in addition to its rows."""
 
 from __future__ import annotations
 
@@ -31,26 +31,29 @@ def estimate(
     compared: bool = False,
     pairs: int,
 ) -> Estimate:
-    """Memory of a rank beside its rows; k: of the nearest rows that are kept for densities, or 0.
+    """Memory of a rank in addition to its rows.
 
-    with_errors: whether the densities have errors. choice: whether a sample of rows is drawn, for dc or clusters;
-    compared: or a small one, with whose clusters those of a given number are compared.
-    pairs: that are drawn for dc.
+    k: length of the lists of nearest rows that are kept for densities, or 0.
+    with_errors: whether the densities have errors.
+    choice: whether a sample of rows is drawn for dc or for separated clusters.
+    compared: whether a small sample is drawn, to compare clusters of a given number with separated clusters.
+    pairs: number of random pairs that are drawn for dc.
     """
     n, d = shape
     near = near_linear.is_taken(shape, measure_of(metric), algorithm)
-    # rho, delta, nearest_higher, order, labels, and one copy while gathered; before, what `DuplicateRows` sorts.
-    what = {"vectors of n": 64 * n}
+    # rho, delta, nearest_higher, order, labels, and one copy while they are gathered. `DuplicateRows` sorts in the same
+    # memory before.
+    what = {"vectors of all rows": 64 * n}
     if weighted or metric == "precomputed":
         what["tile"] = TILE_BYTES
     if with_errors:
-        # What another rank's rows have; what the borders of clusters are found with; the block at hand.
-        what["nearest rows of others"] = k * (2 * itemsize + 16) * -(-n // size)
+        # Lists of another rank's rows; vectors to find the borders of clusters; the current block.
+        what["nearest rows of another rank"] = k * (2 * itemsize + 16) * -(-n // size)
         what["densities"] = 40 * n + PIECE_BYTES * Partition.plan(n, size).block_rows
     if metric == "precomputed":
         if choice or compared:
             rows = choice_rows(n, given=True) if choice else min(n, COMPARED_ROWS)
-            what["rows that choose dc_fraction"] = rows * (4 * rows * itemsize + CHOICE_BYTES_PER_ROW)
+            what["sample that chooses dc_fraction"] = rows * (4 * rows * itemsize + CHOICE_BYTES_PER_ROW)
         if with_errors:
             what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
             what["sorted tile"] = TILE_BYTES * (2 + 8 // itemsize)
@@ -64,14 +67,14 @@ def estimate(
         what["nearest rows"] = k * (itemsize + 8) * -(-n // size)
     if choice or compared:
         rows = choice_rows(n) if choice else min(n, COMPARED_ROWS)
-        what["rows that choose dc_fraction"] = rows * (d * itemsize + CHOICE_BYTES_PER_ROW)
+        what["sample that chooses dc_fraction"] = rows * (d * itemsize + CHOICE_BYTES_PER_ROW)
     if near:
-        vectors = what["vectors of n"] + (8 + itemsize) * n  # and gamma, and the distances of delta as they were found
-        what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of n"]
+        vectors = what["vectors of all rows"] + (8 + itemsize) * n  # plus gamma, and the reduced distances of delta
+        what["tree"] = near_linear.tree_bytes(n, sample, d, itemsize, vectors=vectors) - what["vectors of all rows"]
         what["grid"] = near_linear.BYTES_PER_CELL * near_linear.most_cells(n)
     return Estimate(what)
 
 
 def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Memory of a rank that chooses other centres."""
-    return Estimate({"vectors of n": 64 * shape[0]})
+    """Memory of a rank that chooses other centres for a finished fit."""
+    return Estimate({"vectors of all rows": 64 * shape[0]})

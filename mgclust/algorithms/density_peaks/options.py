@@ -20,7 +20,7 @@ from mgclust.params.relations import GIVEN, Ignored
 
 __all__ = ["MIN_PAIRS", "DensityPeaksOptions"]
 
-MIN_PAIRS = 100  # of fewer, an error of dc means little
+MIN_PAIRS = 100  # with fewer random pairs, the error of dc means little
 
 
 class DensityPeaksOptions(Declaration):
@@ -33,44 +33,56 @@ class DensityPeaksOptions(Declaration):
             remedy="give the number of clusters or leave it out",
         ),
         "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
-        "dc_fraction": RealOrWord("auto", above=0, at_most=1, help="Share of the pairs within dc; auto: chosen."),
+        "dc_fraction": RealOrWord(
+            "auto", above=0, at_most=1, help="Fraction of the pairs of rows within dc; auto: chosen from the data.",
+        ),
         "assignment": Choice(
             "auto", "denser", "separated",
-            help="Which cluster a row joins: that of its nearest denser row, or those that sparser rows separate.",
+            help="Cluster that a row joins; denser: that of its nearest denser row; separated: clusters separated by "
+            "low density.",
         ),
-        "dc_method": Choice("exact", "sample", help="How dc is found."),
+        "dc_method": Choice("exact", "sample", help="Find dc from all pairs of rows, or from a sample."),
         "sample_size": Integer(
             at_least=MIN_PAIRS, optional=True,
-            help="With dc_method=sample: so many random pairs, in place of the pairs of some rows.",
+            help="With dc_method=sample: number of random pairs to draw, instead of all pairs of a sample of rows.",
         ),
-        "density": Choice("gaussian", "cutoff", "knn", help="What rho is."),
+        "density": Choice(
+            "gaussian", "cutoff", "knn",
+            help="Definition of rho; gaussian: a sum over all other rows; cutoff: number of rows within dc; knn: from "
+            "the distance to the k-th nearest row.",
+        ),
         "k": IntegerOrWord(
             "adaptive", at_least=1,
-            help="With density=knn: rows of a neighbourhood; adaptive: as many as have one density.",
+            help="With density=knn: number of nearest rows; adaptive: chosen for each row from the data.",
         ),
         "significance": Real(
             at_least=0, optional=True,
-            help="With density=knn: clusters whose peaks exceed their saddles by so many errors, such as 1.65.",
+            help="With density=knn: keep clusters whose peaks exceed their saddles by this number of standard errors, "
+            "such as 1.65.",
         ),
-        "metric": Choice(*METRICS, "precomputed", help="Distance between rows; precomputed: the rows hold them."),
+        "metric": Choice(*METRICS, "precomputed", help="Distance between rows; precomputed: X is a distance matrix."),
         "rho_min": Real(optional=True, help="Centres have a larger rho."),
         "delta_min": Real(optional=True, help="Centres have a larger delta."),
         "stability": Integer(
-            at_least=0, help="Draws of half the rows, whose clusters are compared with those of all; 0: none."
+            at_least=0,
+            help="Number of random halves of the rows whose clusters are compared with the result; 0: none.",
         ),
-        "halo": Boolean(help="Find the halo of each cluster as well."),
-        "algorithm": Choice("auto", "brute", "grid", help="All pairs, or near-linear in 1 to 3 dimensions."),
+        "halo": Boolean(help="Also find the halo of each cluster, the rows that may be noise."),
+        "algorithm": Choice(
+            "auto", "brute", "grid", help="brute: all pairs; grid: near-linear time, in 1 to 3 dimensions.",
+        ),
     }  # fmt: skip
     center_parameters: ClassVar[dict[str, Constraint]] = {
         "n_clusters": constraints["n_clusters"],
         "rho_min": constraints["rho_min"],
-        "rho_max": Real(optional=True, help="Centres have no larger rho."),
+        "rho_max": Real(optional=True, help="Centres have at most this rho."),
         "delta_min": constraints["delta_min"],
-        "delta_max": Real(optional=True, help="Centres have no larger delta."),
-        "indices": RowNumbers(optional=True, help="The centres themselves; goes with nothing else."),
+        "delta_max": Real(optional=True, help="Centres have at most this delta."),
+        "indices": RowNumbers(optional=True, help="Row numbers of the centres, instead of all other parameters."),
     }
     discarded_by_centers = ("halo", "significance", "stability")
-    # A test's halo lies below its saddles, another density's within dc of other clusters.
+    # dc has no effect with a test of significance, because the halo is then defined by the saddles; nor with "knn"
+    # densities, unless the halo needs it.
     ignored_when = (
         *(Ignored(name, {"dc": GIVEN}) for name in ("dc_fraction", "dc_method", "sample_size")),
         *(Ignored(name, {"significance": GIVEN}) for name in ("dc", "dc_fraction", "dc_method", "sample_size")),

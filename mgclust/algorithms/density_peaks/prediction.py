@@ -1,16 +1,17 @@
-"""Labels of new rows: each takes that of the nearest of the fitted rows that are denser or centres.
+"""Labels of new rows: each takes the label of the nearest fitted row that is denser, or of a centre if that is nearer.
 
-The density of a new row is what it would be if the row was added to those that were fitted, which keep theirs. Centres
-count whatever their density: a row that is denser than the centre of its cluster would be the centre in its place, and
-its nearest denser row belongs to another cluster. A row that is equal to fitted ones takes the label of the first.
+The density of a new row is computed as if this row had been added to the fitted rows, whose densities stay unchanged.
+Centres count whatever their density is: a new row that is denser than the centre of its cluster would be the centre
+instead, and its nearest denser row belongs to another cluster. A row that is equal to fitted rows takes the label of
+the first of them.
 
-Where sparser rows separate the clusters, links to denser rows would jump over these: each row takes the label of its
-nearest fitted row.
+If low density separates the clusters, links to denser rows could jump over the sparse rows between clusters. So each
+new row takes the label of its nearest fitted row.
 
-Where neighbourhoods follow the data, a new row has as many neighbours as its nearest fitted row.
+With ``k="adaptive"``, a new row has as many neighbours as its nearest fitted row.
 
-Each rank answers for some of the new rows, past which the fitted rows of all ranks stream: two passes, the same bits on
-any number of ranks.
+Each rank labels a part of the new rows, past which the fitted rows of all ranks stream in two passes. The result is
+bitwise identical on any number of ranks.
 """
 
 from __future__ import annotations
@@ -53,11 +54,13 @@ def predict_labels(
     separated: bool = False,
     weights: np.ndarray | None = None,
 ) -> None:
-    """Run on every rank; it delivers "labels". k is 0 and dc any number where the density needs none.
+    """Label the new rows, on every rank; each rank delivers "labels" of its part.
 
-    separated: sparser rows separate the clusters.
-    dim, fitted_k: intrinsic dimension and each fitted row's number of neighbours, where these follow the data.
-    weights: of the fitted rows of this rank.
+    k: number of nearest rows; 0 if the density needs none.
+    dc: the cut-off distance; any number if the density needs none.
+    separated: whether low density separates the clusters.
+    dim, fitted_k: with ``k="adaptive"``, the intrinsic dimension and the number of neighbours of each fitted row.
+    weights: weights of the fitted rows of this rank.
     """
     measure, kernels, xp = METRICS[metric], context.kernels, context.kernels.xp
     at: dict[str, Any]
@@ -67,11 +70,11 @@ def predict_labels(
         prepared = prepare_rows(context, measure, own_weights, gaussian=gaussian)
         x = prepare_beside(context, measure, prepared, gaussian=gaussian)
         every_weight = None if own_weights is None else context.comm.all_gather(own_weights)
-        if every_weight is not None:  # rows without a weight come last, and nothing takes their label
+        if every_weight is not None:  # rows of weight 0 come last, so no row takes their label
             rho = np.where(kernels.memory.to_host(every_weight) > 0, rho, -1.0)
             every_weight = every_weight.astype(context.dtype)
         order = density_order(xp, kernels.memory.to_device(rho))
-        order[xp.asarray(centers)] = 0  # the densest row is one of them
+        order[xp.asarray(centers)] = 0  # the densest row is a centre, so every row has a denser one
 
     def nearest() -> tuple[Array, Array]:
         return xp.full(len(x), xp.inf, dtype=context.dtype), xp.full(len(x), -1, dtype="int64")
@@ -109,7 +112,7 @@ def predict_labels(
             own = xp.where(last > 0, 1.0 / xp.where(last > 0, last, 1.0), xp.inf)
         elif density == "cutoff" and weights is None:
             own = count.astype("float64")
-        # The rows that are at least as dense come first in the order, and centres before all.
+        # Rows that are at least as dense come first in the order, and centres before them.
         ascending = kernels.memory.to_device(np.sort(rho))
         denser = xp.maximum(len(rho) - xp.searchsorted(ascending, own), 1).astype("int32")
     with context.stage("delta"):
@@ -132,7 +135,7 @@ def predict_labels(
 def _adaptive_density(
     context: Context, measure: Metric, near: Array, near_index: Array, dim: float, fitted: np.ndarray
 ) -> Array:
-    """Density of new rows, each of as many rows as its nearest one has in its neighbourhood."""
+    """Density of new rows; each has as many neighbours as its nearest fitted row."""
     xp = context.kernels.xp
     k = context.kernels.memory.to_device(fitted)[near_index[:, 0]]
     r = measure.distances(near.astype("float64"), xp)
@@ -152,7 +155,7 @@ def _add_weighted(
     cut: float,
     out: Array,
 ) -> None:
-    """Add the density of new rows that weighted ones make."""
+    """Add the contribution of a block of weighted rows to the density of new rows."""
     kernels, mine = context.kernels, weights[block.start : block.stop]
     for own, columns, s in computed_tiles(kernels, x, block.x, measure.norm, context.spare):
         add_density(
@@ -178,10 +181,10 @@ def estimate_prediction(
     weighted: bool,
     adaptive: bool,
 ) -> Estimate:
-    """Memory of a rank beside the fitted rows."""
+    """Memory of a rank in addition to the fitted rows."""
     what = {
         "new rows": -(-rows // size) * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64),
-        "vectors of n": 32 * shape[0],
+        "vectors of all rows": 32 * shape[0],
     }
     if weighted:
         what["tile"] = TILE_BYTES

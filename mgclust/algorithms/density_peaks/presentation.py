@@ -23,21 +23,28 @@ from mgclust.results.result import Result
 
 __all__ = ["DensityPeaksPresentation"]
 
-TRIED = ("share of the pairs", "dc", "clusters", "drop of rho * delta behind them")
-NUMBERS = ("clusters", "best at this share", "drop of rho * delta behind them, at two neighbouring shares")
-SADDLES = ("cluster", "cluster", "saddle (row)", "log density", "height of the first, in errors", "of the second")
+TRIED = ("fraction of the pairs", "dc", "clusters", "drop of rho * delta after them")
+NUMBERS = ("clusters", "best fraction", "drop of rho * delta after them (mean at two neighbouring fractions)")
+SADDLES = (
+    "first cluster",
+    "second cluster",
+    "saddle (row)",
+    "log density at the saddle",
+    "height of the first peak, in standard errors",
+    "height of the second peak, in standard errors",
+)
 MAX_SADDLES = 50
 
 
 class DensityPeaksPresentation(Presentation):
-    """The decision graph, the centres' rho and delta, the halo, and how exact dc is."""
+    """Decision graph, prominence of peaks, rho and delta of the centres, halo, and exactness of dc."""
 
     scores = {
         "dc": Score("cut-off distance dc"),
         "dc_error": None,
-        "dc_fraction": Score("share of the pairs within dc"),
+        "dc_fraction": Score("fraction of the pairs within dc"),
         "halo_rows": Score("rows in the halo"),
-        "stability": Score("agreement with the clusters of half the rows (ARI, mean of draws)", ".3f"),
+        "stability": Score("agreement with the clusters of random halves of the rows (ARI, mean)", ".3f"),
         "intrinsic_dim": Score("intrinsic dimension (TwoNN)"),
     }
     facts = {
@@ -46,37 +53,40 @@ class DensityPeaksPresentation(Presentation):
             {
                 "brute": "brute force: every pair, never stored",
                 "grid": "near-linear: grid cells and a non-uniform FFT",
-                "given": "the distances that were given",
+                "given": "precomputed distances",
             },
         ),
-        "dc_pairs": Fact("random pairs that dc was found from"),
+        "dc_pairs": Fact("random pairs from which dc was found"),
         "dc_passes": Fact("exact passes over the pairs to find dc", {0: "none: the sample held every pair"}),
         "norm": Fact(
-            "squared distances by",
+            "distances computed from",
             {
                 "l2": "direct differences",
-                "l2-dot": "products; direct differences where a threshold or a minimum decides",
+                "l2-dot": "products; direct differences if a threshold or a minimum depends on the rounding",
                 "l1": "absolute differences",
-                "given": "none: the distances were given",
+                "given": "nothing: they were precomputed",
             },
         ),
         "equal_pairs": Fact("pairs of equal rows"),
-        "different_pairs": Fact("pairs of different rows, whose quantile dc is"),
-        "noise_drop": Fact("largest drop of rho * delta after so many centres in noise"),
+        "different_pairs": Fact("pairs of distinct rows, from which dc was found"),
+        "noise_drop": Fact("largest drop of rho * delta in noise, after this number of centres"),
         "dc_choice": None,
         "peaks": None,
         "stability": None,
-        "intrinsic_dim_rows": Fact("rows that the intrinsic dimension was found from"),
-        "rho_recomputed_rows": Fact("rows whose density was recomputed directly"),
-        "distance_relative_error": Fact("relative error of a typical distance, by rounding of the rows"),
-        "rho_relative_error": Fact("relative error of the densities, at most"),
+        "intrinsic_dim_rows": Fact("rows from which the intrinsic dimension was found"),
+        "rho_recomputed_rows": Fact("rows whose density was recomputed by the direct sum"),
+        "distance_relative_error": Fact("relative error of a typical distance, from rounding of the rows"),
+        "rho_relative_error": Fact("largest relative error of the densities"),
     }
     captions = {
-        "decision_graph": "Each point is a row. Centres are dense and far from anything denser; the numbers are "
-        "their labels. The dashed line is what set them apart, unless low density or a test of significance did.",
-        "prominence": "Each bar is a peak of density, largest first; its height is how far the peak exceeds the saddle "
-        "to a denser cluster, in standard errors. Coloured bars are clusters (hatched: no saddle), grey ones belong to "
-        "them; the dashed line is the significance. A clear step after the clusters supports their number.",
+        "decision_graph": "Each point is a row: density rho to the right, distance delta to a denser row upwards. "
+        "Coloured marks are the cluster centres, with their labels: they are dense, and far from any denser row. The "
+        "dashed line separates them from the other rows. There is no line if low density or a test of significance "
+        "separated the clusters.",
+        "prominence": "Each bar is a peak of the density, most prominent first. Its height is how far the peak exceeds "
+        "the saddle to a denser cluster, in standard errors. Coloured bars are clusters (hatched: without a saddle); "
+        "grey bars are peaks that belong to a cluster. The dashed line is the significance. A clear step after the "
+        "clusters supports their number.",
     }
     references = {
         "Rodriguez and Laio 2014": "A. Rodriguez, A. Laio, Clustering by fast search and find of density peaks, "
@@ -99,23 +109,26 @@ class DensityPeaksPresentation(Presentation):
         sentences = [f"Clusters were found by density peaks (Rodriguez and Laio 2014), metric {parameters['metric']}."]
         if "dc" in scores:
             found = "given" if parameters.get("dc") is not None else "found from the data"
-            share = f", {100 * scores['dc_fraction']:g}% of the pairs lie within" if "dc_fraction" in scores else ""
+            share = f"; {100 * scores['dc_fraction']:g}% of the pairs lie within it" if "dc_fraction" in scores else ""
             sentences.append(f"The cut-off distance was dc={scores['dc']:.5g} ({found}{share}).")
         if parameters.get("k") == "adaptive":
-            sentences.append("Each row has a neighbourhood and a density of its own (Rodriguez et al. 2018).")
+            sentences.append(
+                "The size of each row's neighbourhood was chosen from the data for its density (Rodriguez et al. 2018)."
+            )
         if parameters.get("significance") is not None:
             sentences.append(
-                f"Peaks count that exceed their saddles by {parameters['significance']:g} standard errors (d'Errico et "
-                f"al. 2021), with intrinsic dimension {scores['intrinsic_dim']:.3g} (Facco et al. 2017)."
+                f"Clusters are the peaks that exceed their saddles by at least {parameters['significance']:g} standard "
+                f"errors (d'Errico et al. 2021), with intrinsic dimension {scores['intrinsic_dim']:.3g} (Facco et al. "
+                "2017)."
             )
         if result.diagnostics.get("assignment") == "separated":
             sentences.append(
-                "Clusters were separated by low density, by the persistence of peaks (Chazal et al. 2013)."
+                "Clusters separated by low density were found by the persistence of density peaks (Chazal et al. 2013)."
             )
         if "stability" in scores:
             sentences.append(
-                f"The clusters of halves of the rows (Ben-Hur et al. 2002) agree with an adjusted Rand index of "
-                f"{scores['stability']:.2f} (mean of {parameters['stability']} draws)."
+                f"Clusters of random halves of the rows (Ben-Hur et al. 2002) agree with the result with an adjusted "
+                f"Rand index of {scores['stability']:.2f} (mean of {parameters['stability']} halves)."
             )
         return sentences
 
@@ -124,14 +137,14 @@ class DensityPeaksPresentation(Presentation):
             return []
         error = result.scores.get("dc_error", 0.0)
         how = "given" if result.parameters.get("dc") is not None else "exact: the same as sorting all distances"
-        found = [("dc", f"sampled, within {error:.2g} of the exact value (95 %)" if error else how)]
+        found = [("dc", f"sampled, within {error:.2g} of the exact value with 95 % confidence" if error else how)]
         if "rho" in result.diagnostics.get("exactness", {}):
             found.append(("density", "summed over all pairs"))
         return found
 
     def sample(self, dataset: Dataset, result: Result, most: int) -> Sample | EdgeSample | None:
         if result.parameters.get("metric") == "precomputed":
-            return None  # the rows are distances
+            return None  # the rows are distances, not points
         return super().sample(dataset, result, most)
 
     def draw(self, result: Result, sample: Any) -> Drawn:
@@ -157,13 +170,13 @@ class DensityPeaksPresentation(Presentation):
             labels = np.asarray(result.labels)[np.asarray(result.arrays["halo"], dtype=bool)]
             columns["in halo"] = np.bincount(labels[labels >= 0], minlength=len(sizes)).tolist()
         if "significance" in result.arrays:
-            columns["over its highest saddle, in errors"] = [
+            columns["height over its highest saddle, in standard errors"] = [
                 f"{height:.2f}" if np.isfinite(height) else "no saddle" for height in result.arrays["significance"]
             ]
         return columns
 
     def tables(self, result: Result) -> list[Table]:
-        """After the clusters: where dc_fraction was chosen, what it was chosen by; the saddles of significant peaks."""
+        """Make tables of the clusters, of the saddles of significant peaks, and of the choice of dc_fraction."""
         choice = result.diagnostics.get("dc_choice")
         tables = super().tables(result)
         if len(result.arrays.get("saddles", ())):
@@ -171,7 +184,7 @@ class DensityPeaksPresentation(Presentation):
         found = choice.get("separated") if choice else None
         if not choice or not (choice["tried"] or found):
             return tables
-        of = f"of {choice['rows']:,} rows"
+        of = f"in a sample of {choice['rows']:,} rows"
         tried = [
             [each["dc_fraction"], number_text(each["dc"]), each["n_clusters"], f"{each['drop']:.3g}"]
             for each in choice["tried"]
@@ -179,10 +192,10 @@ class DensityPeaksPresentation(Presentation):
         chosen = next((at for at, row in enumerate(tried) if row[0] == choice["dc_fraction"]), None)
         numbers = [[each["n_clusters"], each["dc_fraction"], f"{each['drop']:.3g}"] for each in choice["numbers"]]
         if found:
-            clearly = f"separated by sparser rows, {found['ratio']:.3g} times as clearly as another number"
+            clearly = f"separated by low density, {found['ratio']:.3g} times as clearly as another number"
             numbers.insert(0, [found["n_clusters"], found["dc_fraction"], clearly])
         if tried:
-            title = f"Decision graphs {of} by share of the pairs within dc"
+            title = f"Decision graphs {of}, by fraction of the pairs within dc"
             tables.append(Table(title, TRIED, tried, chosen=None if found else chosen))
         title = f"Numbers of clusters that stood out {of}"
         return [*tables, Table(title, NUMBERS, numbers, chosen=0 if found else None)]
@@ -192,8 +205,8 @@ class DensityPeaksPresentation(Presentation):
         if peaks := result.diagnostics.get("peaks"):
             lowest = float(np.min(result.arrays["significance"]))
             said = [f"{result.scores['n_clusters']:,} of {peaks['found']:,} are significant"]
-            said += [f"the lowest at {lowest:.3g} errors over its saddle"] if np.isfinite(lowest) else []
-            said += [] if peaks["merged"] is None else [f"the highest that was merged at {peaks['merged']:.3g}"]
+            said += [f"the lowest {lowest:.3g} standard errors over its saddle"] if np.isfinite(lowest) else []
+            said += [] if peaks["merged"] is None else [f"the highest merged one {peaks['merged']:.3g}"]
             lines.append(("peaks", ", ".join(said)))
         if "dc" in result.scores:
             lines.append(("dc", f"{result.scores['dc']:.5g}"))
@@ -201,25 +214,25 @@ class DensityPeaksPresentation(Presentation):
             numbers = sorted(set(drawn["n_clusters"]))
             spread = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
             agree = f"ARI {drawn['mean']:.2f} ± {drawn['std']:.2f}"
-            lines.append(("halves", f"of the rows, {len(drawn['ari'])} draws: {agree}, {spread} clusters"))
+            lines.append(("halves", f"{len(drawn['ari'])} random halves of the rows: {agree}, {spread} clusters"))
         if choice := result.diagnostics.get("dc_choice"):
             others = [each for each in choice["numbers"] if each["n_clusters"] != result.scores["n_clusters"]]
             named = [f"{each['n_clusters']} (at {each['dc_fraction']:g}, drop {each['drop']:.3g})" for each in others]
             any_tried = choice["tried"] or choice.get("separated")
-            chosen = "chosen" if any_tried else "no other tried: few rows, or many equal ones"
+            chosen = "chosen from the data" if any_tried else "no other tried: few rows, or many equal ones"
             lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, {chosen}"))
             if found := choice.get("separated"):
-                lines.append(("separated", f"by sparser rows, {found['ratio']:.3g} times as clearly as another number"))
+                lines.append(("separated", f"by low density, {found['ratio']:.3g} times as clearly as another number"))
             lines += [("others", ", ".join(named))] if named else []
         return lines
 
 
 def _saddles(result: Result) -> Table:
-    """The densest borders of clusters, densest first."""
+    """Table of the densest saddles between clusters, densest first."""
     saddles, centers = np.asarray(result.arrays["saddles"]), np.asarray(result.arrays["centers"])
 
     def at(name: str, rows: np.ndarray) -> np.ndarray:
-        return np.asarray(result.arrays[name][rows])  # of an array that stays with its workers, these alone
+        return np.asarray(result.arrays[name][rows])  # reads only these rows of an array that is on Dask workers
 
     value, error = (at(name, saddles[:, 2]) for name in ("log_density", "log_density_error"))
     peak, peak_error = (at(name, centers) for name in ("log_density", "log_density_error"))

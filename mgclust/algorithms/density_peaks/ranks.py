@@ -1,41 +1,53 @@
-r"""Density peaks clustering (Rodriguez and Laio, Science 344:1492, 2014), on any number of ranks.
+r"""Density peaks clustering on any number of ranks.
 
-With d_ij the distance of rows i and j, and dc the distance below which `dc_fraction` of the pairs i < j lie::
+The method is that of Rodriguez and Laio (Science 344:1492, 2014). d_ij is the distance between rows i and j. dc is the
+cut-off distance: the fraction `dc_fraction` of the pairs i < j is closer than dc::
 
-    rho_i   = sum over j != i of exp(-(d_ij / dc)^2)        (gaussian)     or  #{j != i : d_ij < dc}  (cutoff)
-              or 1 / distance of row i to its k-th nearest row (knn); weighted: see `AllPairs.weighted_rho`
-    delta_i = min over j denser than i of d_ij               nearest_higher_i = that j
-    delta   = max over j of d_ij                             for the densest row
+    rho_i              density, by `density`:
+        "gaussian"         sum over j != i of exp(-(d_ij / dc)^2)
+        "cutoff"           number of rows j != i with d_ij < dc
+        "knn"              1 / distance from row i to its k-th nearest row; needs no dc
+                           (with weights: see `AllPairs.weighted_rho`)
+    nearest_higher_i   nearest row that is denser than row i
+    delta_i            distance to that row; for the densest row, the distance to the farthest row
 
-"Denser" is a total order: larger rho, and of equal rho the lower index. Of equally near denser rows the
-lowest index is the nearest. Centres have a large rho and a large delta; every other row takes the label of
-its nearest higher row. Row i of a cluster is in its border if a row of another cluster lies within dc; the
-halo are the rows no denser than the densest border row of their cluster.
+Ties. Rows are ordered by decreasing rho, and rows of equal rho by index. Among denser rows at the same distance, the
+one with the lowest index is the nearest.
 
-What runs where. Every rank owns consecutive row blocks; the blocks of all ranks stream past each rank in one global
-order, and tiles are reduced as they are computed, so there is never an n x n array::
+Labels. Rows with a large rho and a large delta are the centres. Every other row takes the label of its nearest denser
+row.
 
-    share   of the pairs within dc, if not given: `mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice`
-    dc      bracket from a sample, then one pass over the pairs i < j: a histogram of the representable
-            values within the bracket. Its bin of the wanted rank is refined (float32: it seldom needs it)
-            until it is one value wide: the same value that sorting all distances would give.
-    rho     one pass over all pairs; equal rows: `mgclust.algorithms.density_peaks.passes.duplicate_rows`
-            knn: up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry (1965),
-            with r the distance to the k-th nearest row: the same order of rows, and it overflows for no d. No dc.
-            With as many rows as the data bear: `mgclust.algorithms.density_peaks.topography.adaptive_density`
-    delta   one pass over all pairs, once every rank knows the rank order of all rho
-    labels  pointer jumping along nearest_higher, log2(n) steps
-            significant peaks: from nearest rows, `mgclust.algorithms.density_peaks.topography.significance`
-    halo    one more pass, if asked for; of significant peaks none
+Halo. A row is on the border of its cluster if a row of another cluster lies within dc. The halo of a cluster consists
+of the rows that are no denser than its densest border row.
 
-In one, two or three dimensions the answers come in near-linear time (``algorithm="grid"``): a tree of boxes for dc,
-and for delta given rho, bit for bit the same; a non-uniform FFT for the Gaussian rho, with a stated error.
+Parallel execution. Each rank owns consecutive blocks of rows. In every pass, the blocks of all ranks stream past each
+rank in one global order. A tile of distances is reduced as soon as it is computed, so no n x n array exists. Stages::
 
-Given distances (``metric="precomputed"``) are read by the ranks that own their rows, a pass or a few for each of
-these (`mgclust.algorithms.density_peaks.passes.precomputed_pairs`).
+    fraction  choose `dc_fraction` if it is not given                           (`cutoff_distance.fraction_choice`)
+    dc        bracket the quantile by a sample; then, in one pass over the pairs i < j, build a histogram of the
+              representable values in the bracket, and refine the bin that holds the requested rank until it is one
+              value wide (seldom needed in float32). The result is the value that sorting all distances would give.
+    rho       one pass over all pairs; duplicate rows                           (`passes.duplicate_rows`)
+              "knn": up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry
+              (1965), where r is the distance to the k-th nearest row. The root keeps the order of the rows and does not
+              overflow for any d.
+              k="adaptive": k is chosen for each row                            (`topography.adaptive_density`)
+    delta     one pass over all pairs, once every rank knows the density order of all rows
+    labels    pointer jumping along nearest_higher in log2(n) steps
+              `significance`: from the lists of nearest rows                    (`topography.significance`)
+    halo      one more pass if requested; none with `significance`
 
-Cost. Time: 2.5 n^2 reduced distances (d multiply-adds each) over all ranks. Memory per rank: its rows, two blocks in
-flight, 64 n bytes of vectors. Communication per rank: three times the data, one histogram (8 MB), 20 n bytes.
+Two paths replace the passes over all pairs:
+
+- Trees and grids, in one to three dimensions (``algorithm="grid"``, `passes.near_linear`). A tree of bounding boxes
+  gives dc, and delta for a given rho, which are bitwise identical. A non-uniform FFT gives the Gaussian rho, with a
+  stated error. The time is nearly linear in n.
+- Precomputed distances (``metric="precomputed"``, `passes.precomputed_pairs`). Each rank reads its own rows of the
+  matrix, in one or a few passes per stage.
+
+Cost of the passes over all pairs. Time: 2.5 n^2 reduced distances of d multiply-adds, shared by the ranks. Memory per
+rank: its rows, two blocks in flight, and 64 n bytes of vectors. Communication per rank: three times the data, one
+histogram (8 MB), and 20 n bytes.
 """
 
 from __future__ import annotations
@@ -73,9 +85,9 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["FIRST_CALLS", "DensityPeaksOutput", "density_peaks"]
 
 Array = Any
-LINE_ROWS = 256  # that tell whether rows lie in a line
+LINE_ROWS = 256  # rows of the sample that shows whether all rows lie on a line
 MAX_LINE_FEATURES = 1024
-LINE_SPREAD = 1e-5  # variance across a line by that along it
+LINE_SPREAD = 1e-5  # largest variance across a line, relative to the variance along it
 FIRST_CALLS: dict[str, dict[str, Any]] = {
     "pairs.pair_histogram": {}, "pairs.count_within": {}, "pairs.nearest_higher": {}, "pairs.gaussian_sum": {},
     "pairs.nearest_rows": {},
@@ -84,21 +96,21 @@ FIRST_CALLS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class DensityPeaksOutput:
-    """Rank 0's findings beside what is delivered: the attributes of `DensityPeaks` by these names."""
+    """Findings of rank 0 in addition to the delivered arrays; the attributes of `DensityPeaks` have the same names."""
 
     centers: np.ndarray
     gamma_drop: float
-    different_rows: int
-    lone_rows: int  # whose rho is 0
+    different_rows: int  # number of distinct rows
+    lone_rows: int  # number of rows whose rho is 0
     dc: float | None
     dc_error: float
     dc_fraction: float | None
     exactness: dict[str, Any]
     choice: dict[str, Any] | None
-    separation: FullPeaks | None  # None: clusters by denser rows
+    separation: FullPeaks | None  # None: each row follows its nearest denser row
     mixed: int  # number of separated clusters, if clusters of a given number cut across them; else 0
-    lost: tuple[int, int]  # groups that lie apart within clusters, and their rows
-    intrinsic_dim: tuple[float, int] | None  # and the rows that said it
+    lost: tuple[int, int]  # number of groups that lie far from the rest of their clusters, and number of their rows
+    intrinsic_dim: tuple[float, int] | None  # dimension, and number of rows from which it was found
     peaks: Peaks | None
 
 
@@ -121,12 +133,14 @@ def density_peaks(
     seed: int,
     weights: np.ndarray | None = None,
 ) -> DensityPeaksOutput | None:
-    """Run the method on every rank; rank 0 returns what `DensityPeaks.fit` reports.
+    """Run the method on every rank; rank 0 returns the findings that `DensityPeaks.fit` reports.
 
-    dc_fraction: as of `cutoff.find_cutoff`.
-    adaptive: k is the length of the lists of nearest rows, and each row takes as many of them as share its density.
-    weights: of the own rows. It delivers "labels", "rho", "delta", "nearest_higher", where it was asked for "halo", and
-    where densities have errors "k", "log_density" and "log_density_error".
+    dc_fraction: see `cutoff.find_cutoff`.
+    adaptive: k is the length of the lists of nearest rows, and each row uses those of them that share its density.
+    weights: weights of this rank's rows.
+
+    Each rank delivers "labels", "rho", "delta" and "nearest_higher" of its rows; with `halo`, also "halo"; if the
+    densities have errors, also "k", "log_density" and "log_density_error".
     """
     measure = measure_of(metric)
     xp, host = context.kernels.xp, context.kernels.memory.to_host
@@ -149,7 +163,7 @@ def density_peaks(
             exactness["on_a_line"] = True
 
     automatic = all(each is None for each in centers.values())
-    # The clusters of a given number are compared with separated ones.
+    # Clusters of a given number are compared with clusters separated by low density, for a warning.
     compared = assignment == "auto" and centers["n_clusters"] is not None and context.dataset_shape[1] > 1
     with context.stage("dc"):
         sample, graph, better = None, None, None
@@ -206,11 +220,11 @@ def density_peaks(
                 passes.watch_distances(np.array([dc]))
             elif density == "knn" and metric != "precomputed" and not adaptive:
                 dense = host(state.rho)
-                passes.watch_distances(np.where(dense < dense.max(), 1 / dense, 0.0))  # 0: rows with k equal ones
+                passes.watch_distances(np.where(dense < dense.max(), 1 / dense, 0.0))  # 0: rows with k equal rows
             state.keep(context)
 
     with context.stage("delta"):
-        rho = state.rho  # by which rows are ordered: those without a weight come last, and nothing follows them
+        rho = state.rho  # the order of rows: rows of weight 0 come last, so no other row follows them
         if len(rest):
             rho = rho.copy()
             rho[xp.asarray(rest)] = -1.0
@@ -274,7 +288,7 @@ def density_peaks(
 
 
 def _on_a_line(context: Context) -> bool:
-    """Find whether rows of several features (up to 1,024) lie in a line: the nearer nine tenths of some of them."""
+    """Find whether rows of 2 to 1,024 features lie on a line, by the nearer nine tenths of a sample."""
     n, d = context.dataset_shape
     if not 1 < d <= MAX_LINE_FEATURES:
         return False
@@ -285,7 +299,7 @@ def _on_a_line(context: Context) -> bool:
     x = x[xp.argsort(far)[: -(-9 * len(numbers) // 10)]]
     x = x - x.mean(axis=0)
     products = context.kernels.memory.to_host(x.T @ x if d < len(x) else x @ x.T)
-    # In a line, the largest eigenvalue is nearly the sum of all, the trace, and nearly the root of the sum of squares.
+    # On a line, the largest eigenvalue is nearly the trace (the sum), and nearly the root of the sum of squares of all.
     most = (1 + LINE_SPREAD * len(products)) ** 2
     if len(x) <= 2 or np.trace(products) ** 2 > most * np.square(products).sum() * (1 + 1e-6):
         return False
@@ -296,7 +310,7 @@ def _on_a_line(context: Context) -> bool:
 def _nearest_higher(
     xp: Any, passes: AllPairs, norm: str, rho: Array, neighbors: Neighbors | None
 ) -> tuple[Array, Array]:
-    """Reduced distance and index of each row's nearest denser row; of the densest the farthest row's, and -1."""
+    """Reduced distance and index of each row's nearest denser row; for the densest row, of the farthest row, and -1."""
     order = density_order(xp, rho)
     best, nearest = passes.nearest_higher(norm, order, neighbors)
     densest = int(xp.argmin(order))
@@ -307,11 +321,11 @@ def _nearest_higher(
 def _standing_out(
     context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors, *, on_a_line: bool
 ) -> np.ndarray:
-    """Centres that stand out clearly by the densities of a few nearest rows; none where they do not."""
+    """Centres that stand out clearly if the density comes from a few nearest rows; else none."""
     xp = context.kernels.xp
     k = min(CLEAR_NEIGHBORS, near.s.shape[1])
     if not any_true(context.comm.all_gather(near.s[:, k - 1].astype("float64")) > 0):
-        return np.empty(0, np.int64)  # so many rows are equal to each that all densities are
+        return np.empty(0, np.int64)  # each row has k duplicates, so all densities are equal
     rho = passes.rho_of(near, k)
     delta = measure.distances(_nearest_higher(xp, passes, norm, rho, near)[0].astype("float64"), xp)
     centers = choose_centers(xp, rho, delta)
@@ -325,7 +339,7 @@ def _standing_out(
 
 
 def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
-    """Mask of the rows in the halo of their cluster, given which rows are in a border."""
+    """Mask of the rows in the halo of their cluster, from a mask of the border rows."""
     on_border = context.kernels.memory.to_host(border).astype(bool)
     label = context.kernels.memory.to_host(labels)
     densest_border = np.full(int(label.max()) + 1, -np.inf)
@@ -336,9 +350,9 @@ def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -
 def _link_the_rest(
     context: Context, passes: AllPairs, state: DensityState, rest: np.ndarray, centers: np.ndarray, *, all_rows: bool
 ) -> None:
-    """Link rows without a weight as `predict` does new ones: to the nearest row with one that is as dense, or a centre.
+    """Link rows of weight 0 as `predict` links new rows: to the nearest weighted row that is as dense, or a centre.
 
-    all_rows: density does not count.
+    all_rows: link to the nearest weighted row of any density.
     """
     xp, n = context.kernels.xp, len(state.rho)
     few = xp.asarray(rest)

@@ -1,4 +1,4 @@
-"""Warnings of a result of density peaks: where its densities, its dc or its centres should not be taken unseen."""
+"""Warnings of a density peaks result: reasons to doubt its dc, its densities, its centres or their number."""
 
 from __future__ import annotations
 
@@ -33,46 +33,48 @@ if TYPE_CHECKING:
 __all__ = ["CHOSEN_BY", "RowCounts", "noise_drop", "warnings_of"]
 
 SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
-# A bound, which densities of many rows stay some 30 times below: beyond it they may be off by 1e-4 and lose the three
-# digits that pictures and tables show.
+# Limit of the bound on the relative error of rho. The errors of large data are some 30 times smaller than their bound.
+# Beyond this limit, densities may be off by 1e-4 and lose the three digits that pictures and tables show.
 DOUBTFUL_DENSITIES = 1e-3
-# Separated clusters are clear if they show so many times as clearly as another number, and the least prominent one has
-# this prominence. A larger prominence than 6 does not make a number surer, because gaps in noise have any prominence.
+# Separated clusters are clear if low density shows them CLEAR_RATIO times as clearly as another number, and the least
+# prominent cluster has CLEAR_PROMINENCE. A larger prominence than SURE_PROMINENCE does not make a number more certain,
+# because gaps in noise can have any prominence.
 CLEAR_RATIO, CLEAR_PROMINENCE, SURE_PROMINENCE = 2.3, 4.5, 6.0
 CHOSEN_BY = ("n_clusters", "rho_min", "delta_min", "rho_max", "delta_max", "indices")
 
 
 class RowCounts(NamedTuple):
-    """Facts on the fitted rows that warnings depend on."""
+    """Facts about the fitted rows on which warnings depend."""
 
-    different: int  # rows that differ from all before them
-    lone: int  # whose rho is 0
+    different: int  # number of distinct rows
+    lone: int  # number of rows whose rho is 0
     weighted: bool = False
     mixed: int = 0  # see `mgclust.algorithms.density_peaks.ranks.DensityPeaksOutput`
     lost: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, rho: np.ndarray, delta: np.ndarray) -> RowCounts:
-        """Count the rows of a saved result, which does not hold weights."""
+        """Count rows of a saved result, which does not contain weights."""
         return cls(number_of_different(delta), int((rho == 0).sum()))
 
 
 def warnings_of(
     model: DensityPeaks, drop: float, chosen_by: dict[str, Any], counts: RowCounts, peaks: Peaks | None
 ) -> list[Doubt]:
-    """Sentences that a result warns by.
+    """Return the warnings of a result.
 
     Parameters
     ----------
     model : DensityPeaks
-        With the attributes of its centres.
+        The estimator, with the attributes of its centres.
     drop : float
-        See `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
+        Drop of ``rho * delta`` after the centres; see `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
     chosen_by : dict of str to object
-        Parameters that chose the centres; others than `CHOSEN_BY`, and values of None, are ignored.
+        Parameters that chose the centres. Names that are not in `CHOSEN_BY`, and values of None, are ignored.
     counts : RowCounts
+        Facts about the rows.
     peaks : Peaks or None
-        Of a test by `significance`.
+        Result of the test by `significance`, if there was one.
 
     Returns
     -------
@@ -93,31 +95,32 @@ def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
         if "different_pairs" in model.exactness_:
             which = f"the quantile dc_fraction={model.dc_fraction_:g} of pairs of distinct rows"
         text = (
-            f"dc={model.dc_:g} is {which}, since only {counts.different:,} of {len(model.rho_):,} rows are distinct: "
+            f"dc={model.dc_:g} is {which}, because only {counts.different:,} of {len(model.rho_):,} rows are distinct: "
             "drop duplicates and give their number as sample_weight, or give dc."
         )
         doubts.append(Doubt(text, DataWarning))
     if counts.different < model.n_clusters_:
         text = f"n_clusters={model.n_clusters_} is more than the number of distinct rows, {counts.different}: equal "
-        doubts.append(Doubt(f"{text}rows have different labels; ask for fewer clusters.", DegenerateClustersWarning))
+        doubts.append(Doubt(f"{text}rows have different labels; request fewer clusters.", DegenerateClustersWarning))
     if model.dc_ is not None and 2 * counts.lone > len(model.rho_):
         text = f"rho is 0 for {counts.lone:,} of {len(model.rho_):,} rows: no other row is near enough at "
         doubts.append(Doubt(f"{text}dc={model.dc_:g}; give a larger dc or dc_fraction.", ParameterWarning))
     error = model.exactness_.get("rho_relative_error", 0.0)
     if error > DOUBTFUL_DENSITIES:
-        text = f"rho may be off by a relative {error:.2g}, since dc={model.dc_:.3g} is small compared with the rows' "
-        text += "coordinates: use dtype='float64' if the order of nearly equal densities counts."
+        text = f"rho may be off by a relative error of {error:.2g}, because dc={model.dc_:.3g} is small compared with "
+        text += "the coordinates: use dtype='float64' if the order of nearly equal densities matters."
         doubts.append(Doubt(text, PrecisionWarning))
     doubts += warnings_of_distances(model.exactness_.get("distance_relative_error", 0.0), model.metric, model.dtype)
     if model.dc_error_:
-        nearer = ", a larger sample_size comes nearer" if model.sample_size else ""
-        text = f"dc={model.dc_:g} was sampled: the exact value lies within {model.dc_error_:.2g} of it (95%); "
-        doubts.append(Doubt(f"{text}dc_method='exact' finds it{nearer}.", PrecisionWarning))
+        nearer = ", or a larger sample_size for a smaller error" if model.sample_size else ""
+        text = f"dc={model.dc_:g} was sampled: the exact value lies within {model.dc_error_:.2g} of it, with 95% "
+        text += f"confidence; use dc_method='exact' for the exact value{nearer}."
+        doubts.append(Doubt(text, PrecisionWarning))
     return doubts
 
 
 def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
-    """Doubts about given numbers whose clusters cut across separated ones, and about groups far from their cluster."""
+    """Doubts about clusters that cut across separated clusters, and about groups far from the rest of their cluster."""
     doubts, (groups, rows) = [], counts.lost
     if counts.mixed:
         text = f"n_clusters={model.n_clusters_} by denser rows cuts across {counts.mixed} clusters that are separated "
@@ -134,21 +137,21 @@ def _of_densities(model: DensityPeaks) -> list[Doubt]:
     known = model.exactness_.get("intrinsic_dim_rows", n)
     if known >= n / 2:
         return []
-    found = f"intrinsic_dim={model.intrinsic_dim_:.3g} was found from {known:,} of {n:,} rows, the others have"
+    found = f"intrinsic_dim={model.intrinsic_dim_:.3g} comes from only {known:,} of {n:,} rows, because the others have"
     if not known:
-        found = f"intrinsic_dim={model.intrinsic_dim_:.3g} is the number of features, since all {n:,} rows have"
+        found = f"intrinsic_dim={model.intrinsic_dim_:.3g} is the number of features, because all {n:,} rows have"
     text = f"{found} an equal row: drop duplicates, or leave significance out and give an integer k."
     return [Doubt(text, DataWarning)]
 
 
 def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
-    """Doubts about significant peaks that noise also has, and about merged clusters that stand apart."""
+    """Doubts about significant peaks that noise also has, and about small clusters that the test may have merged."""
     if peaks is None:
         return []
     doubts, weak = [], int((peaks.heights < CLEAR_HEIGHT).sum())
     if weak:
-        text = f"{weak} of {n_clusters} peaks exceed their highest saddle by less than {CLEAR_HEIGHT:g} errors, as "
-        text += f"peaks of noise do: look at significance_; significance={CLEAR_HEIGHT:g} merges such clusters."
+        text = f"{weak} of {n_clusters} peaks exceed a saddle by less than {CLEAR_HEIGHT:g} standard "
+        text += f"errors, as peaks of noise do: check significance_, or merge them by significance={CLEAR_HEIGHT:g}."
         doubts.append(Doubt(text, AmbiguousCountWarning))
     if peaks.tiny:
         text = f"{peaks.tiny} of {n_clusters} clusters have fewer than {FEW_IN_CLUSTER} rows, too few for a test of "
@@ -156,7 +159,8 @@ def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
     if peaks.joined:
         text = (
             f"the test merged small clusters: {peaks.joined} of {n_clusters} clusters hold several of the "
-            f"{peaks.standing} centres that k={CLEAR_NEIGHBORS} shows; compare the clusters without significance."
+            f"{peaks.standing} centres that stand out with k={CLEAR_NEIGHBORS}; compare with a fit without "
+            "significance."
         )
         doubts.append(Doubt(text, MergedClustersWarning))
     return doubts
@@ -169,23 +173,23 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], coun
     n, k, most = len(model.rho_), model.n_clusters_, most_centers(counts.different)
     by = ", ".join(f"{name}={value:g}" for name, value in given.items())
     if "delta_min" not in given and (drop < 1 or k > most):
-        text = f"{k:,} of {n:,} rows are centres by {by} alone, but rows next to a centre are as dense: give delta_min "
-        return [Doubt(f"{text}also, or n_clusters.", ParameterWarning)]
+        text = f"{k:,} of {n:,} rows are centres by {by} alone, because rows next to a centre are as dense: also "
+        return [Doubt(f"{text}give delta_min, or give n_clusters.", ParameterWarning)]
     if k > most:
-        text = f"{k:,} of {n:,} rows are centres by {by}, those after the first {most} within clusters: raise "
+        text = f"{k:,} of {n:,} rows are centres by {by}, and all after the first {most} lie within clusters: raise "
         return [Doubt(f"{text}delta_min, or give n_clusters.", ParameterWarning)]
     return []
 
 
 def least_and_next(model: DensityPeaks) -> tuple[float, float]:
-    """Z of the least prominent of the separated clusters, and of the next peak: 1 at least, as in noise."""
+    """Prominence Z of the least prominent separated cluster, and of the next peak (at least 1, as in noise)."""
     apart, k = model._separation, model.n_clusters_
     largest = np.zeros(0) if apart is None else np.sort(apart.prominence)[::-1]
     return float(largest[:k].min(initial=np.inf)) if len(largest) else 0.0, float(largest[k : k + 1].max(initial=1.0))
 
 
 def noise_drop(model: DensityPeaks, counts: RowCounts) -> float:
-    """Return the largest factor by which ``rho * delta`` falls in noise after as many centres."""
+    """Return the largest factor by which ``rho * delta`` falls in noise after the same number of centres."""
     features = 1 if model.exactness_.get("on_a_line") else model.n_features_in_
     return clear_drop(model.n_clusters_, counts.different, n_features=features, squares=_of_squares(model))
 
@@ -203,25 +207,25 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
     if found and ratio >= CLEAR_RATIO and prominence >= CLEAR_PROMINENCE:
         why = ""
     elif drop < least:
-        why = f"rho * delta falls by {drop:.3g} after them, in noise by {least:.3g}"
+        why = f"rho * delta falls by {drop:.3g} after them (noise: up to {least:.3g})"
     elif stable < (MIN_DROP**2 if _of_squares(model) else MIN_DROP):
         why = "only this dc_fraction shows their number"
     else:
         why = ""
     if why:
-        # The test takes no weights, and errors of densities mean little where most rows have an equal one.
+        # The test takes no weights, and the errors of densities mean little if most rows have a duplicate.
         testable = not counts.weighted and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
         test = f", or {SECOND_OPINION}" if testable else ""
         if (model.dc_choice_ or {"rows": n})["rows"] < n:
-            other, test = f"another random_state, since a sample decided, or {other}", ""
+            other, test = f"another random_state (a sample decided) or {other}", ""
         if found:
             why = f"low density shows K={model.n_clusters_} only {ratio:.3g} times as clearly as others"
         text = f"the centres do not stand out: {why}; see the decision graph or try {other}{test}."
         return [Doubt(text, AmbiguousCountWarning)]
     if n < FEW_ROWS and model.n_clusters_ > 1:
         rows = f"n_samples={n} is" if n == len(model.rho_) else f"{n} distinct rows of {len(model.rho_):,} are"
-        text = f"{rows} too few to tell clusters from chance, since below {FEW_ROWS} rows centres of noise stand out "
-        return [Doubt(f"{text}as well: check the decision graph, or give more rows.", AmbiguousCountWarning)]
+        text = f"{rows} too few to tell clusters from chance: below {FEW_ROWS} rows, centres of noise also stand out; "
+        return [Doubt(f"{text}check the decision graph, or give more rows.", AmbiguousCountWarning)]
     return []
 
 
@@ -231,7 +235,7 @@ def _other_number(model: DensityPeaks) -> tuple[float, str]:
     drops = {each["n_clusters"]: each["drop"] for each in numbers}
     others = [each for each in numbers if each["n_clusters"] != model.n_clusters_]
     stable = drops.get(model.n_clusters_, 1.0) if drops else float("inf")
-    if model.dc_fraction_ is None:  # of no effect on dc, or on densities that need none
+    if model.dc_fraction_ is None:  # dc_fraction has no effect, because dc is given, or the density needs no dc
         return stable, "another k" if model.dc_ is None or model.density == "knn" else "another dc"
     if not others:
         return stable, "another dc_fraction"

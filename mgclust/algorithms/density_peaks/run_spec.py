@@ -1,4 +1,4 @@
-"""The run of checked parameters of density peaks: its arguments, memory and work, and which fraction gives dc."""
+"""Description of a run of density peaks, from checked parameters: arguments, memory, work, and the rule for dc."""
 
 from __future__ import annotations
 
@@ -20,31 +20,38 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["arguments_by_row", "list_length", "run_spec", "unequal", "work_of"]
 
-# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. On GPUs two were 1.4 and 1.5 times as
-# fast with 300,000 rows of 8 and of 128 features, and not at all with 100,000: tensor cores take little more time for
-# more features. By trees and grids, two took as long as one with 10,000,000 rows.
+# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. Two GPUs were 1.4 and 1.5 times as fast
+# as one with 300,000 rows of 8 and of 128 features, and not faster with 100,000 rows: tensor cores take little more
+# time for more features. By trees and grids, two GPUs took as long as one with 10,000,000 rows.
 PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
-TYPICAL_NUMBERS = 1 << 20  # of data whose mean the rows are shifted by, whatever their order
+TYPICAL_NUMBERS = 1 << 20  # up to this size of the data, rows are shifted by the mean of all, whatever their order
 ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a block of rows
-# Of a rank, with 30,000 rows of 8 features on four cores, and a million of 128 on a GPU.
+# Per rank, with 30,000 rows of 8 features on four cores, and a million rows of 128 features on a GPU.
 PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
-ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}  # by trees and grids, from 100,000 rows on two cores and 50 millions on a GPU
+# Per rank, by trees and grids: with 100,000 rows on two cores, and 50 million rows on a GPU.
+ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}
 
 
 def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpec:
-    """Describe what the ranks run; refuse parameters that do not fit the data, or each other.
+    """Describe the run to the ranks; reject parameters that do not fit the data or each other.
 
     Parameters
     ----------
     parameters : dict of str to object
-        Each checked by itself.
+        All parameters, each of which has been checked by itself.
     inputs : Inputs
+        The data, and weights if there are any.
     seed : int
-        Of all samples and draws.
+        Seed of all samples and draws.
 
     Returns
     -------
     RunSpec
+
+    Raises
+    ------
+    InputError
+        If parameters contradict each other or the data.
     """
     (n, d), metric, weights = inputs.dataset.shape, parameters["metric"], unequal(inputs.weights)
     refuse(parameters, n, weights)
@@ -83,7 +90,10 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
 
 
 def _all_rows(n: int, d: int, weights: RowWeights | None) -> np.ndarray:
-    """Numbers of all rows, repeated by whole weights: rounded near the same point, repeated rows have the same dc."""
+    """Numbers of all rows, repeated by whole weights.
+
+    So weighted rows and repeated rows are shifted by the same mean before they are rounded, and have the same dc.
+    """
     if weights is None or weights.rows * d > TYPICAL_NUMBERS:
         return np.arange(n)
     counts = on_host(weights.array)
@@ -100,7 +110,20 @@ def _fraction(parameters: dict[str, Any]) -> float | str:
 
 
 def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
-    """Work of a run whose distances are not given."""
+    """Work of a run on rows, not on precomputed distances.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Shape of the data.
+    metric : str
+        Name of the metric.
+    algorithm : {"auto", "brute", "grid"}
+
+    Returns
+    -------
+    Work
+    """
     n, d = shape
     if near_linear.is_taken(shape, METRICS[metric], algorithm):
         return Work(n, "rows", ROWS_OF_A_RANK, ROWS_A_SECOND)
@@ -109,15 +132,44 @@ def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
 
 
 def list_length(k: int | str, n: int) -> int:
-    """Nearest rows that are kept of each of n rows, for densities by `k` of them."""
+    """Length of the lists of nearest rows, for densities from `k` nearest rows of n rows.
+
+    Parameters
+    ----------
+    k : int or "adaptive"
+    n : int
+        Number of rows.
+
+    Returns
+    -------
+    int
+    """
     return most_neighbors(n) if k == "adaptive" else int(k)
 
 
 def unequal(weights: RowWeights | None) -> RowWeights | None:
-    """Weights that are not all 1, which is no weights."""
+    """Return the weights, or None if all are 1, which is the same as no weights.
+
+    Parameters
+    ----------
+    weights : RowWeights or None
+
+    Returns
+    -------
+    RowWeights or None
+    """
     return None if weights is None or weights.all_one else weights
 
 
 def arguments_by_row(weights: RowWeights | None) -> dict[str, Any]:
-    """Arguments of a run with a number for each row."""
+    """Arguments of a run that have one value per row.
+
+    Parameters
+    ----------
+    weights : RowWeights or None
+
+    Returns
+    -------
+    dict of str to array
+    """
     return {} if weights is None else {"weights": weights.array}

@@ -1,10 +1,10 @@
-"""Stability of clusters: agreement of the labels with those of fits of half the rows.
+"""Stability of clusters: agreement of the labels with the labels of fits of random halves of the rows.
 
-Each draw is half of the rows, without replacement. They are clustered with the same parameters, dc and the number of
-clusters found again unless they are given, and the adjusted Rand index compares their labels with those that the same
-rows have by the whole fit: 1 where the halves are clustered alike, near 0 where chance decides. (Ben-Hur, Elisseeff
-and Guyon, A stability based method for discovering structure in clustered data, Pacific Symposium on Biocomputing
-7:6-17, 2002, compare such draws with each other.)
+Each draw is one half of the rows, without replacement. The half is clustered with the same parameters; dc and the
+number of clusters are found again unless they are given. The adjusted Rand index compares the labels of the half with
+the labels of the same rows in the whole fit. It is 1 if they agree, and near 0 if chance decides. Ben-Hur, Elisseeff
+and Guyon (A stability based method for discovering structure in clustered data, Pacific Symposium on Biocomputing
+7:6-17, 2002) compare such halves with each other instead.
 
 Cost. Half the rows are a quarter of the pairs: 20 draws take about five times as long as the fit.
 """
@@ -30,33 +30,50 @@ if TYPE_CHECKING:
 
 __all__ = ["UNSTABLE", "half_of_rows", "stability_of", "with_stability"]
 
-# Mean of the adjusted Rand index below which a fit is warned of: uniform and normal noise of two features and more has
-# at most 0.53 (benchmarks/results/density_peaks/significance.json).
+# A fit warns if the mean adjusted Rand index is lower. Uniform and normal noise of two features and more has at most
+# 0.53 (benchmarks/results/density_peaks/significance.json).
 UNSTABLE = 0.6
 
 
 def half_of_rows(n: int, seed: int, draw: int) -> np.ndarray:
-    """Row numbers of a draw, ascending; the same whatever else is drawn."""
+    """Draw half of n rows; return their row numbers, ascending. Other draws do not change them.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    seed : int
+    draw : int
+        Number of the draw.
+
+    Returns
+    -------
+    int64 ndarray of shape (n // 2,)
+    """
     return np.sort(np.random.default_rng((seed, draw)).choice(n, n // 2, replace=False))
 
 
 def stability_of(
     labels: np.ndarray, fit_some: Callable[[np.ndarray, int], np.ndarray], draws: int, seed: int
 ) -> dict[str, Any]:
-    """Compare labels with those of halves.
+    """Compare the labels of a fit with the labels of random halves.
 
     Parameters
     ----------
     labels : ndarray of shape (n,), int
-        Of the whole fit.
+        Labels of the whole fit.
     fit_some : callable
-        Labels of these rows, given their numbers and that of the draw.
-    draws, seed : int
+        ``fit_some(rows, draw)`` returns the labels of these rows in the fit of this draw.
+    draws : int
+        Number of halves.
+    seed : int
+        Seed of the draws.
 
     Returns
     -------
     dict
-        "ari" and "n_clusters" of each draw; "mean" and "std" of the former, the latter with the divisor draws.
+        "ari": list of the adjusted Rand indices; "mean" and "std": their mean and standard deviation (divisor
+        `draws`); "n_clusters": list of the numbers of clusters.
     """
     indices, numbers = [], []
     for draw in range(draws):
@@ -68,18 +85,22 @@ def stability_of(
 
 
 def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progress: Progress | None) -> Result:
-    """The result of a fit with the agreement of halves, which is kept as `stability_`, too.
+    """Add the stability to the result of a fit, and set `stability_` of the estimator.
 
     Parameters
     ----------
     model : DensityPeaks
-        Fitted.
+        The fitted estimator.
     inputs : Inputs
-        Those of the fit.
+        Inputs of the fit.
     result : Result
-        That of the fit.
+        Result of the fit.
     on_progress : callable or None
-        As of the fit.
+        Callback of the fit.
+
+    Returns
+    -------
+    Result
     """
     began, draws, seed = time.perf_counter(), model.stability, result.parameters["random_state"]
     pairwise, merged = model.metric == "precomputed", 0
@@ -106,10 +127,11 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
     model.timings_ = {**result.timings, "stability": time.perf_counter() - began}
     mean, doubts = found["mean"], []
     if mean < UNSTABLE:
-        advice = "look at stability_, and try other parameters or another method."
+        advice = "check stability_, and try other parameters or another method."
         if merged:
-            advice = f"the test merged clusters in {merged}; compare without significance."
-        text = f"the clusters are unstable: half the rows give other clusters (ARI {mean:.2g}, {draws} draws): {advice}"
+            advice = f"the test merged clusters in {merged} of them; compare with a fit without significance."
+        text = f"the clusters are unstable: {draws} halves of the rows give other clusters (mean ARI {mean:.2g}); "
+        text += advice
         doubts.append(Doubt(text, WeakStructureWarning))
     model.result_ = replace(
         model.result_,

@@ -1,14 +1,14 @@
-r"""The end of the iterations of fuzzy c-means: what changes by no more than `tol` has settled.
+r"""Convergence test of fuzzy c-means: the iterations end when one quantity changes by no more than `tol`.
 
 centers
-    The largest move of a centre, over the root mean square distance of the rows from their mean.
+    The largest move of a centre, relative to the root mean square distance of the rows from their mean.
 objective
-    ``|J_t - J_(t-1)| / J_(t-1)``, J_t at the centres that the iteration began with: the pass adds it up anyway. The
-    run ends at these centres, as the rule of the equations has it: the centres of J_t, and not those after them.
+    ``|J_t - J_(t-1)| / J_(t-1)``. J_t belongs to the centres with which the iteration began, because the pass computes
+    J there. The run ends at these centres, as in the equations, and not at the next ones.
 memberships
-    ``max |u_t - u_(t-1)|`` over rows and clusters, both found from their centres: no n x c array is kept. As long as
-    they change, a block of rows shows it, so only the last iterations look at all rows. A maximum is the same on any
-    number of ranks, and so is which side of `tol` it lies on.
+    ``max |u_t - u_(t-1)|`` over rows and clusters. Both memberships are computed from their centres, so no n x c array
+    is stored. Until convergence, one block of rows usually shows a change above `tol`, so only the last iterations read
+    all rows. The maximum, and the comparison with `tol`, are the same on any number of ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class ConvergenceTest:
-    """The rule by which iterations end: one of three quantities changes by no more than `tol`.
+    """Test whether iterations end: one of three quantities changes by no more than `tol`.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ class ConvergenceTest:
     scale: float
 
     def of_objective(self, history: list[float]) -> float:
-        """Relative change of J in the last iteration; infinite where J does not decide, or is known but once."""
+        """Return the relative change of J in the last iteration; infinite with one value, or with another `stop`."""
         if self.stop != "objective" or len(history) < 2:
             return math.inf
         before, now = history[-2:]
         return abs(now - before) / before if before > 0 else abs(now)
 
     def of_centers(self, shift: float) -> float:
-        """Largest move of a centre in the data's scale; infinite where it does not decide."""
+        """Return the largest move of a centre relative to the data's scale; infinite with another `stop`."""
         if self.stop != "centers":
             return math.inf
         return shift / self.scale if self.scale else shift
@@ -60,16 +60,17 @@ class ConvergenceTest:
     def of_memberships(
         self, context: Context, sums: WeightedSums, before: Array, after: Array, *, last: bool
     ) -> list[float]:
-        """Largest change of a membership from some prototypes to others, of each model; infinite where it is not asked.
+        """Return each model's largest change of a membership between two prototypes; infinite with another `stop`.
 
         Parameters
         ----------
         context : Context
         sums : WeightedSums
         before, after : array
-            Prototypes of all models, where `WeightedSums.placed` puts them.
+            Prototypes of all models, in the form of `WeightedSums.placed`.
         last : bool
-            Look at all rows. Else a rank is done when one of its changes is above `tol`, perhaps not the largest.
+            Whether to read all rows. Otherwise a rank stops at the first change above `tol`, which may not be the
+            largest.
         """
         if self.stop != "memberships":
             return [math.inf] * len(before)
@@ -81,7 +82,7 @@ class ConvergenceTest:
 
 
 def _largest_change(context: Context, sums: WeightedSums, c: int, before: Any, after: Any, bound: float) -> float:
-    """Largest change of an own row's membership, or the first found that is above a bound."""
+    """Return the largest change of a local row's membership, or the first change above `bound`."""
     largest = 0.0
     for start, stop in _own_pieces(context, c):
         x = context.rows.read(start, stop)
@@ -94,7 +95,7 @@ def _largest_change(context: Context, sums: WeightedSums, c: int, before: Any, a
 
 
 def _own_pieces(context: Context, c: int) -> Iterator[tuple[int, int]]:
-    """Bounds of pieces of the own rows: a block, which mostly decides, then as many as their memberships allow."""
+    """Yield bounds of pieces of the local rows: first one block, which usually decides, then as many rows as fit."""
     rows, block = context.rows, context.partition.block_rows
     start, step = rows.start, block
     while start < rows.stop:

@@ -1,32 +1,33 @@
-r"""Clusters with norms of their own: the algorithm of Gustafson and Kessel (1979), on any number of ranks.
+r"""Clusters with their own covariances: the algorithm of Gustafson and Kessel (1979), on any number of ranks.
 
-With memberships u, weights w and centres v as in `mgclust.algorithms.fuzzy_c_means.ranks`, each cluster has the fuzzy
+Memberships u, weights w and centres v are as in `mgclust.algorithms.fuzzy_c_means.ranks`. Each cluster has the fuzzy
 covariance F of its rows, and the distance that follows from it:
 
     F_j    = sum_i w_i u_ij^m (x_i - v_j)(x_i - v_j)' / sum_i w_i u_ij^m
     d_ij^2 = (x_i - v_j)' A_j (x_i - v_j),    A_j = det(F_j)^(1/d) F_j^-1
 
-The determinant of A_j is 1: clusters adapt their shape, not their volume, and with F a multiple of the identity the
-distance is the Euclidean one. J, the memberships and the centres are those of fuzzy c-means with these distances, and
-an iteration lowers J. In other units of the features, or after any other affine map, what is a minimum of J stays one,
-with the same memberships.
+The determinant of A_j is 1, so clusters adapt their shape and not their volume. If F is a multiple of the identity, the
+distance is the Euclidean distance. J, the memberships and the centres are those of fuzzy c-means with these distances,
+and an iteration lowers J. A minimum of J stays a minimum, with the same memberships, if the units of the features
+change, and under any other affine map.
 
-A pass gives the sums of u^m (x - v, 1)(x - v, 1)' about the centres it began with. From these follow the new centres,
-and F about them: with s = S / G the mean of x - v, F = M / G - s s', which loses digits only while centres move far.
+A pass returns the sums of u^m (x - v, 1)(x - v, 1)' about the centres with which it began. They give the new centres,
+and F about the new centres: with s = S / G the mean of x - v, F = M / G - s s'. This loses digits only while centres
+move far.
 
-F may be singular: a cluster of few rows, or of rows in a line. Babuska, van der Veen and Kaymak (2002) bound the
+F may be singular, if a cluster has few rows or rows in a line. Babuska, van der Veen and Kaymak (2002) bound the
 condition of F and mix it with the covariance of all rows. Here both happen in coordinates in which the covariance F_0
-of all rows is the identity, so that they depend on no units: with F_0 = T^-T T^-1, and M = T' F T,
+of all rows is the identity, so that they do not depend on units: with F_0 = T^-T T^-1, and M = T' F T,
 
     M <- (1 - shrinkage) M + shrinkage I,    eigenvalues of M at least the largest / `MAX_CONDITION`.
 
-Clusters start round: with the covariance of all rows, which the distances of the clusters stretch, separate ones would
-be taken for one long cluster. Drawn centres go through `ROUND_STEPS` iterations of fuzzy c-means first. A factor R
-with R' R = F^-1 (QR of the whitened eigenvectors) is what the kernels take; rank 0 finds it on one thread, and tells
-the others.
+Clusters start round. If they started with the covariance of all rows, which the distances of the clusters stretch,
+separate clusters would look like one long cluster. Drawn centres first go through `ROUND_STEPS` iterations of fuzzy
+c-means. The kernels use a factor R with R' R = F^-1 (QR of the whitened eigenvectors). Rank 0 computes it on one thread
+and sends it to the others, so that all ranks have the same bits.
 
 Cost of an iteration on a rank with k rows: k c d^2 multiply-adds. Memory: c (d + 1) (d + 2) / 2 sums for each block of
-rows, a tile of distances. All in float64.
+rows, and a tile of distances. All numbers are float64.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ from mgclust.engine.spmd import Context
 __all__ = ["ROUND_STEPS", "CovarianceSums", "Whitening", "numbers_of_sums", "row_bytes"]
 
 Array = Any
-# Rounding leaves 10 to 12 digits of the smallest eigenvalue of a covariance, beside the largest.
+# Largest ratio of a covariance's eigenvalues: rounding limits the smallest one to 10 to 12 digits below the largest.
 MAX_CONDITION = 1e10
 ROUND_STEPS = 10
-MIN_VARIANCE = 1e-24  # of that of all rows: what is below is rounding of rows that are equal
+MIN_VARIANCE = 1e-24  # relative to the variance of all rows; smaller variances are rounding between equal rows
 
 
 @dataclass(frozen=True)
@@ -59,32 +60,32 @@ class Whitening:
     """The map under which the covariance of all rows is the identity."""
 
     transform: np.ndarray  # T, (d, d)
-    variance: float  # mean of the features'
+    variance: float  # mean variance of the features
     volume: float  # logarithm of the root of the covariance's determinant
 
     @classmethod
     def of(cls, covariance: np.ndarray) -> Whitening:
-        """That of a covariance of all rows; refuses what is singular."""
+        """Return the map for a covariance of all rows; reject a singular covariance."""
         spread = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         if not spread.all():
             raise InputError(
-                f"covariance_type='full' takes the inverse of covariances, and feature {int(spread.argmin())} is the "
-                "same in all rows; leave such features out, or give covariance_type='spherical'."
+                f"covariance_type='full' inverts covariances, but feature {int(spread.argmin())} is the same in all "
+                "rows; leave such features out, or give covariance_type='spherical'."
             )
         with _one_thread():
             variances, axes = np.linalg.eigh(covariance / np.outer(spread, spread))
         rank = int((variances > variances[-1] / MAX_CONDITION).sum())
         if rank < len(spread):
             raise InputError(
-                f"covariance_type='full' takes the inverse of covariances, and n_features={len(spread)} features are "
-                f"linear functions of {rank} of them; leave such features out, take {rank} principal components, or "
-                "give covariance_type='spherical'."
+                f"covariance_type='full' inverts covariances, but all n_features={len(spread)} features are linear "
+                f"functions of {rank} of them; leave such features out, use {rank} principal components, or give "
+                "covariance_type='spherical'."
             )
         volume = float(np.log(spread).sum() + np.log(variances).sum() / 2)
         return cls(axes / np.sqrt(variances) / spread[:, None], float((spread**2).mean()), volume)
 
     def factors(self, covariances: np.ndarray, shrinkage: float) -> np.ndarray:
-        """Factors R of covariances (c, d, d) that are made regular, R' R their inverse; the same shape."""
+        """Return factors R of bounded covariances, with R' R the inverse of a covariance; both shapes are (c, d, d)."""
         t, d = self.transform, len(self.transform)
         with _one_thread():
             within = (1 - shrinkage) * (t.T @ covariances @ t) + shrinkage * np.eye(d)
@@ -93,26 +94,26 @@ class Whitening:
             return _triangular(t @ axes / np.sqrt(variances)[:, None])
 
     def singular(self, prototypes: Prototypes) -> int:
-        """Number of clusters whose covariance has been bounded."""
+        """Return the number of clusters whose covariance was bounded."""
         with _one_thread():
             variances = np.linalg.eigvalsh(self.transform.T @ prototypes.covariances @ self.transform)
         least = np.maximum(variances[:, -1] / MAX_CONDITION, MIN_VARIANCE)
         return int((variances[:, 0] <= 2 * least).sum())
 
     def hypervolume(self, prototypes: Prototypes) -> float:
-        """Sum of the roots of the covariances' determinants, relative to that of all rows (Gath and Geva 1989)."""
+        """Return the sum of sqrt(det F_j / det F_0) over the clusters (Gath and Geva 1989)."""
         return float(np.exp(prototypes.volumes - self.volume).sum())
 
 
 class CovarianceSums(WeightedSums):
-    """The pass of clusters with norms of their own; prototypes stay on the host.
+    """The pass of clusters with their own covariances; prototypes stay on the host.
 
     Parameters
     ----------
     context, m, weights, noise
-        As of `WeightedSums`.
+        As for `WeightedSums`.
     shrinkage : float
-        Share of the covariance of all rows in that of each cluster.
+        Fraction of the covariance of all rows in the covariance of each cluster.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class CovarianceSums(WeightedSums):
         self.whitening: Whitening | None = None
 
     def look_at_all_rows(self) -> Whitening:
-        """Find the covariance of all rows, which `start` and `moved` need; equal on all ranks."""
+        """Compute the covariance of all rows, which `start` and `moved` need; the same on all ranks."""
         context, d = self.context, self.context.dataset_shape[1]
         sums = np.asarray(context.fetch(self._sums_of_all())()).reshape(1, -1)
         _, covariances = _moments(sums, np.zeros((1, d)), np.zeros((1, d, d)))
@@ -132,7 +133,7 @@ class CovarianceSums(WeightedSums):
         return whitening
 
     def start(self, centers: np.ndarray) -> Prototypes:
-        """Prototypes with such centres, and round."""
+        """Return round prototypes with these centres."""
         assert self.whitening is not None
         c, d = centers.shape
         return Prototypes(centers, np.repeat(np.eye(d)[None] / self.whitening.variance**0.5, c, axis=0))
@@ -146,17 +147,17 @@ class CovarianceSums(WeightedSums):
         return lambda: prototypes
 
     def at(self, prototypes: Array) -> Array:
-        """Sums of some models at their prototypes; queued, on a GPU.
+        """Compute the sums of some models at their prototypes; on a GPU, the work is queued.
 
         Parameters
         ----------
         prototypes : float64 ndarray of shape (models, c, 1 + d, d)
-            Of each model `Prototypes.packed`.
+            `Prototypes.packed` of each model.
 
         Returns
         -------
         float64 array of shape (models, c * (d + 1) * (d + 2) / 2 + 3)
-            Of each model the sums of ``w u^m (x - v, 1)(x - v, 1)'`` as `scatter_sums` of the kernels lays them out,
+            For each model the sums of ``w u^m (x - v, 1)(x - v, 1)'`` in the layout of `scatter_sums` of the kernels,
             and the last three of `WeightedSums.at`. On the device.
         """
         context, kernels, xp = self.context, self.context.kernels, self.context.kernels.xp
@@ -206,13 +207,13 @@ class CovarianceSums(WeightedSums):
         return u
 
     def distances(self, x: Array, v: Any) -> Array:
-        """Squared distances of rows in the norms of one model's clusters, which `readied` gave."""
+        """Return squared distances of rows in the norms of one model's clusters; `v` comes from `readied`."""
         distances = self.context.kernels.xp.empty((len(x), len(v[0])))
         self.context.kernels.fuzzy_c_means.norm_distances(x, *v, out=distances)
         return distances
 
     def moved(self, sums: Array, prototypes: Array) -> Array:
-        """Prototypes that the sums of a pass lead to; a cluster that no row has a membership in keeps its own."""
+        """Return the prototypes that follow from the sums of a pass; a cluster without memberships stays as it is."""
         assert self.whitening is not None
         found, new = self.context.fetch(sums)(), prototypes.copy()
         if self.context.rank == 0:
@@ -225,11 +226,11 @@ class CovarianceSums(WeightedSums):
         return self.context.comm.agree(new)
 
     def masses(self, sums: np.ndarray, prototypes: np.ndarray) -> np.ndarray:
-        """Sums of ``w u^m`` of each cluster, among those of a model."""
+        """Return the sum of ``w u^m`` of each cluster, from the sums of a model."""
         return sums[:-3].reshape(len(prototypes), -1)[:, -1]
 
     def _sums_of_all(self) -> Array:
-        """Sums of products of all rows, about the origin."""
+        """Compute the sums of products of all rows, about the origin."""
         context, kernels, xp = self.context, self.context.kernels, self.context.kernels.xp
         own, size, d = context.partition.blocks_of(context.rank), context.partition.block_rows, context.dataset_shape[1]
         parts, origin = xp.zeros((len(own), 1, (d + 1) * (d + 2) // 2)), xp.zeros((1, d))
@@ -243,30 +244,30 @@ class CovarianceSums(WeightedSums):
         return context.sum_parts(parts)
 
     def _pieces(self, c: int) -> list[tuple[int, int]]:
-        """Bounds of pieces of the own rows, whole blocks."""
+        """Return bounds of pieces of the local rows, in whole blocks."""
         rows, step = self.context.rows, rows_of_piece(self.context, row_bytes(c, self.context.dataset_shape[1]))
         return [(start, min(start + step, rows.stop)) for start in range(rows.start, rows.stop, step)]
 
 
 @functools.cache
 def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()  # which takes a millisecond to find them
+    return ThreadpoolController()  # cached, because the search for libraries takes a millisecond
 
 
 def _one_thread() -> Any:
-    """Let LAPACK run on one thread, in a block: its bits depend on their number."""
+    """Return a context in which LAPACK runs on one thread, because its bits depend on the number of threads."""
     return _libraries().limit(limits=1, user_api="blas")
 
 
 def _triangular(transforms: np.ndarray) -> np.ndarray:
-    """Upper triangular R with a positive diagonal, so that R' R = T T'; of each (c, d, d)."""
+    """Return upper triangular R with a positive diagonal, so that R' R = T T'; shape (c, d, d)."""
     with _one_thread():
         factors = np.linalg.qr(np.swapaxes(transforms, 1, 2), mode="r")
     return np.asarray(factors * np.where(np.diagonal(factors, axis1=1, axis2=2) < 0, -1.0, 1.0)[:, :, None])
 
 
 def _moments(sums: np.ndarray, centers: np.ndarray, covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and covariances of the packed sums of products about some centres; of nothing, those that are given."""
+    """Return means and covariances from packed sums of products about centres; without mass, the given ones."""
     c, d = centers.shape
     products, upper = np.zeros((c, d + 1, d + 1)), np.triu_indices(d + 1)
     products[:, *upper] = sums.reshape(c, -1)
@@ -279,10 +280,10 @@ def _moments(sums: np.ndarray, centers: np.ndarray, covariances: np.ndarray) -> 
 
 
 def numbers_of_sums(c: int, d: int) -> int:
-    """Sums of a model in c clusters, of each block of rows."""
+    """Return the number of sums of a model with c clusters, per block of rows."""
     return c * ((d + 1) * (d + 2) // 2) + 3
 
 
 def row_bytes(c: int, d: int) -> int:
-    """Memory that a row of a piece takes: distances, memberships and shares; the row, and the same transposed."""
+    """Return the bytes per row of a piece: distances, memberships and shares; the row, and its transposed copy."""
     return 8 * (4 * c + 2 * d + 8)

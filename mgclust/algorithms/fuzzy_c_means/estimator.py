@@ -1,8 +1,8 @@
-"""Fuzzy c-means as an estimator: its parameters, its attributes, and memberships of other rows.
+"""Estimator of fuzzy c-means: its parameters and attributes, and the memberships of new rows.
 
-The equations and what the ranks compute are in `mgclust.algorithms.fuzzy_c_means.ranks`, memberships of rows in given
-centres in `mgclust.algorithms.fuzzy_c_means.memberships`. `run_spec` of this folder describes a run to the ranks and
-refuses parameters that do not fit the data; `result_warnings` has the warnings.
+The equations and the computation on the ranks are in `mgclust.algorithms.fuzzy_c_means.ranks`. `memberships` of this
+folder computes the memberships of rows in given centres. `run_spec` describes a run to the ranks and rejects parameters
+that do not fit the data. `result_warnings` has the warnings.
 """
 
 from __future__ import annotations
@@ -33,102 +33,135 @@ __all__ = ["FuzzyCMeans"]
 class FuzzyCMeans(FuzzyCMeansOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, WeightedClusterer):
     """Fuzzy c-means of Bezdek (1981): rows belong to every cluster to some degree, on one or many CPUs or GPUs.
 
+    The fit minimises the objective J, the sum of ``w u^m d^2`` over all rows and clusters. Here u is the membership of
+    a row in a cluster, d the distance of the row from the centre, and w the weight of the row. The memberships of a row
+    sum to 1.
+
     Parameters
     ----------
     n_clusters : int, default=8
+        Number of clusters.
     n_clusters_range : tuple of (int, int), optional
-        From the first number to the second, in place of `n_clusters`: a partition of each, of which `criterion` chooses
-        one; see `scan_`.
+        Smallest and largest number of clusters, such as (2, 10). The fit computes a partition for each number, and
+        `criterion` chooses one of them; see `scan_`. Replaces `n_clusters`.
     criterion : {"auto", "xie_beni", "modified_partition_coefficient", "fuzzy_silhouette", "fuzzy_hypervolume"}, \
 default="auto"
-        Validity index that chooses the number of clusters: the least "xie_beni" or "fuzzy_hypervolume", the largest of
-        the others. "auto" is "xie_beni"; with ``covariance_type="full"`` or `noise_distance` it is
-        "modified_partition_coefficient". With noise the former two would make noise of whole clusters, and are refused
-        for a range. "fuzzy_silhouette" takes the distances of all pairs of rows once, and is computed with one number
-        of clusters, too.
+        Validity index that chooses the number of clusters.
+
+        - "xie_beni": lower is better. A range of numbers cannot use it with `noise_distance` or
+          ``covariance_type="full"``.
+        - "modified_partition_coefficient": higher is better.
+        - "fuzzy_silhouette": higher is better. It needs the distances of all pairs of rows once. It is also computed
+          for a single number of clusters. Not with ``covariance_type="full"``.
+        - "fuzzy_hypervolume": lower is better. Only with ``covariance_type="full"``. A range of numbers cannot use it
+          with `noise_distance`.
+        - "auto": "modified_partition_coefficient" with ``covariance_type="full"`` or `noise_distance`, else "xie_beni".
+
+        With `noise_distance`, "xie_beni" and "fuzzy_hypervolume" would choose too few clusters and treat the rows of
+        the other clusters as noise.
     m : float or "auto", default="auto"
-        Fuzzifier, above 1: near 1 nearly every row belongs to one cluster (k-means), large m makes all memberships
-        alike, and in many features already 2 does. "auto" takes that of Schwämmle and Jensen (2010), which falls with
-        the number of features and rows, and 2 where theirs is larger (up to four or five features); see `m_`. With
-        ``covariance_type="full"`` the numbers of a centre and a covariance count as features.
+        Fuzzifier, above 1. Near 1, nearly every row belongs to one cluster, as in k-means. With a large m, all
+        memberships are alike; in data with many features, 2 is already large. "auto" uses the rule of Schwämmle and
+        Jensen (2010), which decreases with the number of features and rows, but at most 2 (their rule is larger up to
+        four or five features); see `m_`. With ``covariance_type="full"``, each entry of a centre and a covariance
+        counts as a feature.
     covariance_type : {"spherical", "full"}, default="spherical"
-        With "full" each cluster has a covariance of its own, and the distance that follows from it, as Gustafson and
-        Kessel (1979) have it: clusters may be long, flat and turned, all of the same volume. In float64, with
-        ``metric="euclidean"``; an iteration takes about n_features times as long. Each cluster needs more rows than
-        there are features, unless there is `shrinkage`.
+        Shape of the clusters.
+
+        - "spherical": all clusters use the same distance.
+        - "full": each cluster has its own covariance and the distance that follows from it (Gustafson and Kessel 1979).
+          Clusters may be long, flat and rotated, and all have the same volume. The fit is in float64, needs
+          ``metric="euclidean"``, and an iteration takes about n_features times as long. Each cluster needs more rows
+          than there are features, unless `shrinkage` is above 0.
     shrinkage : float, default=0.0
-        With "full", the share, from 0 to 1, that the covariance of all rows has in that of each cluster: for clusters
-        of few rows. At 1 all have the shape of the whole.
+        Fraction of the covariance of all rows in the covariance of each cluster, from 0 to 1, with
+        ``covariance_type="full"``. Use it for clusters of few rows. With 1, all clusters have the shape of the whole
+        data set.
     init : {"k-means++", "random", "canopy", "random-memberships"}, array or path of a .npy, default="k-means++"
-        Where centres start: drawn far from each other (k-means|| above 65,536 rows); random rows; the largest of as
-        many canopies (if m is above 2, followed by one step with m = 2, since a centre would hardly leave the row that
-        it lies on); the weighted means of random memberships, as in Bezdek (1981); or an array of shape (n_clusters,
-        n_features), centres as `cluster_centers_` has them, or of shape (n_samples, n_clusters), memberships whose rows
-        sum to 1.
+        Start of the iterations.
+
+        - "k-means++": rows that are drawn far from each other (k-means|| above 65,536 rows).
+        - "random": rows drawn at random.
+        - "canopy": the centres of the n_clusters largest canopies. If m is above 2, one step with m = 2 follows,
+          because a centre would hardly leave the row on which it lies.
+        - "random-memberships": weighted means with random memberships, as in Bezdek (1981).
+        - An array of shape (n_clusters, n_features): centres, in the units of `cluster_centers_`.
+        - An array of shape (n_samples, n_clusters): memberships; each row must sum to 1.
     n_init : int, default=1
-        So many runs from different starts, in one and the same passes over the data; the lowest J is kept. Only where
-        starts are drawn ("k-means++", "random", "random-memberships").
+        Number of runs from different starts. They share each pass over the data, and the run with the lowest J is kept.
+        Only for starts that are drawn ("k-means++", "random", "random-memberships").
     max_iter : int, default=300
+        Largest number of iterations.
     tol : float, default=1e-4
-        The run ends when what `stop` names changes by no more than this.
+        The run ends when the quantity that `stop` names changes by no more than this.
     stop : {"centers", "objective", "memberships"}, default="centers"
-        "centers": no centre moves farther than `tol` times the root mean square distance of the rows from their mean;
-        with ``covariance_type="full"`` no centre together with the root of its covariance. "objective": J differs by at
-        most `tol` times J from that of the iteration before. "memberships": no membership differs by more than `tol`;
-        such an iteration looks at some rows twice more, the last ones at all of them.
+        Quantity that `tol` bounds.
+
+        - "centers": the largest move of a centre, relative to the root mean square distance of the rows from their
+          mean. With ``covariance_type="full"``, the root of the covariance counts together with the centre.
+        - "objective": the change of J, relative to J.
+        - "memberships": the largest change of a membership. An iteration then reads some of the rows twice more, and
+          the last iterations read all rows twice more.
     noise_distance : float, optional
-        Distance of a noise cluster from every row (Davé 1991), in units of the data, or for cosine and correlation of
-        rows of unit length. It takes most of the rows that are farther than this from all centres, so that they hardly
-        move them: such rows have the label -1, and memberships whose sum is below 1. An iteration takes some times as
-        long. Give ``init="random", n_init=10``, too: "k-means++" starts from rows far away.
+        Distance of a noise cluster from every row (Davé 1991). Its units are those of the data; with "cosine" and
+        "correlation", those of rows of unit length. The noise cluster takes most of the rows that are farther than this
+        from all centres, so these rows hardly move the centres. Such rows get the label -1, and their memberships sum
+        to less than 1. An iteration takes several times as long. Also use ``init="random", n_init=10``, because
+        "k-means++" starts from distant rows.
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
-        The last two scale each row to unit length first (correlation: centred by its own mean before); centres are
-        means of such rows.
+        Distance of rows and centres. "cosine" scales each row to unit length first. "correlation" subtracts each row's
+        mean and then scales the row to unit length. Centres are means of the scaled rows.
     device, client, n_workers, workers, resources, retries, verbose
-        As in `DensityPeaks`.
+        See `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
-        Of rows, distances and memberships; sums over rows are float64. Small data (up to 2^20 numbers), m below 1.25
-        and ``m log2(n_clusters)`` above 100 take float64 whatever is asked for; see `computed_in_`.
+        Type of rows, distances and memberships; sums over rows are float64. The computation is always in float64 for
+        small data (up to 2^20 numbers), for m below 1.25 and for ``m log2(n_clusters)`` above 100; see `computed_in_`.
     memory_limit : int or str, optional
-        Memory by which one rank may grow, for example "4 GiB"; rows that do not fit are streamed once an iteration.
+        Memory by which one rank may grow, in bytes or as text such as "4 GiB". Rows that do not fit are read again in
+        every iteration.
     random_state : int, Generator or RandomState, optional
-        Seed of the starts. None is 0: a fit again is the same.
+        Seed of the starts. None means 0, so a repeated fit gives the same result.
 
     Attributes
     ----------
     n_clusters_ : int
+        Number of clusters.
     m_ : float
-        The fuzzifier used.
+        Fuzzifier that was used.
     scan_ : dict of str to ndarray of shape (n_candidates,)
-        With `n_clusters_range`, of each number of clusters: ``n_clusters``, ``objective``, ``partition_coefficient``,
-        ``modified_partition_coefficient``, ``partition_entropy``, ``xie_beni``, ``fuzzy_silhouette`` (NaN unless it is
-        the criterion), ``fuzzy_hypervolume`` (NaN unless there are covariances) and ``n_iter``.
+        With `n_clusters_range`, one entry per number of clusters: ``n_clusters``, ``objective``,
+        ``partition_coefficient``, ``modified_partition_coefficient``, ``partition_entropy``, ``xie_beni``,
+        ``fuzzy_silhouette`` (NaN unless it is the criterion), ``fuzzy_hypervolume`` (NaN unless clusters have
+        covariances) and ``n_iter``.
     cluster_centers_ : ndarray of shape (n_clusters, n_features), float64
-        In the units of the data; for cosine and correlation, means of rows of unit length.
+        Centres in the units of the data. With "cosine" and "correlation", means of rows of unit length.
     covariances_ : ndarray of shape (n_clusters, n_features, n_features), float64
-        With ``covariance_type="full"``: of each cluster, weighted by the memberships to the power of m.
+        With ``covariance_type="full"``: covariance of each cluster; the weights are the memberships to the power of m.
     labels_ : ndarray of shape (n_samples,), int32
-        Cluster of each row's largest membership; of equal ones the first. -1 where that of noise is larger.
+        Cluster with the row's largest membership; ties go to the first cluster. -1 if the membership of the noise is
+        larger.
     memberships_ : ndarray of shape (n_samples, n_clusters) or zarr array
-        Above 64 MiB they are computed when first asked for, in one pass over the data, to which the model keeps a
-        reference; in a temporary zarr store where half of the free memory does not hold them.
+        Membership of each row in each cluster, float32 or float64. Above 64 MiB, memberships are computed at the first
+        access, in one pass over the data; the model keeps a reference to the data. If they exceed half of the free
+        memory, they are in a temporary zarr store.
     objective_ : float
         J at the final centres.
     objective_history_ : ndarray of shape (n_iter + 1,), float64
         J at the initial centres and after each iteration.
     n_iter_ : int
+        Number of iterations.
     stop_reason_ : {"tol", "max_iter"}
-        If "max_iter", there was a `sklearn.exceptions.ConvergenceWarning`.
+        What ended the iterations. With "max_iter", the fit gave a `sklearn.exceptions.ConvergenceWarning`.
     partition_coefficient_, partition_entropy_, xie_beni_, fuzzy_silhouette_ : float
-        Validity indices at the final centres, see ``mgclust.algorithms.fuzzy_c_means.validity``. Xie-Beni is infinite
-        where centres coincide, and NaN for one cluster; the last is there where it is the criterion.
+        Validity indices at the final centres; see ``mgclust.algorithms.fuzzy_c_means.validity``. Xie-Beni is infinite
+        if centres coincide, and NaN for one cluster. `fuzzy_silhouette_` exists only if it is the criterion.
     fuzzy_hypervolume_ : float
-        With ``covariance_type="full"``: sum over the clusters of sqrt(det F_j / det F_0), with the covariances F_j of
-        the clusters and F_0 of all rows.
+        With ``covariance_type="full"``: the sum over the clusters of sqrt(det F_j / det F_0). F_j is the covariance of
+        a cluster, and F_0 the covariance of all rows.
     computed_in_ : {"float32", "float64"}
-        The type of rows, distances and memberships; see `dtype`.
+        Type of rows, distances and memberships; see `dtype`.
     timings_, result_, n_features_in_
-        As in `DensityPeaks`.
+        See `DensityPeaks`.
 
     References
     ----------
@@ -155,9 +188,11 @@ default="auto"
     >>> model = FuzzyCMeans(2, random_state=0).fit(X)
     >>> model.memberships_.max(axis=1).round(2).tolist()
     [0.97, 0.99, 0.5, 0.99, 0.97]
+    >>> model.predict_memberships([[0.5]]).round(2).tolist()
+    [[0.5, 0.5]]
     """
 
-    _memberships: Any  # of the rows that were fitted, once they are known
+    _memberships: Any  # memberships of the fitted rows; None until they are computed
 
     presentation = FuzzyCMeansPresentation()
 
@@ -167,46 +202,97 @@ default="auto"
         return (WarmUp((3000, 8), {"n_clusters": 8}, seconds=4),)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Find each row's cluster: its nearest centre, of equally near ones the first.
+        """Label new rows by their largest membership, which is that of the nearest centre.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
+            New rows.
 
         Returns
         -------
-        ndarray of shape (n_samples,), int32
+        ndarray or Dask array of shape (n_samples,), int32
+            Labels as in `labels_`; ties go to the first cluster. -1 if the membership of the noise is larger. A Dask
+            array if X is one and the run uses the caller's client.
+
+        Raises
+        ------
+        InputError
+            X has another number of features than the fitted rows, or contains NaN.
+
+        See Also
+        --------
+        predict_memberships : Returns all memberships of new rows.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> bool(model.predict([[0.1]])[0] == model.labels_[0])
+        True
         """
         return self._memberships_of(self._open_rows(X)).labels()
 
     def transform(self, X: Any) -> np.ndarray:
-        """Memberships of rows in the clusters found, as features of a pipeline; see `predict_memberships`.
+        """Return the memberships of new rows as features for a pipeline.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
+            New rows.
 
         Returns
         -------
         ndarray or data frame of shape (n_samples, n_clusters)
-            What `set_output` asked for.
+            Memberships, float32 or float64 (see `computed_in_`), in the container that `set_output` has set.
+
+        Raises
+        ------
+        InputError
+            X has another number of features than the fitted rows, or contains NaN.
+
+        See Also
+        --------
+        predict_memberships : Returns the same memberships, or writes them to a zarr store.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> model.transform([[0.5]]).round(2).tolist()
+        [[0.5, 0.5]]
         """
         return self._memberships_of(self._open_rows(X)).array()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus J of other rows at the centres found: the larger, the better the centres fit them.
+        """Return minus J of other rows at the fitted centres; higher values mean a better fit.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
+            Rows to score.
         y : ignored
+            Exists for the interface of scikit-learn.
         sample_weight : array of shape (n_samples,), optional
-            How much each row counts.
+            Weight of each row.
 
         Returns
         -------
         float
-            It grows with `n_clusters`, as the inertia of k-means falls: for comparisons at the same number.
+            Minus J. The score grows with `n_clusters`, as the inertia of k-means falls, so compare only models with the
+            same number of clusters.
+
+        Raises
+        ------
+        InputError
+            X has another number of features than the fitted rows, or contains NaN, or `sample_weight` does not fit X.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> model.score([[0.1], [0.9]]) > model.score([[0.5], [2.0]])
+        True
         """
         dataset = self._open_rows(X)
         weights = checked_weights(sample_weight, dataset)
@@ -216,30 +302,46 @@ default="auto"
 
     @property
     def _n_features_out(self) -> int:
-        """Number of features of `transform`, for `get_feature_names_out`."""
+        """Number of output features of `transform`, for `get_feature_names_out`."""
         return self.n_clusters_
 
     def predict_memberships(self, X: Any, out: Any = None) -> Any:
-        """Memberships (1) of rows in the clusters found, a block of rows at a time.
+        """Return the memberships of new rows in the clusters; blocks of rows are computed one after the other.
 
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
+            New rows.
         out : path, optional
-            Of a zarr store to make and write into (by all workers of a cluster, which must see the path): for
-            memberships that memory does not hold.
+            Path of a new zarr store for memberships that do not fit into memory. All workers of a cluster write into
+            it, so they must all reach this path.
 
         Returns
         -------
-        ndarray or zarr array of shape (n_samples, n_clusters)
-            float32 or float64, as the distances; rows sum to 1.
+        ndarray, Dask array or zarr array of shape (n_samples, n_clusters)
+            Memberships, float32 or float64 (see `computed_in_`). Rows sum to 1; with `noise_distance`, to less than 1.
+            A zarr array if `out` is given; else a Dask array if X is one and the run uses the caller's client.
+
+        Raises
+        ------
+        InputError
+            X does not fit the fitted rows, or `out` exists or cannot be created.
+        InsufficientMemoryError
+            The memberships exceed half of the free memory, and `out` is not given.
+
+        Examples
+        --------
+        >>> from mgclust import FuzzyCMeans
+        >>> model = FuzzyCMeans(2, client=None).fit([[0.0], [0.2], [0.8], [1.0]])
+        >>> model.predict_memberships([[0.5]]).round(2).tolist()
+        [[0.5, 0.5]]
         """
         memberships = self._memberships_of(self._open_rows(X))
         return memberships.array() if out is None else memberships.store(out)
 
     @property
     def memberships_(self) -> Any:
-        """Memberships of the rows that were fitted."""
+        """Memberships of the fitted rows, shape (n_samples, n_clusters); above 64 MiB, computed at the first access."""
         check_is_fitted(self, "cluster_centers_")
         if self._memberships is None:
             self._memberships = self._memberships_of(self._dataset).somewhere()
@@ -262,7 +364,7 @@ default="auto"
         self._clusters = Clusters(fit.prototypes, value.prepared, self.metric, self.m_, self.computed_in_, value.noise)
         self.cluster_centers_ = fit.centers + value.prepared.origin
         self.labels_, self.n_clusters_ = outcome.arrays["labels"], len(fit.centers)
-        self._memberships = outcome.arrays.get("memberships")  # of small data
+        self._memberships = outcome.arrays.get("memberships")  # only small ones; see `Memberships.are_small`
         self.objective_history_ = np.array(value.history)
         self.objective_, self.n_iter_, self.stop_reason_ = value.history[-1], fit.n_iter, fit.stop_reason
         found = value.candidates[value.chosen]
@@ -272,7 +374,7 @@ default="auto"
         if self.criterion == "fuzzy_silhouette":
             self.fuzzy_silhouette_ = found.fuzzy_silhouette
             silhouette = {"fuzzy_silhouette": found.fuzzy_silhouette}
-        for name in ("covariances_", "fuzzy_hypervolume_"):  # of an earlier fit
+        for name in ("covariances_", "fuzzy_hypervolume_"):  # an earlier fit may have set them
             self.__dict__.pop(name, None)
         covariances, hypervolume = {}, {}
         if fit.prototypes.factors is not None:
@@ -280,7 +382,7 @@ default="auto"
             covariances = {"covariances": self.covariances_}
             hypervolume = {"fuzzy_hypervolume": self.fuzzy_hypervolume_}
         noise = {} if value.noise is None else {"noise_share": float(value.sizes[0] / value.sizes.sum())}
-        self.__dict__.pop("scan_", None)  # of an earlier fit
+        self.__dict__.pop("scan_", None)  # an earlier fit may have set it
         scan: dict[str, np.ndarray] = {}
         if self.n_clusters_range is not None:
             self.scan_ = RangeCandidate.columns(value.candidates)

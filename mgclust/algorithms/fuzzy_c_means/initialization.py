@@ -1,25 +1,28 @@
 r"""Initial centres: k-means++, k-means||, random rows, canopies, random memberships. The same on any number of ranks.
 
-With D^2(x) the squared distance of x to the nearest centre chosen so far and w its weight:
+D^2(x) is the squared distance of x to the nearest centre chosen so far, and w its weight:
 
 k-means++ (Arthur and Vassilvitskii, SODA 2007)
-    Each next centre is a row, drawn with probability w D^2(x) / sum of w D^2. Of 2 + log(c) such rows the one is kept
-    that lowers the sum most. Needs all rows in one place and c passes over them.
+    Each next centre is a row, drawn with probability w D^2(x) / sum of w D^2. Of 2 + log(c) such rows, the one that
+    lowers the sum most is kept. Needs all rows in one place and c passes over them.
 k-means|| (Bahmani et al., VLDB 2012), for more than `DIRECT_ROWS` rows
-    Five rounds. In each, every row becomes a candidate with probability l w D^2(x) / sum, independently, l = 2 c.
-    A candidate weighs as much as the rows that are nearest to it; k-means++ then chooses among the candidates.
+    Five rounds. In each, every row becomes a candidate with probability l w D^2(x) / sum, independently, with l = 2 c.
+    The weight of a candidate is the weight of the rows that are nearest to it. Then k-means++ chooses among the
+    candidates.
 canopies
-    The rows that canopy clustering picks (see `mgclust.algorithms.canopy.estimator`), with the largest radius that
-    gives at least c of them; those with most rows around them.
+    The rows that canopy clustering selects (see `mgclust.algorithms.canopy.estimator`), with the largest radius that
+    gives at least c of them. The c rows with most rows around them are the centres.
 random memberships
-    u_ij = r_ij / sum_k r_ik with r uniform in (0, 1], of which the first step (2) makes centres. They lie within about
-    1 / sqrt(n) of the data's spread from the mean, which is a stationary point of J: runs leave it slowly, or not.
+    u_ij = r_ij / sum_k r_ik with r uniform in (0, 1]; the first step (2) computes centres from them. They lie within
+    about 1 / sqrt(n) of the data's spread from the mean, which is a stationary point of J. So runs leave it slowly, or
+    not at all.
 
-What makes it independent of the ranks: a row's random number is a function of the seed and of its number in the data;
-sums that decide are sums of integers, or `Context.sum_parts`; what needs all rows (or candidates) in one place is done
-by rank 0, which tells the others.
+Why the result does not depend on the ranks: a row's random number is a function of the seed and of its number in the
+data. Sums that decide are sums of integers, or `Context.sum_parts`. Work that needs all rows (or candidates) in one
+place is done by rank 0, which sends the result to the others.
 
-Cost: a round of k-means|| is 2 c distances a row; all together are as much work as ten iterations of fuzzy c-means.
+Cost: a round of k-means|| takes 2 c distances per row. All rounds together are as much work as ten iterations of fuzzy
+c-means.
 """
 
 from __future__ import annotations
@@ -40,10 +43,10 @@ __all__ = ["DRAWN", "INITS", "gathered_bytes", "random_memberships", "starting_c
 
 Array = Any
 INITS = ("k-means++", "random", "canopy", "random-memberships")
-DRAWN = ("k-means++", "random", "random-memberships")  # of which there are as many different starts as are wanted
-DIRECT_ROWS = 65_536  # so many rows are simply gathered
+DRAWN = ("k-means++", "random", "random-memberships")  # names with any number of different starts
+DIRECT_ROWS = 65_536  # up to this many rows, all rows are gathered
 DIRECT_NUMBERS = 1 << 26
-TABLE_ROWS = 4096  # whose distances k-means++ has in a table
+TABLE_ROWS = 4096  # up to this many rows, k-means++ has a table of all distances
 ROUNDS = 5
 OVERSAMPLING = 2
 MEMBERS_RADIUS = 1 / 0.7  # rows within t1 = t2 / 0.7 of a canopy's centre are its members, as in the paper
@@ -54,18 +57,18 @@ SUM_BITS = 61
 def starting_centers(
     context: Context, how: str, c: int, *, starts: int, weights: Array | None, total: float, seed: int
 ) -> np.ndarray:
-    """Centres to start from, among the prepared rows.
+    """Return centres to start from, in the coordinates of the prepared rows.
 
     Parameters
     ----------
     context : Context
     how : {"k-means++", "random", "canopy"}
     c : int
-        Number of centres, at most that of rows with a weight.
+        Number of centres, at most the number of rows with a positive weight.
     starts : int
-        So many independent sets of centres.
+        Number of independent sets of centres.
     weights : array of shape (own rows,), optional
-        Of this rank's rows, on the device.
+        Weights of this rank's rows, on the device.
     total : float
         Sum of all weights.
     seed : int
@@ -102,10 +105,10 @@ def starting_centers(
 
 
 def gathered_bytes(n: int, d: int, itemsize: int) -> int:
-    """Memory of the rows that every rank has while centres are chosen among them, and of what is found for each."""
+    """Return the bytes of the rows that every rank has while centres are chosen, and of the results for each row."""
     if not _is_few(n, d):
         return 0
-    return n * (2 * d * itemsize + 64)  # in the order of the data, and of their values
+    return n * (2 * d * itemsize + 64)  # one copy in the order of the data, and one sorted by content
 
 
 def _is_few(n: int, d: int) -> bool:
@@ -113,7 +116,7 @@ def _is_few(n: int, d: int) -> bool:
 
 
 def random_memberships(xp: Any, c: int, *, starts: int, seed: int) -> list[Callable[[int, int], Array]]:
-    """Memberships at random: a row's are a function of the seed, of c and of its number in the data.
+    """Return random memberships, which depend on the seed, on c and on the number of a row in the data.
 
     Parameters
     ----------
@@ -122,13 +125,13 @@ def random_memberships(xp: Any, c: int, *, starts: int, seed: int) -> list[Calla
     c : int
         Number of clusters.
     starts : int
-        So many independent sets of memberships.
+        Number of independent sets of memberships.
     seed : int
 
     Returns
     -------
     list of functions (start, stop) -> float64 array of shape (stop - start, c)
-        Memberships of the rows from `start` to `stop`; positive, summing to 1.
+        Memberships of the rows from `start` to `stop`; they are positive, and each row sums to 1.
     """
 
     def of_rows(start: int, stop: int, key: int) -> Array:
@@ -146,14 +149,14 @@ def _by_rank_0(context: Context, function: Any) -> np.ndarray:
 
 
 def _gather(context: Context, chosen: np.ndarray | None) -> Array:
-    """Gather some rows, by ascending number, or all, on every rank."""
+    """Gather some rows (by ascending number) or all rows on every rank."""
     return context.gather_rows(np.arange(context.dataset_shape[0]) if chosen is None else chosen)
 
 
 def _by_content(context: Context, x: Array, weights: Array | None) -> tuple[Array, Array | None]:
-    """Put the rows into an order that their values decide if some are equal, or have weights.
+    """Sort the rows by their content if some rows are equal, or if they have weights other than 1.
 
-    Rows are drawn along this order, so a row of weight 2 is drawn as a row is that is given twice.
+    Rows are drawn in this order, so a row of weight 2 is drawn as a row is that the data contain twice.
     """
     xp = context.kernels.xp
     if weights is not None:
@@ -179,19 +182,19 @@ def _sample(n: int, d: int, stream: np.random.SeedSequence) -> np.ndarray:
 def _random_rows(context: Context, c: int, weights: Array | None, rng: np.random.Generator) -> np.ndarray:
     n = context.dataset_shape[0]
     all_weights = _gather_weights(context, weights)
-    # Rows that count for nothing are no place to start from.
+    # A row of weight 0 cannot be a start.
     eligible = n if all_weights is None else np.flatnonzero(context.kernels.memory.to_host(all_weights) > 0)
     chosen = np.sort(rng.choice(eligible, c, replace=False))
     return np.asarray(context.kernels.memory.to_host(_gather(context, chosen)), np.float64)
 
 
 def _plus_plus(kernels: Kernels, x: Array, weights: Array | None, c: int, rng: np.random.Generator) -> np.ndarray:
-    """Greedy k-means++ among the rows that one device holds."""
+    """Choose centres by greedy k-means++ among rows that one device holds."""
     xp = kernels.xp
     n = len(x)
     worth = xp.ones(n) if weights is None else weights
     trials, table = 2 + int(np.log(c)), None
-    if n <= min(TABLE_ROWS, 2 * c * trials):  # a GPU would only wait for hundreds of small steps to be queued
+    if n <= min(TABLE_ROWS, 2 * c * trials):  # here, a GPU would spend its time on the launches of small steps
         xp, worth = np, kernels.memory.to_host(worth)
         table = kernels.memory.to_host(kernels.pairs.reduced_distances(x, x, norm="l2"))
 
@@ -199,7 +202,7 @@ def _plus_plus(kernels: Kernels, x: Array, weights: Array | None, c: int, rng: n
         found = kernels.pairs.reduced_distances(x[rows], x, norm="l2") if table is None else table[rows]
         return found.astype("float64")
 
-    # Drawn by integers, whose cumulative sums are exact.
+    # Rows are drawn with integers, because their cumulative sums are exact.
     cumulative = _cumulative(xp, worth, float(worth.sum()))
     chosen = [_draw(xp, cumulative, rng.random(1))[0]]
     near = squares(chosen)[0]
@@ -207,7 +210,7 @@ def _plus_plus(kernels: Kernels, x: Array, weights: Array | None, c: int, rng: n
         cost = near * worth
         total = float(cost.sum())
         if total <= 0.0:
-            # Every row coincides with a centre: any will do, and the caller sees that centres coincide.
+            # Every row coincides with a centre, so any row will do; a warning reports centres that coincide.
             left = np.setdiff1d(np.flatnonzero(kernels.memory.to_host(worth) > 0), chosen)
             chosen += rng.choice(left if len(left) else chosen, c - len(chosen)).tolist()
             break
@@ -220,13 +223,13 @@ def _plus_plus(kernels: Kernels, x: Array, weights: Array | None, c: int, rng: n
 
 
 def _cumulative(xp: Any, values: Array, total: float) -> Array:
-    """Cumulative sums in integers of which the last is near 2^SUM_BITS."""
+    """Return cumulative sums in integers, scaled so that the last one is near 2^SUM_BITS."""
     scale = 2.0 ** np.floor(SUM_BITS - np.log2(total))
     return xp.cumsum(xp.rint(values * scale).astype("int64"))
 
 
 def _draw(xp: Any, cumulative: Array, uniforms: np.ndarray) -> list[int]:
-    """Rows drawn in proportion to the steps of the cumulative sums."""
+    """Draw rows in proportion to the steps of the cumulative sums."""
     levels = (uniforms * float(cumulative[-1])).astype(np.int64)
     drawn: list[int] = xp.searchsorted(cumulative, xp.asarray(levels), side="right").tolist()
     return [min(row, len(cumulative) - 1) for row in drawn]
@@ -235,7 +238,7 @@ def _draw(xp: Any, cumulative: Array, uniforms: np.ndarray) -> list[int]:
 def _candidates(
     context: Context, c: int, weights: Array | None, total: float, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """The candidates of k-means||, and the weight of the rows nearest to each."""
+    """Return the candidates of k-means||, and the weight of the rows nearest to each."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     n, first = context.dataset_shape[0], rows.start
     near = xp.full(len(rows), xp.inf, dtype=context.dtype)
@@ -266,10 +269,10 @@ def _candidates(
         candidates = xp.concatenate([candidates, found])
     _approach(context, found, len(candidates) - len(found), near, nearest)
     if len(candidates) < c:
-        # Fewer different rows than centres: these come twice.
+        # There are fewer distinct rows than centres, so some candidates occur twice.
         again = xp.asarray(rng.choice(len(candidates), c - len(candidates)))
         candidates = xp.concatenate([candidates, candidates[again]])
-    # Integers add up the same in any order; 2^SUM_BITS is more than all weights together.
+    # Sums of integers do not depend on the order; 2^SUM_BITS exceeds the sum of all weights.
     scale = 2.0 ** np.floor(SUM_BITS - np.log2(total))
     sums = xp.zeros((len(candidates), 1), dtype="int64")
     for start, stop in pieces:
@@ -279,7 +282,7 @@ def _candidates(
 
 
 def _own_pieces(context: Context) -> Iterator[tuple[int, int]]:
-    """Bounds of pieces of the own rows, whole blocks, for what has a dozen numbers of 8 bytes for each row."""
+    """Yield bounds of pieces of the local rows, in whole blocks, for arrays of a dozen 8-byte numbers per row."""
     rows, block = context.rows, context.partition.block_rows
     step = max(1, rows.piece // (3 * block)) * block
     for start in range(rows.start, rows.stop, step):
@@ -287,7 +290,7 @@ def _own_pieces(context: Context) -> Iterator[tuple[int, int]]:
 
 
 def _first_row(context: Context, worth: Callable[[int, int], Array] | None, rng: np.random.Generator) -> Array:
-    """One row, drawn in proportion to the weights: the least of -log(uniform) / weight, or of the uniform numbers."""
+    """Draw one row in proportion to the weights: that of the smallest -log(uniform) / weight, or uniform number."""
     xp, key = context.kernels.xp, int(rng.integers(2**63))
     least, row = np.inf, context.dataset_shape[0]
     for start, stop in _own_pieces(context):
@@ -304,7 +307,7 @@ def _first_row(context: Context, worth: Callable[[int, int], Array] | None, rng:
 
 
 def _approach(context: Context, found: Array, number: int, near: Array, nearest: Array) -> None:
-    """Lower every own row's squared distance to its nearest candidate by those just found."""
+    """Lower each local row's squared distance to its nearest candidate, with the candidates that were just found."""
     kernels, first = context.kernels, context.rows.start
     if not len(found):
         return
@@ -318,18 +321,18 @@ def _approach(context: Context, found: Array, number: int, near: Array, nearest:
 
 
 def _block_sums(context: Context, start: int, stop: int, values: Array) -> Array:
-    """Sums of the values of own rows from `start` to `stop`, whole blocks, one a block: shape (blocks, 1)."""
+    """Return the sum of values per block, for local rows from `start` to `stop` in whole blocks: shape (blocks, 1)."""
     size = context.partition.block_rows
     return context.kernels.xp.stack([values[at : at + size].sum(keepdims=True) for at in range(0, stop - start, size)])
 
 
 def _uniform(xp: Any, numbers: Array, seed: int) -> Array:
-    """A uniform random number in [0, 1) for each whole number."""
+    """Return a uniform random number in [0, 1) for each integer."""
     return (priorities(numbers, seed, xp).view("uint64") >> xp.uint64(11)).astype("float64") * 2.0**-53
 
 
 def _largest_canopies(kernels: Kernels, x: Array, c: int) -> np.ndarray:
-    """The c canopies with most rows, of those with the largest radius that gives so many."""
+    """Return the centres of the c canopies with most rows, at the largest radius that gives at least c canopies."""
     xp = kernels.xp
     span = float(kernels.pairs.reduced_distances(x[:1], x, norm="l2").max())
     threshold = max(span, np.finfo(x.dtype).tiny * 2.0**24)
@@ -342,6 +345,6 @@ def _largest_canopies(kernels: Kernels, x: Array, c: int) -> np.ndarray:
     kernels.pairs.count_within(chosen, x, norm="l2", threshold=threshold * MEMBERS_RADIUS**2, out=members)
     largest = np.argsort(-kernels.memory.to_host(members), kind="stable")[:c]
     picked = centers[largest]
-    if len(picked) < c:  # fewer different rows than centres
+    if len(picked) < c:  # there are fewer distinct rows than centres
         picked = np.concatenate([picked, np.setdiff1d(np.arange(len(x)), picked)[: c - len(picked)]])
     return np.asarray(kernels.memory.to_host(x[xp.asarray(picked)]), np.float64)

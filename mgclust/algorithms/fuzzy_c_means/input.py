@@ -1,4 +1,4 @@
-"""Initial centres or memberships that a user gives."""
+"""Parameter `init` of fuzzy c-means: the name of a start, or an array of centres or memberships."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Start", "kind_of_start"]
 
 
 class Start(Constraint):
-    """A way to start, centres, or memberships."""
+    """Constraint of `init`: the name of a start, an array of centres, or an array of memberships."""
 
     type = "|".join((*INITS, "FILE"))
 
@@ -26,7 +26,7 @@ class Start(Constraint):
     def expected(self) -> str:
         """See `Constraint`."""
         ways = ", ".join(map(repr, INITS))
-        return f"one of {ways}, or an array of centres or of memberships, or the path of a .npy with one"
+        return f"one of {ways}, an array of centres or memberships, or the path of a .npy file with such an array"
 
     def _check(self, name: str, value: Any) -> Any:
         if isinstance(value, (str, os.PathLike)):
@@ -35,7 +35,9 @@ class Start(Constraint):
             value = self._convert(os.fspath(value))
             if isinstance(value, str):
                 raise self.refuse(name, value)
-        from mgclust.algorithms.common.weights import on_host  # with scikit-learn, which a declaration does without
+        from mgclust.algorithms.common.weights import (
+            on_host,
+        )  # here, because it imports scikit-learn, which declarations do not need
 
         try:
             array = on_host(value)
@@ -53,22 +55,25 @@ class Start(Constraint):
 
 
 def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
-    """Find whether an array holds centres or memberships."""
+    """Return "centers" or "memberships", depending on the shape of an array; reject any other array."""
     if given.shape == (c, d):
         return "centers"
     if given.shape != (n, c):
         raise InputError(
-            f"init has shape {given.shape}, it should be (n_clusters, n_features)=({c}, {d}), centres, or "
-            f"(n_samples, n_clusters)=({n}, {c}), memberships; transpose it or set n_clusters."
+            f"init has shape {given.shape}, it should be (n_clusters, n_features)=({c}, {d}) for centres, or "
+            f"(n_samples, n_clusters)=({n}, {c}) for memberships; transpose it or set n_clusters."
         )
     off = (given < 0).any(axis=1) | (abs(given.sum(axis=1) - 1.0) > 1e-3)
     if off.any():
         row = int(off.argmax())
         raise InputError(
-            f"init holds {off.sum()} rows that are no memberships (not negative, summing to 1), the first is row {row} "
-            f"and sums to {given[row].sum():.6g}; divide each row by its sum."
+            f"init has {off.sum()} rows that are not memberships, which must be non-negative and sum to 1; the first "
+            f"is row {row}, which sums to {given[row].sum():.6g}. Divide each row by its sum."
         )
     empty = ~(given > 0).any(axis=0)
     if empty.any():
-        raise InputError(f"init gives cluster {int(empty.argmax())} no row; every column needs a positive membership.")
+        raise InputError(
+            f"init has no positive membership for cluster {int(empty.argmax())}; give each cluster at least one row "
+            "with a positive membership."
+        )
     return "memberships"

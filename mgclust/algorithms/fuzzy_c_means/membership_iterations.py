@@ -1,18 +1,18 @@
-r"""Fuzzy c-means that begins with memberships and ends by them, as Ross (2010) has it and scikit-fuzzy computes it.
+r"""Fuzzy c-means that starts from memberships and converges by them, as in Ross (2010) and scikit-fuzzy.
 
-With u_0 given, iteration p = 1, 2, ... is, with d the distances of rows and centres (Ross, equations 10.28 to 10.35),
+With u_0 given, and d the distances of rows and centres, iteration p = 1, 2, ... is (Ross, equations 10.28 to 10.35)
 
     v_p = sum_i u_{p-1}^m x_i / sum_i u_{p-1}^m        J_p = sum_ij u_{p-1,ij}^m d(x_i, v_{p,j})^2
     u_p = memberships of the rows at v_p
 
-and the last one is the first in which u_p differs from u_{p-1} by less than `error` in the Frobenius norm. The centres
-are those of `mgclust.algorithms.fuzzy_c_means.ranks`, and so is the pass that sums u^m and u^m x; what differs is the
-beginning, the end, and J, whose memberships are those before the step. With W_j = sum_i u_{p,ij}^m that needs no pass:
+The last iteration is the first in which u_p differs from u_{p-1} by less than `error` in the Frobenius norm. Centres,
+and the pass that sums u^m and u^m x, are the same as in `mgclust.algorithms.fuzzy_c_means.ranks`. The start, the end
+and J differ: J uses the memberships before the step. With W_j = sum_i u_{p,ij}^m, it needs no additional pass:
 
     J_{p+1} = sum_ij u_{p,ij}^m d(x_i, v_{p,j})^2 - sum_j W_j |v_{p+1,j} - v_{p,j}|^2
 
-Cost of an iteration on a rank with k rows: that pass, and the memberships once more, which are compared with those
-before. Memory: these, 8 k c bytes. Communication: 2 (c (d + 1) + 4) numbers.
+Cost of an iteration on a rank with k rows: that pass, and the memberships once more, to compare them with the previous
+ones. Memory: these memberships, 8 k c bytes. Communication: 2 (c (d + 1) + 4) numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MembershipIterations:
     ----------
     centers : ndarray of shape (n_clusters, n_features)
     memberships, distances : ndarray of shape (n_samples, n_clusters)
-        Of the rows at these centres.
+        Memberships and distances of the rows at these centres.
     history : list of float
         J_p of each iteration.
     n_iter : int
@@ -77,24 +77,24 @@ def iterate_memberships(
     resources: dict[str, float] | None = None,
     retries: int = 0,
 ) -> MembershipIterations:
-    """Run fuzzy c-means from given memberships, in float64 and Euclidean distances.
+    """Run fuzzy c-means from given memberships, in float64 with Euclidean distances.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features), path, URL or Dataset
     memberships : ndarray of shape (n_samples, n_clusters)
-        Positive. Rows that do not sum to 1 are scaled for the first centres, and compared with the first memberships
-        as they are.
+        Positive memberships. Rows need not sum to 1: they are scaled for the first centres, but compared with the next
+        memberships unscaled.
     centers : ndarray of shape (n_clusters, n_features), optional
-        Keep these in place of moving them.
+        Fixed centres.
     m : float
-        Above 1.
+        Fuzzifier, above 1.
     error : float
-        The Frobenius norm of a change of the memberships below which it is the last.
+        The iterations end when the memberships change by less than this, in the Frobenius norm.
     max_iter : int
-        At least 1.
+        Largest number of iterations, at least 1.
     device, client, n_workers, workers, resources, retries
-        As of `FuzzyCMeans`.
+        See `FuzzyCMeans`.
 
     Returns
     -------
@@ -115,12 +115,15 @@ def iterate_memberships(
 def membership_iterations(
     context: Context, *, memberships: np.ndarray, fixed: np.ndarray | None, m: float, error: float, max_iter: int
 ) -> tuple[np.ndarray, list[float], float]:
-    """Run it on every rank: the centres, J_p of each iteration and the partition coefficient; rows are delivered."""
+    """Iterate on every rank; return the centres, J_p of each iteration and the partition coefficient.
+
+    Each rank delivers the memberships and distances of its rows.
+    """
     kernels, xp = context.kernels, context.kernels.xp
     with context.stage("prepare"):
         sums = WeightedSums(context, m, None)
         origin = prepare_rows(context, METRICS["euclidean"]).origin
-        u = xp.array(memberships[context.rows.start : context.rows.stop], order="C")  # a copy, which changes
+        u = xp.array(memberships[context.rows.start : context.rows.stop], order="C")  # a copy, to overwrite
     with context.stage("iterate"):
         first, objective = begin(context, sums, memberships, None if fixed is None else fixed - origin)
         history, centers = [objective], kernels.memory.to_device(first[None])
@@ -146,7 +149,7 @@ def membership_iterations(
 def begin(
     context: Context, sums: WeightedSums, memberships: np.ndarray, fixed: np.ndarray | None
 ) -> tuple[np.ndarray, float]:
-    """Centres of memberships that need not sum to 1, unless they are fixed, and J."""
+    """Return the first centres from memberships that need not sum to 1 (or the fixed centres), and J."""
     scaled = memberships / memberships.sum(axis=1, keepdims=True)
     to_device, centers = context.kernels.memory.to_device, fixed
     if centers is None:
@@ -155,7 +158,7 @@ def begin(
 
 
 def objective_of(context: Context, memberships: np.ndarray, centers: np.ndarray, m: float) -> float:
-    """J of memberships that the caller has, at other centres than theirs."""
+    """Return J of given memberships at other centres than their own."""
     kernels, xp = context.kernels, context.kernels.xp
     own, v = context.partition.blocks_of(context.rank), context.kernels.memory.to_device(centers)
     parts = xp.zeros((len(own), 1))
@@ -167,7 +170,7 @@ def objective_of(context: Context, memberships: np.ndarray, centers: np.ndarray,
 
 
 def replaced(context: Context, u: Array, centers: Array, m: float) -> Array:
-    """Write the memberships of the own rows over those of before; the sum of squared changes, of all ranks."""
+    """Overwrite the memberships of the local rows; return the sum of squared changes on all ranks."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     own, size = context.partition.blocks_of(context.rank), context.partition.block_rows
     parts = xp.zeros((len(own), 1))
@@ -184,7 +187,7 @@ def replaced(context: Context, u: Array, centers: Array, m: float) -> Array:
 
 
 def own_distances(context: Context, centers: np.ndarray) -> np.ndarray:
-    """Distances of the own rows from centres, on the host."""
+    """Return the distances of the local rows from the centres, on the host."""
     kernels, rows, v = context.kernels, context.rows, context.kernels.memory.to_device(centers)
     distances = np.empty((len(rows), len(v)))
     for start, stop in pieces_of_rows(context, len(v)):
@@ -195,7 +198,7 @@ def own_distances(context: Context, centers: np.ndarray) -> np.ndarray:
 
 
 def estimate_iterations(shape: tuple[int, int], itemsize: int, size: int, room: int, *, c: int) -> Estimate:
-    """Memory of a rank beside its rows."""
+    """Estimate the memory of a rank in addition to its rows."""
     passes = estimate(shape, itemsize, size, room, models=1, c=c, weighted=False)
     kept = 8 * c * -(-shape[0] // size)
     return passes + Estimate({"memberships": kept})

@@ -1,7 +1,7 @@
-"""Memberships of rows in given clusters: never all at once unless asked for.
+"""Memberships of rows in given clusters: never all at once unless requested.
 
-They are cheap to find again (one distance a centre) and large to keep (n x c), so a fit keeps none but those of small
-data; here they are made a block of rows at a time, into an array, into a zarr store, or into labels.
+They are cheap to compute again (one distance per centre) and large to store (n x c). So a fit stores only those of
+small data. This module computes them block by block, into an array, a zarr store, or labels.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ __all__ = [
 ]
 
 Array = Any
-SMALL = 64 << 20  # bytes of memberships that a fit hands over at once
-PIECE_COPIES = 3  # of the memberships of some rows: as computed, on the host, and what is compared with them
+SMALL = 64 << 20  # up to this many bytes, a fit returns the memberships at once
+PIECE_COPIES = 3  # copies of the memberships of a piece: as computed, on the host, and those they are compared with
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Prototypes, and what other rows need to meet them."""
+    """Prototypes, and the values that are needed to compute memberships of other rows."""
 
-    prototypes: Prototypes  # among prepared rows
-    prepared: Prepared  # what was done to the rows that the prototypes come from
+    prototypes: Prototypes  # in the coordinates of prepared rows
+    prepared: Prepared  # how the fitted rows were prepared
     metric: str
     m: float
-    dtype: str  # what was computed in
+    dtype: str  # type of the computation
     noise: float | None = None  # squared distance of a noise cluster
 
 
@@ -73,7 +73,7 @@ class Memberships:
     place : mapping
         Where to compute, as arguments of `connect`.
     memory_limit : int, optional
-        Bytes of its device that each rank may use.
+        Bytes by which the memory of each rank may grow.
     """
 
     def __init__(
@@ -90,45 +90,51 @@ class Memberships:
 
     @staticmethod
     def are_small(n: int, c: int, dtype: str) -> bool:
-        """Return whether a fit should hand them over at once."""
+        """Return whether a fit should return the memberships at once."""
         return n * c * np.dtype(dtype).itemsize <= SMALL
 
     @property
     def nbytes(self) -> int:
-        """Bytes of them all."""
+        """Bytes of all memberships."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def labels(self) -> Any:
-        """The nearest centre of each row, of equally near ones the first; int32."""
+        """Return the label of each row, int32: the nearest centre (ties: the first), or -1 for noise."""
         return self._run("labels").arrays["labels"]
 
     def array(self) -> Any:
-        """All in memory: of the caller, or in that of the workers which have the rows."""
+        """Return all memberships in memory: the caller's, or that of the workers that hold the rows."""
         return self._run("memberships").arrays["memberships"]
 
     def _check_room(self) -> None:
-        """Refuse what the caller's memory does not hold."""
+        """Raise `InsufficientMemoryError` if the caller's memory cannot hold the memberships."""
         free = psutil.virtual_memory().available
         if 2 * self.nbytes > free:
             raise InsufficientMemoryError(
-                f"memberships of {self.shape[0]} rows in {self.shape[1]} clusters take {human(self.nbytes)}, half of "
-                f"the free memory is {human(free // 2)}; give predict_memberships(X, out='memberships.zarr') to have "
-                "them written by blocks, or fewer rows."
+                f"not enough memory: memberships of {self.shape[0]} rows in {self.shape[1]} clusters need "
+                f"{human(self.nbytes)}, half of the free memory is {human(free // 2)}. Call predict_memberships(X, "
+                "out='memberships.zarr'), which writes them block by block, or give fewer rows."
             )
 
     def store(self, path: str | os.PathLike[str]) -> Any:
-        """All in a new zarr store, which appears under its name when it is complete; returned open for reading."""
+        """Write all memberships into a new zarr store, and open it for reading.
+
+        The store appears under its name when it is complete.
+        """
         import zarr
 
         if not isinstance(path, (str, os.PathLike)):
-            raise InputError(f"out={path!r} should be the path of a zarr store to make; give one, or leave it out.")
+            raise InputError(f"out={path!r} should be the path of a new zarr store; give a path or None.")
         target = Path(os.path.abspath(path))
         if os.path.lexists(target):
-            raise InputError(f"out={str(path)!r} exists; choose another name or remove it.")
+            raise InputError(f"out={str(path)!r} exists; choose another name or remove the file.")
         if not target.parent.is_dir():
-            raise InputError(f"out={str(path)!r} cannot be made: {str(target.parent)!r} is no directory.")
+            raise InputError(
+                f"out={str(path)!r} cannot be created: {str(target.parent)!r} is not a directory; create the directory "
+                "or choose another path."
+            )
         with atomic_directory(target) as unfinished:
-            # A block of rows is written by one rank alone, so no two ever touch the same chunk of the store.
+            # Only one rank writes a block of rows, so two ranks never write the same chunk of the store.
             rows = Partition.plan(self.shape[0], 1).block_rows
             chunks = (min(rows, self.shape[0]), self.shape[1])
             zarr.create_array(unfinished, shape=self.shape, chunks=chunks, dtype=self.dtype.name)
@@ -136,9 +142,9 @@ class Memberships:
         return zarr.open_array(target, mode="r")
 
     def somewhere(self) -> Any:
-        """Compute them in memory if half of what is free holds them, else in a zarr store that the array keeps.
+        """Return the memberships in memory if they fit into half of the free memory, else in a temporary zarr store.
 
-        Those of a Dask array stay with its rows.
+        The array keeps the store. Memberships of a Dask array stay on the workers that hold its rows.
         """
         reject_lost(self._dataset.dask_array)
         with connect(**self._place, optional=True) as cluster:
@@ -151,11 +157,11 @@ class Memberships:
         return stored
 
     def deferred(self) -> Deferred:
-        """To be written when a result is saved."""
+        """Return an array that is computed when a result is saved."""
         return Deferred(self.shape, self.dtype, self.store)
 
     def objective(self, weights: RowWeights | None, need: EstimateFunction) -> float:
-        """J of the rows, with their weights; it needs as much memory as an iteration."""
+        """Return J of the rows with their weights; needs as much memory as an iteration."""
         return float(self._run("objective", weights, need).value)
 
     def _run(self, what: str, weights: RowWeights | None = None, need: EstimateFunction | None = None) -> Outcome:
@@ -179,9 +185,9 @@ class Memberships:
 def memberships_of_rows(
     context: Context, *, clusters: Clusters, what: str, weights: np.ndarray | None = None
 ) -> float | None:
-    """Compute on every rank "labels", "memberships", "objective", or a zarr store of memberships, whose path it is.
+    """Compute `what` on every rank: "labels", "memberships", "objective", or memberships into a zarr store at a path.
 
-    The first two are delivered, J is returned; `weights` are those of the own rows.
+    Labels and memberships are delivered, and J is returned. `weights` are the weights of the local rows.
     """
     prototypes = clusters.prototypes
     found = prototypes, clusters.m, clusters.noise
@@ -207,12 +213,12 @@ def memberships_of_rows(
 
 
 def assign(context: Context, prototypes: Prototypes, m: float, keep: bool, noise: float | None) -> np.ndarray:
-    """Deliver the labels of prepared rows, and their memberships if they are to be kept.
+    """Deliver the labels of prepared rows, and their memberships if `keep` is True.
 
     Returns
     -------
     ndarray of shape (1 + c,), int64
-        Rows of noise, and of each cluster; on every rank.
+        Number of rows in the noise, and in each cluster; on every rank.
     """
     labels = own_labels(context, prototypes, m, noise)
     context.deliver(labels=labels)
@@ -225,7 +231,7 @@ def assign(context: Context, prototypes: Prototypes, m: float, keep: bool, noise
 
 
 def own_labels(context: Context, prototypes: Prototypes, m: float, noise: float | None) -> np.ndarray:
-    """The nearest centre of each own row, or -1 where the noise has a larger membership than any cluster."""
+    """Return the nearest centre of each local row, or -1 if its membership in the noise exceeds all others."""
     if prototypes.factors is None:
         labels = context.kernels.memory.to_host(nearest_centers(context, prototypes.centers))
     else:
@@ -238,7 +244,7 @@ def own_labels(context: Context, prototypes: Prototypes, m: float, noise: float 
 
 
 def _nearest_in_norms(context: Context, prototypes: Prototypes) -> np.ndarray:
-    """The nearest centre of each own row in the clusters' norms, of equally near ones the first; int32, on the host."""
+    """Return the nearest centre of each local row in the clusters' norms (ties: the first); int32, on the host."""
     labels, rows, sums = np.empty(len(context.rows), np.int32), context.rows, CovarianceSums(context, 2.0, None)
     (ready,) = sums.readied(prototypes.packed[None])
     for start, stop in pieces_of_rows(context, len(prototypes.centers)):
@@ -249,7 +255,7 @@ def _nearest_in_norms(context: Context, prototypes: Prototypes) -> np.ndarray:
 
 
 def own_memberships(context: Context, prototypes: Prototypes, m: float, noise: float | None) -> np.ndarray:
-    """Memberships of the own rows, on the host."""
+    """Return the memberships of the local rows, on the host."""
     rows = context.rows
     memberships = np.empty((len(rows), len(prototypes.centers)), context.dtype)
     for start, stop, u in pieces_of_memberships(context, prototypes, m, noise):
@@ -260,7 +266,7 @@ def own_memberships(context: Context, prototypes: Prototypes, m: float, noise: f
 def pieces_of_memberships(
     context: Context, prototypes: Prototypes, m: float, noise: float | None
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Bounds and memberships of pieces of the own rows, whole blocks, equally many on every rank."""
+    """Yield bounds and memberships of pieces of the local rows, in whole blocks; equally many on every rank."""
     sums = _sums_of(context, prototypes, m, None, noise)
     (ready,) = sums.readied(sums.placed(prototypes.packed[None]))
     bounds = pieces_of_rows(context, len(prototypes.centers))
@@ -279,7 +285,10 @@ def _sums_of(
 
 
 def pieces_of_rows(context: Context, columns: int) -> list[tuple[int, int]]:
-    """Bounds of pieces of the own rows, whole blocks, equally many on every rank, for so many numbers a row."""
+    """Return bounds of pieces of the local rows, in whole blocks, for `columns` numbers per row.
+
+    Every rank has equally many pieces, and some may be empty.
+    """
     rows, step = context.rows, rows_of_piece(context, PIECE_COPIES * columns * context.dtype.itemsize)
     count = int(context.comm.all_reduce(np.array([-(-len(rows) // step)]), "max")[0])
     edges = [min(rows.start + piece * step, rows.stop) for piece in range(count + 1)]
@@ -287,7 +296,7 @@ def pieces_of_rows(context: Context, columns: int) -> list[tuple[int, int]]:
 
 
 def estimate_rows(n: int, size: int, c: int, itemsize: int) -> dict[str, int]:
-    """Memory that labels and memberships of some rows take on a rank, of n rows on so many."""
+    """Estimate the memory of a rank for labels and memberships of some rows, with n rows on `size` ranks."""
     block = min(n, Partition.plan(n, size).block_rows)
     return {"labels": 12 * -(-n // size), "memberships of some rows": PIECE_COPIES * c * itemsize * block}
 

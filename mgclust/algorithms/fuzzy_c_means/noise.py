@@ -1,9 +1,9 @@
-r"""The noise cluster of Davé (1991): one at the same distance delta from every row, without a centre.
+r"""Noise cluster of Davé (1991): it has the same distance delta from every row, and no centre.
 
-It takes part in the memberships as any cluster does. With t = (s / delta^2)^(1/(m-1)) u, s the squared distance of a
-row to its nearest centre and u its membership there without noise, the noise gets t / (1 + t) of the row, and its
-clusters share the rest, phi = 1 / (1 + t), as they would share the whole. So u^m becomes phi^m u^m: the sums of a pass
-with noise are those without, of rows that weigh phi^m.
+The noise takes part in the memberships as any cluster does. Let s be the squared distance of a row to its nearest
+centre, u its membership there without noise, and t = (s / delta^2)^(1/(m-1)) u. Then the noise gets t / (1 + t) of the
+row, and the clusters share the rest, phi = 1 / (1 + t), in the same proportions as without noise. So u^m becomes
+phi^m u^m: the sums of a pass with noise are those without noise, with rows of weight phi^m.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MAX_EXPONENT = 1000.0
 
 
 def nearest_distances(kernels: Kernels, x: Array, v: Array) -> Array:
-    """Squared distance of each row to the nearest of some centres."""
+    """Return the squared distance of each row to its nearest centre."""
     nearest, index = kernels.xp.full(len(x), kernels.xp.inf, dtype=x.dtype), kernels.xp.full(len(x), -1, dtype="int64")
     kernels.pairs.nearest_column(x, v, norm="l2", y_start=0, best=nearest, best_index=index)
     return nearest
 
 
 def share_of_clusters(xp: Any, nearest: Array, u: Array, m: float, noise: float) -> Array:
-    """Share phi of each row that its clusters have, beside a noise cluster.
+    """Return the fraction phi of each row that the clusters get; the noise cluster gets the rest.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Parameters of fuzzy c-means, as the command line and the service offer them."""
+"""Parameters of fuzzy c-means, for the estimator, the command line and the service."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mgclust.params.relations import GIVEN, LEFT_OUT, Ignored, Unlike
 __all__ = ["STOPS", "FuzzyCMeansOptions", "criterion_of"]
 
 
-SPACES = ("euclidean", "cosine", "correlation")  # where means of rows are what minimises J
-STOPS = ("centers", "objective", "memberships")  # what has to change by no more than tol
-CRITERIA = {  # and what is best
+SPACES = ("euclidean", "cosine", "correlation")  # metrics for which weighted means of rows minimise J
+STOPS = ("centers", "objective", "memberships")  # quantities that `tol` can bound
+CRITERIA = {  # validity indices, and the function that selects the best value
     "xie_beni": min,
     "modified_partition_coefficient": max,
     "fuzzy_silhouette": max,
@@ -29,42 +29,51 @@ class FuzzyCMeansOptions(Declaration):
     method = "fuzzy-c-means"
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(at_least=1, help="Number of clusters."),
-        "n_clusters_range": Range(optional=True, help="Numbers of clusters of which one is chosen, such as 2,10."),
+        "n_clusters_range": Range(
+            optional=True, help="Smallest and largest number of clusters, such as 2,10; criterion chooses one."
+        ),
         "criterion": Choice("auto", *CRITERIA, help="Validity index that chooses the number of clusters."),
         "m": RealOrWord(
             "auto",
             above=1,
-            help="Fuzzifier: near 1 as k-means, large all memberships alike; auto: by features and rows, at most 2.",
-            remedy="'auto' chooses by the shape of the data",
+            help="Fuzzifier. Near 1: as k-means. Large: all memberships alike. auto: from the data's shape, <= 2.",
+            remedy="'auto' chooses m from the number of rows and features",
         ),
         "covariance_type": Choice(
-            "spherical", "full", help="Shape of clusters: all alike and round, or each with a covariance of its own."
+            "spherical", "full", help="Shape of clusters: all round, or each with its own covariance."
         ),
         "shrinkage": Real(
-            at_least=0, at_most=1, help="Share of the covariance of all rows in that of each cluster, where it is full."
+            at_least=0, at_most=1, help="Fraction of the covariance of all rows in each cluster's; only with full."
         ),
-        "init": Start(help="Where centres start: a way, or a .npy of centres or of memberships."),
-        "n_init": Integer(at_least=1, help="Runs from different starts, in the same passes over the data."),
-        "max_iter": Integer(at_least=1, help="Most iterations."),
-        "tol": Real(at_least=0, help="Largest change that counts as none, of what stop names."),
+        "init": Start(help="Start of the iterations: a name, or a .npy of centres or memberships."),
+        "n_init": Integer(
+            at_least=1, help="Number of runs from different starts; they share the passes over the data."
+        ),
+        "max_iter": Integer(at_least=1, help="Largest number of iterations."),
+        "tol": Real(at_least=0, help="The run ends when the quantity that stop names changes by no more than this."),
         "stop": Choice(
-            *STOPS, help="What tol bounds: moves of centres over the data's spread, J over J before, or memberships."
+            *STOPS,
+            help="Quantity that tol bounds: moves of centres (per spread of the data), relative J, or memberships.",
         ),
         "noise_distance": Real(
-            above=0, optional=True, help="Distance of a noise cluster from all rows: those farther from centres get -1."
+            above=0,
+            optional=True,
+            help="Distance of a noise cluster from all rows; rows farther from all centres get label -1.",
         ),
-        "metric": Choice(*SPACES, help="Distance between rows and centres."),
+        "metric": Choice(*SPACES, help="Distance of rows and centres."),
     }
     ignored_when = (
         Ignored("n_clusters", {"n_clusters_range": GIVEN}),
-        # The fuzzy silhouette is computed with one number of clusters, too.
+        # "fuzzy_silhouette" is missing here because it is also computed for a single number of clusters.
         Ignored(
             "criterion",
             {"n_clusters_range": LEFT_OUT},
             values=tuple(name for name in CRITERIA if name != "fuzzy_silhouette"),
-            remedy="the index is there without it; leave it out, or give n_clusters_range, such as (2, 10)",
+            remedy="the index is computed in any case; leave criterion out, or give n_clusters_range, such as (2, 10)",
         ),
-        Ignored("n_init", {"init": Unlike(*DRAWN)}, remedy="such a start is the same each time; leave one of them out"),
+        Ignored(
+            "n_init", {"init": Unlike(*DRAWN)}, remedy="such a start is the same in each run; leave one of them out"
+        ),
     )
 
     def __init__(
@@ -120,12 +129,12 @@ class FuzzyCMeansOptions(Declaration):
 
 
 def criterion_of(criterion: str, noise_distance: float | None, covariance_type: str) -> str:
-    """The validity index that a criterion stands for.
+    """Return the validity index that `criterion` names; "auto" depends on the noise and the shape of clusters.
 
-    A row of the noise adds the same to J wherever it lies, and nothing to a covariance, so Xie-Beni and the
-    hypervolume are least where few clusters lie far apart, or are small, and the others' rows are noise. Without noise,
-    Xie-Beni looks at centres alone, which long clusters side by side have near each other, and the hypervolume of
-    clusters with many features falls with their number.
+    Noise: a row of the noise cluster adds the same amount to J wherever it lies, and nothing to a covariance. So
+    Xie-Beni is lowest if few clusters lie far apart, and the hypervolume is lowest if few clusters are small; the rows
+    of the other clusters become noise. Covariances: Xie-Beni compares only centres, and long parallel clusters have
+    centres near each other. The hypervolume of clusters with many features falls with their number.
     """
     if criterion != "auto":
         return criterion

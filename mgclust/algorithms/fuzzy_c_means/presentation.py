@@ -1,4 +1,4 @@
-"""Presentation of fuzzy c-means."""
+"""Report of fuzzy c-means: texts, captions and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgclust.results.result import Result
 
 __all__ = ["FuzzyCMeansPresentation"]
 
-UNCLEAR = 0.5  # a second membership of more than this share of the largest: the row lies between clusters
+UNCLEAR = 0.5  # a row is between clusters if its second membership exceeds this fraction of its largest
 SUMMARY = {
     "objective": "objective",
     "partition_coefficient": "partition coefficient",
@@ -37,11 +37,11 @@ SCAN_COLUMNS = {
 }
 
 
-RARE = ("fuzzy_silhouette", "fuzzy_hypervolume")  # indices that not every scan has
+RARE = ("fuzzy_silhouette", "fuzzy_hypervolume")  # indices that only some scans compute
 
 
 class FuzzyCMeansPresentation(Presentation):
-    """The objective's way down, memberships of each cluster, and the indices of a fuzzy partition."""
+    """Report of fuzzy c-means: the history of the objective, memberships per cluster, and validity indices."""
 
     title = "Fuzzy c-means"
     references = {
@@ -63,27 +63,27 @@ class FuzzyCMeansPresentation(Presentation):
         "xie_beni": Score("Xie-Beni index (lower is better)"),
         "fuzzy_silhouette": Score("fuzzy silhouette (1 is best)", ".3f"),
         "fuzzy_hypervolume": Score("fuzzy hypervolume, relative to all rows (lower is better)"),
-        "noise_share": Score("share of the rows that are noise", ".3f"),
+        "noise_share": Score("fraction of rows that are noise", ".3f"),
     }
     facts = {
-        "best_init": Fact("start that was kept (counted from 0)"),
-        "last_change": Fact("what stop names changed in the last iteration by"),
+        "best_init": Fact("start with the lowest objective (counted from 0)"),
+        "last_change": Fact("change in the last iteration, of the quantity that stop names"),
         "last_shift": Fact("largest move of a centre in the last iteration, in units of the data's spread"),
         "objectives": Fact("objective of each start"),
         "stop_reason": Fact(
-            "the iterations ended",
+            "end of the iterations",
             {
-                "tol": "when what stop names changed by no more than tol",
-                "max_iter": "at max_iter, before it had settled",
+                "tol": "converged: the quantity that stop names changed by no more than tol",
+                "max_iter": "reached max_iter before it converged",
             },
         ),
     }
     captions = {
-        "objective": "The objective J at the centres after each iteration, which does not rise but for rounding; "
-        "dotted, by how much each iteration lowered it.",
-        "validity": "Validity indices of the partitions into each number of clusters. Low is better at the left "
-        "(Xie-Beni, or of clusters with covariances the fuzzy hypervolume), high at the right (the others). The dashed "
-        "line marks the chosen number.",
+        "objective": "Objective J against the iteration. It can rise only by rounding. The dotted line shows how much "
+        "each iteration lowered it.",
+        "validity": "Validity indices against the number of clusters. Left axis, lower is better: Xie-Beni index, or "
+        "fuzzy hypervolume if clusters have covariances. Right axis, higher is better: modified partition coefficient, "
+        "and fuzzy silhouette if computed. The dashed line marks the chosen number.",
     }
 
     def method_sentences(self, result: Result) -> list[str]:
@@ -101,7 +101,7 @@ class FuzzyCMeansPresentation(Presentation):
 
     def centers(self, result: Result) -> np.ndarray | None:
         if result.parameters.get("metric", "euclidean") != "euclidean":
-            return None  # they lie among rows of unit length, the picture shows the rows as they were given
+            return None  # centres are means of rows of unit length, but the picture shows the original rows
         return np.asarray(result.arrays["cluster_centers"], dtype=np.float64)
 
     def draw(self, result: Result, sample: Any) -> Drawn:
@@ -113,7 +113,7 @@ class FuzzyCMeansPresentation(Presentation):
         return drawn | super().draw(result, sample)
 
     def tables(self, result: Result) -> list[Table]:
-        """After the clusters every number of clusters with its validity indices, the chosen one in bold."""
+        """Add a table of all numbers of clusters with their validity indices, with the chosen one in bold."""
         if "scan_n_clusters" not in result.arrays:
             return super().tables(result)
         arrays = {name: result.arrays[f"scan_{name}"] for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
@@ -129,7 +129,7 @@ class FuzzyCMeansPresentation(Presentation):
         return [*super().tables(result), Table(heading, names, rows, chosen=int(chosen[0]) if len(chosen) else None)]
 
     def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
-        """Rows that belong to a second cluster nearly as much as to the first."""
+        """Mark rows whose second membership is more than half of the largest."""
         memberships = result.arrays.get("memberships")
         if not isinstance(memberships, np.ndarray) or memberships.shape[1] < 2:
             return None
@@ -141,7 +141,7 @@ class FuzzyCMeansPresentation(Presentation):
         if not isinstance(memberships, np.ndarray) or memberships.shape[1] != len(sizes):
             return {}
         labels = np.asarray(result.labels)
-        rows = np.flatnonzero(labels >= 0)  # the others are noise
+        rows = np.flatnonzero(labels >= 0)  # without noise
         labels = labels[rows]
         own = memberships[rows, labels]
         sums = np.bincount(labels, weights=own, minlength=len(sizes))

@@ -1,4 +1,4 @@
-"""Prototypes of fuzzy clusters: centres, and for clusters with norms of their own their covariances."""
+"""Prototypes of fuzzy clusters: centres and, if clusters have their own, covariances."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Prototypes"]
 
 @dataclass(frozen=True)
 class Prototypes:
-    """Base of what memberships of rows follow from, beside m.
+    """Values that, together with m, determine the memberships of rows.
 
     Attributes
     ----------
     centers : ndarray of shape (c, d), float64
-        Among prepared rows.
+        Centres among prepared rows.
     factors : ndarray of shape (c, d, d), float64, optional
-        R of each cluster, upper triangular with a positive diagonal, so that R' R is the inverse of its covariance;
-        None where all clusters have the Euclidean norm.
+        R of each cluster, upper triangular with a positive diagonal, so that R' R is the inverse of its covariance.
+        None if all clusters have the Euclidean norm.
     """
 
     centers: np.ndarray
@@ -27,17 +27,17 @@ class Prototypes:
 
     @classmethod
     def of(cls, packed: np.ndarray) -> Prototypes:
-        """Those that `packed` made an array of."""
+        """Return prototypes from the array that `packed` returned."""
         return cls(packed) if packed.ndim == 2 else cls(packed[:, 0], packed[:, 1:])
 
     @property
     def packed(self) -> np.ndarray:
-        """All in one array: (c, d), or with centres before factors (c, 1 + d, d)."""
+        """All values in one array: (c, d), or with factors (c, 1 + d, d), centres first."""
         return self.centers if self.factors is None else np.concatenate([self.centers[:, None], self.factors], axis=1)
 
     @property
     def norms(self) -> np.ndarray:
-        """Factors of the norms: those of the covariances, scaled so that their determinants are 1; (c, d, d)."""
+        """Factors of the norms: the factors scaled so that their determinants are 1; (c, d, d)."""
         assert self.factors is not None
         logs = np.log(np.diagonal(self.factors, axis1=1, axis2=2)).mean(axis=1)
         return self.factors * np.exp(-logs)[:, None, None]
@@ -45,7 +45,7 @@ class Prototypes:
     @property
     def roots(self) -> np.ndarray:
         """Upper triangular C of each cluster, so that C C' is its covariance; (c, d, d)."""
-        # Without LAPACK, whose bits depend on its threads: what ranks decide by it must be the same.
+        # Not with LAPACK, because its bits depend on its threads, and ranks must decide alike.
         assert self.factors is not None
         roots, d = np.zeros_like(self.factors), self.factors.shape[1]
         for e in reversed(range(d)):
@@ -63,14 +63,14 @@ class Prototypes:
 
     @property
     def volumes(self) -> np.ndarray:
-        """Logarithm of the root of each covariance's determinant; (c,)."""
+        """Logarithm of the square root of each covariance's determinant; (c,)."""
         assert self.factors is not None
         return -np.log(np.diagonal(self.factors, axis1=1, axis2=2)).sum(axis=1)
 
     def shift(self, moved: Prototypes) -> float:
-        """Distance that the prototype went that went farthest: its centre, and the root of its covariance.
+        """Return the largest move of a prototype: its centre, and the root of its covariance.
 
-        As normal distributions, two clusters are no farther from each other than that (2-Wasserstein).
+        If clusters are normal distributions, this bounds their distance (2-Wasserstein) from above.
         """
         squares = ((moved.centers - self.centers) ** 2).sum(axis=1)
         if self.factors is not None:
@@ -78,10 +78,11 @@ class Prototypes:
         return float(np.sqrt(squares.max()))
 
     def separations(self) -> np.ndarray:
-        """Squared distance of each prototype to the nearest other one, inf where there is none.
+        """Return the squared distance of each prototype to the nearest other one; infinite if there is no other.
 
-        In the units of the rows; with covariances in those of the cluster's own spread, in which rows are at a squared
-        distance of 1 on average, and including how much the other's covariance differs.
+        Without covariances, the distance is in the units of the rows. With covariances, it is in units of the cluster's
+        own spread, in which rows are at a squared distance of 1 on average, and includes the difference of the
+        covariances.
         """
         c, d = self.centers.shape
         nearest, roots = np.full(c, np.inf), None if self.factors is None else self.roots

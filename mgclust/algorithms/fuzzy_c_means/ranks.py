@@ -1,31 +1,40 @@
 r"""Fuzzy c-means (Dunn 1973, Bezdek 1981) on any number of ranks; the memberships are never stored.
 
-With w_i the weight of row x_i (1 unless given), and d_ij the distance of row i and centre j, centres v and memberships
-u make as small as they can
+w_i is the weight of row x_i (1 by default), and d_ij the distance of row i and centre j. The centres v and memberships
+u minimise
 
     J(u, v) = sum_i sum_j w_i u_ij^m d_ij^2        under    sum_j u_ij = 1,  m > 1
 
-by turns:
+by alternating two steps:
 
     u_ij = 1 / sum_k (d_ij / d_ik)^(2 / (m - 1))                            (1)
     v_j  = sum_i w_i u_ij^m x_i / sum_i w_i u_ij^m                          (2)
 
-(1) is computed as r^(1/(m-1)), r = min_k d_ik^2 / d_ij^2, divided by its sum over j: r lies in [0, 1] whatever m is,
-and with 0/0 = 1 a row that coincides with several centres is shared evenly between them.
+(1) is computed as r^(1/(m-1)), r = min_k d_ik^2 / d_ij^2, divided by its sum over j. So r lies in [0, 1] for any m.
+With 0/0 = 1, a row that coincides with several centres is shared evenly between them.
 
-Clusters may have norms of their own: `mgclust.algorithms.fuzzy_c_means.covariances`.
+The result is equal to these plain lines on n x c arrays::
 
-One pass over the rows does both (`mgclust.algorithms.fuzzy_c_means.weighted_sums`). A row's memberships exist while its
-weighted sums are taken; the pass gives, at the centres v it began with, all sums of (2), J, and what the validity
-indices of `mgclust.algorithms.fuzzy_c_means.validity` are made of.
+    v = starting centres
+    repeat:
+        d2 = squared distances of rows x and centres v
+        r = d2.min(axis=1, keepdims=True) / d2                             # 0 / 0 = 1
+        u = r ** (1 / (m - 1));  u = u / u.sum(axis=1, keepdims=True)
+        g = w[:, None] * u ** m
+        J = (g * d2).sum()
+        v = g.T @ x / g.sum(axis=0)[:, None]
+    until centres, J or memberships change by at most tol, or max_iter iterations have passed
 
-Restarts share the pass: it serves several sets of centres at once, each until it has settled.
+Clusters may have their own covariances: `mgclust.algorithms.fuzzy_c_means.covariances`.
 
-It ends when centres, J or memberships change by no more than `tol`, in the data's own scale, whatever n, d, c and the
-units are: see `mgclust.algorithms.fuzzy_c_means.convergence`.
+One pass over the rows does both steps (`mgclust.algorithms.fuzzy_c_means.weighted_sums`). A row's memberships exist
+only while its weighted sums are computed. At the centres v with which it began, the pass returns all sums of (2), J,
+and the sums for the validity indices of `mgclust.algorithms.fuzzy_c_means.validity`. Restarts share the pass: it serves
+several sets of centres at once, each until it has converged. The convergence test is relative to the scale of the data,
+whatever n, d, c and the units are; see `mgclust.algorithms.fuzzy_c_means.convergence`.
 
-Cost of an iteration on a rank with k rows: k d numbers read once, 3 k c d multiply-adds or so. Memory: c (d + 1) sums
-for each block of rows, no n x c array. Communication: 2 (c (d + 1) + 3) numbers, whatever n is.
+Cost of an iteration on a rank with k rows: k d numbers read once, and about 3 k c d multiply-adds. Memory: c (d + 1)
+sums for each block of rows, and no n x c array. Communication: 2 (c (d + 1) + 3) numbers, whatever n is.
 """
 
 from __future__ import annotations
@@ -68,30 +77,30 @@ from mgclust.kernels.pairs.metrics import METRICS
 __all__ = ["Fit", "FuzzyCMeansOutput", "estimate", "first_calls", "fuzzy_c_means", "iterate"]
 
 Array = Any
-SCRATCH, GROUP = 512 << 20, 128  # bytes of sums that wait to be added, at most; rows in a group, at least
+SCRATCH, GROUP = 512 << 20, 128  # largest size in bytes of sums that wait to be added; fewest rows of a group
 CUSTOMARY_M = 2.0
 
 
 @dataclass(frozen=True)
 class FuzzyCMeansOutput:
-    """Rank 0's findings."""
+    """Results of rank 0."""
 
-    fit: Fit  # the set of centres with the lowest J, of the chosen number of clusters
+    fit: Fit  # the set of centres with the lowest J, for the chosen number of clusters
     prepared: Prepared
-    sizes: np.ndarray  # (1 + c,) int64: rows of noise, and of each cluster
-    dtype: str  # computed in
+    sizes: np.ndarray  # (1 + c,) int64: number of rows in the noise, and in each cluster
+    dtype: str  # type of the computation
     m: float
     noise: float | None  # squared distance of a noise cluster
     scale: float  # root mean square distance of the rows from their mean
-    total: float  # of all weights
-    best: int  # number of `fit` among the starts
-    objectives: list[float]  # the last J of each
+    total: float  # sum of all weights
+    best: int  # position of `fit` among the starts
+    objectives: list[float]  # last J of each start
     history: list[float]  # J of `fit` at the initial centres and after each iteration
     candidates: list[RangeCandidate]  # one for each number of clusters
-    chosen: int  # position of the one that `fit` is of
+    chosen: int  # position of the chosen candidate
     moving: list[int]  # numbers of clusters whose fit ended by max_iter
-    singular: int  # clusters whose covariance has been bounded
-    distance_error: float  # of silhouettes; see `fuzzy_silhouettes`
+    singular: int  # number of clusters whose covariance was bounded
+    distance_error: float  # error of distances in silhouettes; see `fuzzy_silhouettes`
 
 
 def fuzzy_c_means(
@@ -116,7 +125,7 @@ def fuzzy_c_means(
 ) -> FuzzyCMeansOutput | None:
     """Run the method on every rank for some numbers of clusters; rank 0 returns what `FuzzyCMeans.fit` reports.
 
-    `weights` are those of the own rows.
+    `weights` are the weights of the local rows.
     """
     saved = context.checkpoint.load()
     with context.stage("prepare"):
@@ -143,7 +152,8 @@ def fuzzy_c_means(
                 context, init, c, starts=n_init, weights=sums.weights, total=sums.total, seed=seed
             )
             if m > CUSTOMARY_M:
-                # A row on which a centre lies outweighs all others the more, the larger m is: off the rows, at first.
+                # A row on which a centre lies outweighs all other rows, and more so for larger m. So this step moves
+                # the centres off the rows first.
                 starts = WeightedSums(context, CUSTOMARY_M, own_weights).means_at(starts)
             if full is not None:
                 for _ in range(ROUND_STEPS):
@@ -199,34 +209,34 @@ def fuzzy_c_means(
 
 @dataclass
 class Fit:
-    """One set of prototypes on its way."""
+    """One set of prototypes during the iterations."""
 
     prototypes: Prototypes
     history: list[float] = field(default_factory=list)  # J at the centres that each pass began with
     n_iter: int = 0
-    stop_reason: str = ""  # "" while it moves; "tol" or "max_iter"
-    shift: float = math.inf  # how far the prototype that moved farthest did in the last iteration
-    change: float = math.inf  # in the last iteration, of what has to settle
-    idle: int = 0  # clusters that no row has any membership in: their centres stay where they are
+    stop_reason: str = ""  # "" until the iterations end, then "tol" or "max_iter"
+    shift: float = math.inf  # largest move of a prototype in the last iteration
+    change: float = math.inf  # change in the last iteration, of the quantity that `stop` names
+    idle: int = 0  # clusters in which no row has a membership; their centres do not move
     # squares, entropy: sums of w u^2 and of - w u log u at the final centres
     squares: float = math.nan
     entropy: float = math.nan
-    within: float = math.nan  # mean squared distance of rows and centres, each pair weighing w u^m, there
+    within: float = math.nan  # mean squared distance of rows and final centres, with the weights w u^m
 
     @property
     def centers(self) -> np.ndarray:
-        """Centres; (c, d), float64."""
+        """Centres, shape (c, d), float64."""
         return self.prototypes.centers
 
     def score(self, found: np.ndarray, sums: WeightedSums) -> None:
-        """Take what a pass says of the prototypes it began with."""
+        """Store J and the sums of a pass, at the prototypes with which the pass began."""
         self.history.append(math.ldexp(found[-3], -int(sums.log2_scale(len(self.centers)))))
         self.squares, self.entropy = float(found[-2]), float(found[-1])
         weight = float(sums.masses(found, self.prototypes.packed).sum())
         self.within = float(found[-3]) / weight if weight else 0.0
 
     def update(self, found: np.ndarray, moved: np.ndarray, sums: WeightedSums) -> None:
-        """Take the moved prototypes."""
+        """Store the moved prototypes."""
         self.idle = int((sums.masses(found, moved) <= 0).sum())
         there = Prototypes.of(moved)
         self.shift = self.prototypes.shift(there)
@@ -236,16 +246,16 @@ class Fit:
 
 @dataclass(frozen=True)
 class Number:
-    """Outcome of the starts with one number of clusters."""
+    """Outcome of all starts with one number of clusters."""
 
-    fit: Fit  # of the lowest J
-    best: int  # its number among the starts
-    objectives: list[float]  # the last J of each
+    fit: Fit  # the start with the lowest J
+    best: int  # its position among the starts
+    objectives: list[float]  # last J of each start
 
     def candidate(self, sums: WeightedSums, whitening: Whitening | None) -> RangeCandidate:
-        """Validity of the partition, as far as the last pass has told it."""
+        """Return the validity of the partition, as far as the sums of the last pass give it."""
         fit, total, c = self.fit, sums.total, len(self.fit.centers)
-        # All memberships of one cluster are 1; a logarithm of what a GPU rounds them to is not quite 0.
+        # With one cluster, all memberships are 1. A GPU rounds them, so their logarithm would not be exactly 0.
         alone = c == 1 and sums.noise is None
         coefficient = 1.0 if alone else fit.squares / total
         return RangeCandidate(
@@ -262,7 +272,7 @@ class Number:
 
 
 def first_calls(clusters: int, m: float) -> dict[str, dict[str, Any]]:
-    """Functions that take a GPU longest to compile."""
+    """Return the functions that take longest to compile on a GPU."""
     sums = {"fuzzy_c_means.fuzzy_sums": {"clusters": clusters, "m": m}}
     return {**sums, "pairs.reduced_distances": {}, "pairs.nearest_higher": {}}
 
@@ -278,10 +288,11 @@ def iterate(
     max_iter: int,
     convergence: ConvergenceTest,
 ) -> None:
-    """Pass over the rows until every set of prototypes has settled, and once more to score where it ended.
+    """Pass over the rows until every set of prototypes has converged, and once more to score the final prototypes.
 
-    The device does not wait for the decision: it moves the centres and begins with the next pass. Where a set has
-    settled, that pass is the one that scores it. `done` are the numbers of clusters before this one, of so many.
+    The device does not wait for the decision: it moves the centres and begins the next pass. If a set has converged,
+    that pass is the one that scores it. `done` has the outcomes for smaller numbers of clusters, out of `of` numbers in
+    all.
     """
     shown = {"n_clusters": len(fits[0].centers)} if of > 1 else {}
     moving = [fit for fit in fits if not fit.stop_reason]
@@ -308,7 +319,7 @@ def iterate(
         if any(fit.stop_reason for fit in moving):
             scored = context.fetch(reduced)()
             for fit, of_fit in zip(moving, scored, strict=True):
-                if fit.stop_reason and len(fit.history) == fit.n_iter:  # its centres have moved since they were scored
+                if fit.stop_reason and len(fit.history) == fit.n_iter:  # the centres have moved since they were scored
                     fit.score(of_fit, sums)
                     if convergence.stop == "objective":
                         fit.change = convergence.of_objective(fit.history)
@@ -320,7 +331,7 @@ def iterate(
 
 
 def save_fits(context: Context, fits: list[Fit], found: Array, done: Sequence[Number]) -> None:
-    """Save all prototypes, the sums at those that still move, with which the next iteration begins, and `done`."""
+    """Save all prototypes, the sums with which the next iteration of the moving sets begins, and `done`."""
     arrays = {"prototypes": np.stack([fit.prototypes.packed for fit in fits]), "found": context.fetch(found)()}
     arrays |= {f"prototypes_{at}": number.fit.prototypes.packed for at, number in enumerate(done)}
     numbers = [_plain(number.fit) | {"best": number.best, "objectives": number.objectives} for number in done]
@@ -328,13 +339,13 @@ def save_fits(context: Context, fits: list[Fit], found: Array, done: Sequence[Nu
 
 
 def saved_fits(saved: Saved) -> list[Fit]:
-    """The sets of prototypes as `save_fits` found them."""
+    """Return the sets of prototypes that `save_fits` saved."""
     each = zip(saved.arrays["prototypes"], saved.control["fits"], strict=True)
     return [Fit(Prototypes.of(packed), **told) for packed, told in each]
 
 
 def saved_numbers(saved: Saved) -> list[Number]:
-    """The numbers of clusters that were done when `save_fits` was called."""
+    """Return the finished numbers of clusters that `save_fits` saved."""
     done = []
     for at, told in enumerate(saved.control["numbers"]):
         best, objectives = told.pop("best"), told.pop("objectives")
@@ -345,19 +356,19 @@ def saved_numbers(saved: Saved) -> list[Number]:
 
 def _plain(fit: Fit) -> dict[str, Any]:
     told = {field.name: getattr(fit, field.name) for field in fields(fit) if field.name != "prototypes"}
-    return told | {"history": list(fit.history)}  # which grows while it is written
+    return told | {"history": list(fit.history)}  # a copy, because the list grows while the checkpoint is written
 
 
 def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndarray) -> np.ndarray:
-    """Given centres among prepared rows; refuses those whose squared distances the rows' type does not hold."""
+    """Return given centres among prepared rows; reject centres whose squared distances overflow the rows' type."""
     assert given is not None
     with np.errstate(over="ignore", invalid="ignore"):
         centers = given - origin
     most = float(np.finfo(context.dtype).max) ** 0.5 / (4 * centers.shape[1] ** 0.5)
     if not np.abs(centers).max() < most:
         raise InputError(
-            f"init holds centres up to {np.abs(centers).max():.3g} from the mean of the rows, that should be below "
-            f"{most:.1g} with dtype='{context.dtype}'; give centres among the rows."
+            f"init holds centres up to {np.abs(centers).max():.3g} from the mean of the rows; this should be below "
+            f"{most:.1g} with dtype='{context.dtype}'. Give centres among the rows."
         )
     return centers
 
@@ -380,9 +391,9 @@ def estimate(
     noise: bool = False,
     kept: bool = False,
 ) -> Estimate:
-    """Memory of a rank beside its rows, for up to c clusters, with the silhouettes of so many partitions.
+    """Estimate the memory of a rank in addition to its rows, for up to c clusters and `silhouettes` scored partitions.
 
-    all_weights: whether each rank has the weights of all rows for a while.
+    all_weights: whether each rank temporarily has the weights of all rows.
     """
     n, d = shape
     partition = Partition.plan(n, size)
@@ -402,7 +413,7 @@ def estimate(
     if full:
         what["distances and memberships of some rows"] = row_bytes(c, d) * min(n, partition.block_rows)
         what["covariances"] = 8 * 6 * models * c * d * d
-    if from_memberships:  # of a block of rows, their logarithms, powers and weights; the rows in float64
+    if from_memberships:  # for a block of rows: memberships, logarithms, powers and weights; and the rows in float64
         what["memberships to start from"] = 8 * partition.block_rows * (5 * c + d)
     if compared:
         what["memberships before and after"] = what["memberships of some rows"]

@@ -1,4 +1,4 @@
-"""Warnings of a result of fuzzy c-means: centres that have not converged, and clusters that mean little."""
+"""Warnings about a result of fuzzy c-means: iterations that have not converged, and clusters that mean little."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["problems_of"]
 
-# Centres nearer to each other than this share of the rows' distance from them count as one: where fits on 24 known sets
-# fell together it was below 0.0005, in all others above 0.3 (`benchmarks.fuzzy_c_means.fuzzifier`).
+# Two centres coincide if their distance is below this fraction of the rows' distance from them. In fits on 24 known
+# data sets, the fraction was below 0.0005 if centres had coincided, and above 0.3 else
+# (`benchmarks.fuzzy_c_means.fuzzifier`).
 COINCIDE = 0.03
-MIN_SHARE = 0.01  # of the mean number of rows: what has fewer is a tiny cluster
-ON_A_CENTER = 1e-12  # of the data's spread: rows that lie no farther from their centres are equal to them
-FEW = 5  # numbers of clusters that a warning lists
-SINGLE_OF = 10  # a cluster of one row, or of two, is tiny where the mean of all is so many times as large
+MIN_SHARE = 0.01  # a cluster with less than this fraction of the mean number of rows is tiny
+ON_A_CENTER = 1e-12  # rows within this fraction of the data's spread are equal to their centre
+FEW = 5  # largest number of values that a warning lists
+SINGLE_OF = 10  # a cluster of one or two rows is tiny if the mean size is at least this many times as large
 
 
 def problems_of(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -> list[Doubt]:
-    """Warnings that centres have not converged, and of clusters that mean little."""
+    """Return all warnings about a result."""
     doubts = _of_range(model, value) + _of_convergence(model, value)
     doubts += warnings_of_distances(value.distance_error, model.metric, value.dtype)
     return doubts + (_distinct(value, inputs) or _of_clusters(model, value, inputs))
@@ -40,9 +41,9 @@ def _of_range(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> list[Doubt]:
         return []
     criterion = criterion_of(model.criterion, model.noise_distance, model.covariance_type)
     most = math.isqrt(n)
-    advice = "one beyond may be better; widen the range"
+    advice = "a number beyond the range may be better; widen the range"
     if c > most:
-        advice = f"indices may improve up to a cluster per row; end the range near sqrt(n_samples)={most}"
+        advice = f"indices may improve up to one cluster per row; end the range near sqrt(n_samples)={most}"
     chosen = f"criterion={criterion!r} chooses n_clusters={c}, at the end of n_clusters_range"
     return [Doubt(f"{chosen}={(numbers[0], numbers[-1])}: {advice}.", AmbiguousCountWarning)]
 
@@ -53,7 +54,7 @@ def _of_convergence(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> list[Doubt]
         of_number = f" of the fit with n_clusters={c}" if len(value.candidates) > 1 else ""
         changed = {
             "centers": "centres still moved by {:.2g} of the data's spread",
-            "objective": "the objective still changed by {:.2g} of itself",
+            "objective": "the objective still changed by {:.2g} of its value",
             "memberships": "memberships still changed by up to {:.2g}",
         }[model.stop]
         text = f"{changed.format(fit.change)} in iteration max_iter={fit.n_iter}{of_number}, more than "
@@ -69,12 +70,12 @@ def _of_convergence(model: FuzzyCMeans, value: FuzzyCMeansOutput) -> list[Doubt]
 
 
 def _distinct(value: FuzzyCMeansOutput, inputs: Inputs) -> list[Doubt]:
-    """More clusters than distinct rows."""
+    """Return a warning if there are more clusters than distinct rows."""
     c, empty = len(value.fit.centers), int((value.sizes[1:] == 0).sum())
     if not empty or value.fit.within > (ON_A_CENTER * value.scale) ** 2:
         return []
     which = "distinct rows" if inputs.weights is None else "distinct rows with a positive sample_weight"
-    text = f"n_clusters={c} is more than the number of {which}, {c - empty}: ask for fewer clusters."
+    text = f"n_clusters={c} is more than the number of {which}, {c - empty}: request fewer clusters."
     return [Doubt(text, DegenerateClustersWarning)]
 
 
@@ -84,52 +85,54 @@ def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -
     rows = n if inputs.weights is None else inputs.weights.rows
     automatic = automatic_m(rows, d, model.covariance_type)
     half = 1 + float(f"{(value.m - 1) / 2:.1g}")
-    lower = f"lower m (m='auto' takes {automatic:.3g})" if automatic < value.m else f"lower m (m={half:g}, say)"
+    lower = f"lower m (m='auto' takes {automatic:.3g})" if automatic < value.m else f"lower m (for example m={half:g})"
     outside, sizes = int(value.sizes[0]), value.sizes[1:]
     empty, few = int((sizes == 0).sum()), max(math.ceil(MIN_SHARE * n / c) - 1, min(n // (SINGLE_OF * c), 2))
     tiny = int(((sizes > 0) & (sizes <= few)).sum())
-    within = fit.within if value.noise is None else min(fit.within, value.noise)  # of clusters, without the noise
+    within = (
+        fit.within if value.noise is None else min(fit.within, value.noise)
+    )  # mean square distance within clusters, without the noise
     if fit.prototypes.factors is not None:
-        within = 1.0  # the unit of separations then
+        within = 1.0  # separations are already relative to the covariances
     together = int((nearest <= COINCIDE**2 * within).sum())
     if together:
         texts.append(
-            f"{together} of {c} centres coincide with another one: the data do not hold n_clusters={c} at "
-            f"m={value.m:.3g}; {lower}, ask for fewer clusters, or try another init."
+            f"{together} of {c} centres coincide with another centre: at m={value.m:.3g} the data have fewer than "
+            f"n_clusters={c} clusters; {lower}, request fewer clusters, or try another init."
         )
     if value.singular:
         texts.append(
             f"the covariances of {value.singular} of {c} clusters are nearly singular, so shrinkage="
-            f"{model.shrinkage:g} decides their shape; raise it to {max(0.01, 2 * model.shrinkage):g}, say, or ask for "
-            "fewer clusters."
+            f"{model.shrinkage:g} decides their shape; raise shrinkage, for example to "
+            f"{max(0.01, 2 * model.shrinkage):g}, or request fewer clusters."
         )
     lacking = int(((sizes > 0) & (sizes <= d)).sum())
     if fit.prototypes.factors is not None and lacking and not value.singular:
         texts.append(
-            f"{lacking} of {c} clusters are the nearest of at most n_features={d} rows, too few for a covariance: take "
-            "fewer features, such as principal components, or fewer clusters."
+            f"{lacking} of {c} clusters have at most n_features={d} rows, too few for a covariance: use fewer "
+            "features, such as principal components, or request fewer clusters."
         )
     if c > n / 2:
         texts.append(
-            f"n_clusters={c} is more than half of the {n} rows: most clusters are a row or two, and tell nothing of "
-            f"the others; ask for fewer clusters, {math.isqrt(n)} for example."
+            f"n_clusters={c} is more than half of the {n} rows: most clusters are one or two rows, and do not describe "
+            f"the other rows; request fewer clusters, for example {math.isqrt(n)}."
         )
     if (empty or tiny) and outside <= n / 2:
-        what = [f"{empty} of {c} clusters are the nearest of no row"] * bool(empty)
+        what = [f"{empty} of {c} clusters have no rows"] * bool(empty)
         what += [f"{tiny} of {c} clusters have at most {few} of {n} rows"] * bool(tiny)
-        remedy = "or ask for fewer clusters"
+        remedy = "or request fewer clusters"
         if tiny and not together and value.noise is None:
-            remedy = "ask for fewer clusters, or give noise_distance if they are outliers"
+            remedy = "request fewer clusters, or give noise_distance if the rows of tiny clusters are outliers"
         texts.append(f"{', '.join(what)}: {lower}, {remedy}.")
     if fit.idle:
         texts.append(
-            f"{fit.idle} of {c} clusters have no row with a membership above 0, their centres did not move: ask "
-            "for fewer clusters or try another init."
+            f"{fit.idle} of {c} clusters have no row with a membership above 0, so their centres did not move: request "
+            "fewer clusters or try another init."
         )
     doubts = [Doubt(text, DegenerateClustersWarning) for text in texts]
     if outside > n / 2:
         text = (
-            f"{outside} of {n} rows are noise: they lie farther than noise_distance={model.noise_distance:g} from all "
+            f"{outside} of {n} rows are noise: they are farther than noise_distance={model.noise_distance:g} from all "
         )
         doubts.append(Doubt(f"{text}centres; raise noise_distance.", ParameterWarning))
     return doubts

@@ -1,4 +1,4 @@
-"""The run of checked parameters of fuzzy c-means: its type, m, starts and work, and what is refused before it."""
+"""Run of fuzzy c-means on the ranks: checks of parameters against the data, the dtype, m, the starts and the work."""
 
 from __future__ import annotations
 
@@ -21,35 +21,42 @@ from mgclust.engine.spmd import RunSpec, Work
 
 __all__ = ["automatic_m", "run_spec", "work_of"]
 
-# Nearer to 1, memberships in float32 would vanish before the rows' distances tell them apart.
+# If m is nearer to 1, memberships in float32 underflow to 0 before the distances of the rows differ.
 MIN_M_IN_FLOAT32 = 1.25
-# From random memberships all centres start near the mean, and how they part magnifies rounding a thousand times:
-# float32 is for data that are large enough for it to matter.
+# Data with up to this many numbers are computed in float64. Random memberships start all centres near the mean, and the
+# separation of the centres magnifies rounding errors a thousand times. float32 saves time and memory only for large
+# data.
 FEW_NUMBERS = 1 << 20
-TYPICAL_ROWS = 1024  # heaviest rows, near which the origin should lie
-# On CPUs two ranks are faster than one from some 100,000 rows of 8 features, with 8 clusters, on. On two GPUs fits of
-# 3,000,000 rows of 8 features were 1.3 times as fast with 8 clusters, and of 300,000 of 128 not at all with 256: ranks
-# meet once for each before the first iteration.
+TYPICAL_ROWS = 1024  # number of the heaviest rows; the origin should be near them
+# Work for which a rank pays. Two CPU ranks are faster than one from about 100,000 rows of 8 features on, with 8
+# clusters. With two GPUs, 3,000,000 rows of 8 features and 8 clusters were 1.3 times as fast. 300,000 rows of 128
+# features and 256 clusters were not faster, because the ranks communicate once per cluster before the first iteration.
 PRODUCTS_OF_A_RANK = 3e6
-FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200  # numbers in rows; for so many clusters as much again
-PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # of a rank, in all iterations of such fits, a hundred on GPUs
+# Features (rows times columns) for which a GPU pays, if clusters are few; twice as many with `AS_MUCH_AGAIN` clusters.
+FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200
+PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # speed of one rank over all iterations of such fits (100 on GPUs)
 MAX_AUTOMATIC_M = 2.0
 
 
 def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpec:
-    """Describe what the ranks run; refuse parameters that do not fit the data, or each other.
+    """Describe the run to the ranks; reject parameters that contradict the data or each other.
 
     Parameters
     ----------
     parameters : dict of str to object
-        Each checked by itself.
+        Parameters of the estimator; each one is valid by itself.
     inputs : Inputs
     seed : int
-        Of the starts.
+        Seed of the starts.
 
     Returns
     -------
     RunSpec
+
+    Raises
+    ------
+    InputError
+        The parameters contradict the data or each other.
     """
     n, d = inputs.dataset.shape
     low, high = parameters["n_clusters_range"] or 2 * (parameters["n_clusters"],)
@@ -60,13 +67,15 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
     available = n if weights is None else weights.positive
     which = "n_samples" if weights is None else "rows with a positive sample_weight"
     if c > available:
-        raise InputError(f"{which}={available} should be >= n_clusters={c}; ask for fewer clusters.")
+        raise InputError(f"{which}={available} should be >= n_clusters={c}; request fewer clusters.")
     if parameters["n_clusters_range"] and low < 2:
-        raise InputError(f"n_clusters_range={(low, high)} should begin at 2: one cluster has no validity index.")
+        raise InputError(
+            f"n_clusters_range={(low, high)} should begin at 2 or more: one cluster has no validity index."
+        )
     if parameters["n_clusters_range"] and high == available:
         raise InputError(
-            f"n_clusters_range={(low, high)} should end below {which}={available}: with a cluster for each row "
-            "every index is perfect and says nothing."
+            f"n_clusters_range={(low, high)} should end below {which}={available}: if each row has its own cluster, "
+            "every index is perfect and means nothing."
         )
     delta = parameters["noise_distance"]
     full = parameters["covariance_type"] == "full"
@@ -75,24 +84,24 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
         reject_covariances(parameters, criterion, c, d, f"{which}={available}", available)
     elif parameters["shrinkage"]:
         raise InputError(
-            f"shrinkage={parameters['shrinkage']:g} is of covariances, which covariance_type='spherical' has none "
-            "of; give covariance_type='full', or leave it out."
+            f"shrinkage={parameters['shrinkage']:g} applies to covariances, but covariance_type='spherical' has no "
+            "covariances; give covariance_type='full' or leave shrinkage out."
         )
     elif criterion == "fuzzy_hypervolume":
         raise InputError(
-            "criterion='fuzzy_hypervolume' is of covariances, which covariance_type='spherical' has none of; give "
-            "covariance_type='full', or another criterion."
+            "criterion='fuzzy_hypervolume' needs covariances, but covariance_type='spherical' has no covariances; give "
+            "covariance_type='full' or another criterion."
         )
     if len(numbers) > 1 and delta is not None and criterion in ("xie_beni", "fuzzy_hypervolume"):
         others = "'modified_partition_coefficient'" + ("" if full else " or 'fuzzy_silhouette'")
         raise InputError(
-            f"criterion={criterion!r} chooses too few clusters with noise_distance={delta:g}, the others' rows "
-            f"being noise; give criterion={others}."
+            f"criterion={criterion!r} chooses too few clusters with noise_distance={delta:g}, because the rows of the "
+            f"other clusters become noise; give criterion={others}."
         )
     if given is not None and len(numbers) > 1:
         raise InputError(
-            f"init is an array, which has one number of clusters, and n_clusters_range={(low, high)} several; name "
-            "a way to start, such as 'k-means++'."
+            f"init is an array for one number of clusters, but n_clusters_range={(low, high)} has several; give init "
+            "as a name, such as 'k-means++'."
         )
     how = init if given is None else kind_of_start(given, n, d, c)
     dtype = "float64" if full else computed_in(n * d, m, c, parameters["dtype"])
@@ -139,37 +148,38 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
 
 
 def work_of(n: int, d: int, c: int) -> Work:
-    """Work of a run."""
+    """Return the work of a run, from which the number of ranks is chosen."""
     least = {"cpu": PRODUCTS_OF_A_RANK, "cuda": FEATURES_OF_A_GPU * c * (1 + c / AS_MUCH_AGAIN)}
     return Work(n * d * c, "features of rows times clusters", least, PRODUCTS_A_SECOND)
 
 
 def reject_covariances(parameters: dict[str, Any], criterion: str, c: int, d: int, rows: str, available: int) -> None:
-    """Refuse what covariances of clusters do not go with."""
+    """Reject parameters that ``covariance_type="full"`` excludes."""
     if parameters["metric"] != "euclidean":
         raise InputError(
-            f"covariance_type='full' makes distances of its own from the features, and metric="
-            f"{parameters['metric']!r} is another; give metric='euclidean', or covariance_type='spherical'."
+            f"covariance_type='full' computes its own distances from the features, so metric="
+            f"{parameters['metric']!r} cannot apply; give metric='euclidean' or covariance_type='spherical'."
         )
     if criterion == "fuzzy_silhouette" or (criterion == "xie_beni" and parameters["n_clusters_range"]):
         what = "distances of rows" if criterion == "fuzzy_silhouette" else "distances of centres"
         raise InputError(
-            f"criterion={criterion!r} compares Euclidean {what}, which clusters of covariance_type='full' do not have "
-            "the shape for; give criterion='modified_partition_coefficient' or 'fuzzy_hypervolume'."
+            f"criterion={criterion!r} compares Euclidean {what}, but clusters with covariance_type='full' have other "
+            "shapes; give criterion='modified_partition_coefficient' or 'fuzzy_hypervolume'."
         )
     if not parameters["shrinkage"] and available < c * (d + 1):
         raise InputError(
             f"{rows} should be >= n_clusters * (n_features + 1) = {c * (d + 1)} with covariance_type='full', so that "
-            "each cluster has a covariance; ask for fewer clusters, take fewer features, such as principal components, "
+            "each cluster has a covariance; request fewer clusters, use fewer features, such as principal components, "
             "or give shrinkage=0.1."
         )
 
 
 def automatic_m(n: int, d: int, covariance_type: str = "spherical") -> float:
-    """Fuzzifier of Schwämmle and Jensen (2010), their equation 5, at which random rows have no clusters; at most 2.
+    """Return the fuzzifier of Schwämmle and Jensen (2010), their equation 5, but at most 2.
 
-    Theirs lies above 2 for up to four or five features, and the clusters are no better for it there. A cluster with a
-    covariance has more numbers to adapt than features, and they count as such.
+    At this fuzzifier, random rows show no clusters. The rule exceeds 2 for up to four or five features, but clusters
+    are not better at such an m. If clusters have covariances, each entry of a centre and of a covariance counts as a
+    feature.
     """
     if covariance_type == "full":
         d = d * (d + 3) // 2
@@ -178,6 +188,6 @@ def automatic_m(n: int, d: int, covariance_type: str = "spherical") -> float:
 
 
 def computed_in(numbers: int, m: float, c: int, dtype: str) -> str:
-    """The type to compute in."""
+    """Return the dtype of the computation."""
     enough = numbers > FEW_NUMBERS and m >= MIN_M_IN_FLOAT32 and m * math.log2(c) <= MAX_BITS
     return dtype if enough else "float64"

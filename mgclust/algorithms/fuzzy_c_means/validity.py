@@ -1,21 +1,22 @@
 r"""Validity indices of fuzzy partitions, and the choice of a number of clusters by one of them.
 
-With memberships u of n rows in c clusters, weights w of sum W, centres v and J (see
+n rows in c clusters have memberships u and weights w with the sum W; v are the centres, and J is the objective (see
 `mgclust.algorithms.fuzzy_c_means.ranks`):
 
     partition coefficient   sum w u^2 / W                 from 1/c (nothing is clear) to 1 (every row has one cluster)
-    the same, modified      1 - c / (c - 1) (1 - PC)      from 0 to 1 whatever c is (Dave 1996)
+    modified coefficient    1 - c / (c - 1) (1 - PC)      from 0 to 1 for any c (Dave 1996)
     partition entropy       - sum w u log u / W           from 0 to log c
-    Xie-Beni                J / (W min over j != k of |v_j - v_k|^2)         the smaller, the farther apart and tighter
+    Xie-Beni                J / (W min over j != k of |v_j - v_k|^2)         lower: clusters are tight and far apart
     fuzzy silhouette        sum w (u1 - u2) s / sum w (u1 - u2)              from -1 to 1 (Campello and Hruschka 2006)
-    fuzzy hypervolume       sum over j of sqrt(det F_j / det F_0)            the smaller, the better (Gath, Geva 1989)
+    fuzzy hypervolume       sum over j of sqrt(det F_j / det F_0)            lower is better (Gath, Geva 1989)
 
-where u1 and u2 are a row's two largest memberships and s its silhouette by its nearest centre, exact, over all pairs;
-F_j is the covariance of a cluster and F_0 that of all rows, where clusters have norms of their own
-(`mgclust.algorithms.fuzzy_c_means.covariances`). J has the distances in these norms then, |v_j - v_k| is Euclidean.
+u1 and u2 are a row's two largest memberships. s is its silhouette in the clusters of nearest centres, exact, over all
+pairs. F_j is the covariance of a cluster and F_0 that of all rows, if clusters have their own covariances
+(`mgclust.algorithms.fuzzy_c_means.covariances`). J then uses the distances of these covariances, but |v_j - v_k| is
+Euclidean.
 
-Cost of all but the last: none, they come with the sums of a pass. The last takes the distances of all pairs of rows, or
-three looks at the rows for cosine and correlation, once for all numbers of clusters.
+Cost. The fuzzy silhouette needs the distances of all pairs of rows, or three passes over the rows for cosine and
+correlation, once for all numbers of clusters. The other indices cost nothing: they come with the sums of a pass.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class RangeCandidate:
-    """Validity of the best partition into a number of clusters."""
+    """Validity of the best partition into one number of clusters."""
 
     n_clusters: int
     objective: float
@@ -65,20 +66,20 @@ class RangeCandidate:
 
     @staticmethod
     def columns(candidates: Sequence[RangeCandidate]) -> dict[str, np.ndarray]:
-        """Fields of all candidates as arrays, by name."""
+        """Return the fields of all candidates as arrays, by name."""
         names = [field.name for field in fields(RangeCandidate)]
         return {name: np.array([getattr(each, name) for each in candidates]) for name in names}
 
 
 def chosen(candidates: Sequence[RangeCandidate], criterion: str) -> int:
-    """Position of the best candidate by a criterion, of equals the first; 0 where it is defined for none."""
+    """Return the position of the best candidate by a criterion; ties go to the first; 0 if no value is finite."""
     values = [getattr(each, criterion) for each in candidates]
     defined = [value for value in values if math.isfinite(value)]
     return values.index(CRITERIA[criterion](defined)) if defined else 0
 
 
 def xie_beni(objective: float, total: float, nearest: np.ndarray) -> float:
-    """Their index; infinite where centres coincide, NaN for one cluster."""
+    """Return the Xie-Beni index; infinite if centres coincide, NaN for one cluster."""
     if len(nearest) < 2:
         return math.nan
     least = float(nearest.min())
@@ -94,7 +95,7 @@ def fuzzy_silhouettes(
     weights: OwnWeights | None,
     prepared: Prepared,
 ) -> tuple[list[float], float]:
-    """Fuzzy silhouettes of partitions in Euclidean norms; equal on all ranks.
+    """Return the fuzzy silhouettes of partitions in Euclidean norms; equal on all ranks.
 
     Parameters
     ----------
@@ -107,14 +108,14 @@ def fuzzy_silhouettes(
         Squared distance of a noise cluster.
     weights : OwnWeights, optional
     prepared : Prepared
-        What `prepare_rows` returned.
+        Result of `prepare_rows`.
 
     Returns
     -------
     silhouettes : list of float
-        NaN where all rows are nearest to one centre.
+        NaN if all rows are nearest to one centre.
     distance_error : float
-        The largest of all partitions; see `SilhouetteScores`.
+        Largest error of all partitions; see `SilhouetteScores`.
     """
     nearest = (nearest_centers(context, each.centers) for each in partitions)
     every = [context.kernels.memory.to_host(context.comm.all_gather(labels)) for labels in nearest]
@@ -130,20 +131,20 @@ def fuzzy_silhouettes(
 
 
 def silhouettes_in_float64(metric: str) -> bool:
-    """Tell whether silhouettes come from sums of squares, of which float32 would leave few digits."""
+    """Return whether silhouettes come from sums of squares, which lose digits in float32."""
     return has_closed_form(METRICS[metric])
 
 
 def silhouette_bytes(
     shape: tuple[int, int], itemsize: int, size: int, room: int, *, metric: str, n_clusters: int
 ) -> int:
-    """Memory of a rank that the silhouettes of a partition into so many clusters take."""
+    """Return the bytes of a rank for the silhouettes of a partition into `n_clusters` clusters."""
     closed = has_closed_form(METRICS[metric])
     return estimate_silhouettes(shape, itemsize, size, room, closed=closed, n_clusters=n_clusters).needed
 
 
 def _weighed(context: Context, pieces: Any, weights: OwnWeights | None, samples: np.ndarray) -> float:
-    """Mean of the rows' silhouettes, each weighing as much as its two largest memberships differ."""
+    """Return the mean silhouette of the rows, weighted by the difference of their two largest memberships."""
     size, own = context.partition.block_rows, context.partition.blocks_of(context.rank)
     parts = np.zeros((len(own), 2))
     for start, stop, u in pieces:
@@ -163,5 +164,5 @@ def _weighed(context: Context, pieces: Any, weights: OwnWeights | None, samples:
 
 
 def with_silhouettes(candidates: Sequence[RangeCandidate], silhouettes: Sequence[float]) -> list[RangeCandidate]:
-    """The same candidates with their fuzzy silhouettes."""
+    """Return the candidates with their fuzzy silhouettes."""
     return [replace(each, fuzzy_silhouette=s) for each, s in zip(candidates, silhouettes, strict=True)]

@@ -1,4 +1,4 @@
-"""The pass of fuzzy c-means: sums over all rows that the memberships at given centres weigh."""
+"""The pass of fuzzy c-means: weighted sums over all rows, with the memberships at given centres as weights."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mgclust.engine.spmd import Context
 __all__ = ["MAX_BITS", "NOISE_BYTES", "OwnWeights", "WeightedSums", "digits_of", "number_of", "rows_of_piece"]
 
 Array = Any
-MAX_BITS = 100  # where u^m is smaller than 2^-MAX_BITS in all rows, it is scaled: of weights only the ratios count
+MAX_BITS = 100  # if u^m may be below 2^-MAX_BITS in all rows, it is scaled, because only ratios of weights matter
 TINY, MAX_EXPONENT = 1e-300, 900.0
-PIECE = 256 << 20  # bytes of what some rows have at a time, at most
-NOISE_BYTES = 40  # of a membership beside a noise cluster: itself, its share in float64, its logarithm
-DIGIT_BITS = 30  # of a digit of exact sums, of which 2^33 add up in an int64
-DIGITS = 36  # behind the point: all that float64 has
-SUMMED_AT_ONCE = 1 << 20  # numbers
+PIECE = 256 << 20  # largest number of bytes of the arrays for a piece of rows
+NOISE_BYTES = 40  # bytes per membership with a noise cluster: itself, its share in float64, its logarithm
+DIGIT_BITS = 30  # bits per digit of exact sums, so that 2^33 digits add up in an int64
+DIGITS = 36  # digits after the point, enough for all bits of a float64
+SUMMED_AT_ONCE = 1 << 20  # numbers whose digits are summed together
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class OwnWeights:
     Attributes
     ----------
     array : ndarray of shape (own rows,), float64
-        As they were given.
+        Weights as given.
     unit : float
-        The largest of all. Only ratios move centres; up to 1, none is too large for float32.
+        Largest weight of all rows. Only ratios of weights move centres, and weights up to 1 do not overflow float32.
     total : float
-        Sum of all in that unit, rounded once: the same on any number of ranks.
+        Sum of all weights in that unit, rounded once, so that it is the same on any number of ranks.
     on_device : array of shape (own rows,)
-        In that unit and the rows' type.
+        Weights in that unit, in the type of the rows.
     """
 
     array: np.ndarray
@@ -49,7 +49,7 @@ class OwnWeights:
 
     @classmethod
     def of(cls, context: Context, own: np.ndarray | None) -> OwnWeights | None:
-        """Meet the other ranks; None without weights."""
+        """Return the weights of this rank, or None without weights. Collective."""
         if own is None:
             return None
         unit = float(context.comm.all_reduce(np.array([own.max(initial=0.0)]), "max")[0])
@@ -59,9 +59,9 @@ class OwnWeights:
 
 
 def digits_of(numbers: np.ndarray) -> np.ndarray:
-    """Sum of numbers from 0 to 1, exact: int64 digits behind the point that may be larger than their base.
+    """Return the exact sum of numbers from 0 to 1, as int64 digits after the point that may exceed their base.
 
-    Such sums of parts of the numbers add up digit by digit to that of all.
+    The digits of several parts of the numbers add up, digit by digit, to the digits of all numbers.
     """
     digits = np.zeros(DIGITS, np.int64)
     for start in range(0, len(numbers), SUMMED_AT_ONCE):
@@ -77,17 +77,17 @@ def digits_of(numbers: np.ndarray) -> np.ndarray:
 
 
 def number_of(digits: np.ndarray) -> float:
-    """The float64 number nearest to a sum of `digits_of`, as `math.fsum` would find it."""
+    """Return the float64 number nearest to a sum of `digits_of`, as `math.fsum` would return it."""
     exact = 0
     for digit in digits.tolist():
         exact = (exact << DIGIT_BITS) + digit
-    return exact / (1 << DIGIT_BITS * len(digits))  # integers: rounded once
+    return exact / (1 << DIGIT_BITS * len(digits))  # a quotient of integers is rounded once
 
 
 def rows_of_piece(context: Context, row_bytes: int) -> int:
-    """Rows of a piece, whole blocks: as many as memory is left for, where each needs so many bytes beside itself.
+    """Return the number of rows in a piece, in whole blocks, if each row needs `row_bytes` in addition to itself.
 
-    Of rows that are streamed a block at a time: a piece with few columns would be more rows than the device may hold.
+    If rows are streamed, a piece is one block: with few columns, a larger piece could hold more rows than the device.
     """
     block = context.partition.block_rows
     most = min(PIECE, context.spare // 2) if context.rows.resident else 0
@@ -95,7 +95,7 @@ def rows_of_piece(context: Context, row_bytes: int) -> int:
 
 
 class WeightedSums:
-    """The pass: sums over all rows that the memberships at given centres weigh.
+    """The pass: sums over all rows, with the memberships at given centres as weights.
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ class WeightedSums:
     m : float
     weights : OwnWeights, optional
     noise : float, optional
-        Squared distance of a noise cluster (see `mgclust.algorithms.fuzzy_c_means.noise`), which J, the memberships and
-        their sums then take into account.
+        Squared distance of a noise cluster (see `mgclust.algorithms.fuzzy_c_means.noise`). J, the memberships and their
+        sums then include the noise.
     """
 
     def __init__(self, context: Context, m: float, weights: OwnWeights | None, noise: float | None = None) -> None:
@@ -117,12 +117,12 @@ class WeightedSums:
         self.weights = None if weights is None else weights.on_device
 
     def log2_scale(self, c: int) -> float:
-        """Power of two by which all u^m are multiplied in the sums of c clusters, since they might vanish; mostly 0."""
+        """Return the exponent of 2 that scales all u^m in sums of c clusters against underflow; mostly 0."""
         bits = self.m * math.log2(c)
         return float(math.ceil(bits)) if bits > MAX_BITS else 0.0
 
     def at(self, centers: Array) -> Array:
-        """Sums of some models at their centres; queued, on a GPU.
+        """Compute the sums of some models at their centres; on a GPU, the work is queued.
 
         Parameters
         ----------
@@ -132,8 +132,8 @@ class WeightedSums:
         Returns
         -------
         float64 array of shape (models, c * d + c + 3)
-            Of each model the sums of ``w u^m x`` (c times d) and ``w u^m`` (c); J; the sums of ``w u^2`` and
-            ``- w u log u``. The first three are scaled by ``2^log2_scale``. On the device.
+            For each model the sums of ``w u^m x`` (c times d) and ``w u^m`` (c); J; the sums of ``w u^2`` and ``- w u
+            log u``. The first three are scaled by ``2^log2_scale``. On the device.
         """
         context, kernels = self.context, self.context.kernels
         models, c, d = centers.shape
@@ -158,7 +158,7 @@ class WeightedSums:
         return context.sum_parts(parts)
 
     def _add_with_noise(self, v: Array, parts: Array) -> None:
-        """Fill the blocks' sums: those of rows that weigh less, and what the noise adds to the last three."""
+        """Compute the sums of blocks with noise: the rows weigh less, and the noise adds to the last three sums."""
         assert self.noise is not None
         context, kernels, xp = self.context, self.context.kernels, self.context.kernels.xp
         own, size, c = context.partition.blocks_of(context.rank), context.partition.block_rows, v.shape[1]
@@ -187,9 +187,9 @@ class WeightedSums:
                 parts[at : at + len(found), model] = found[:, 0]
 
     def _score_noise(self, found: Array, weights: Array | None, u: Array, rest: Array) -> None:
-        """Add the noise's J to that of blocks of rows, and write the other two of the last three sums.
+        """Add the noise's J to that of blocks of rows, and write the last two sums.
 
-        Memberships `u` in the clusters are those beside the noise, which has the `rest`.
+        `u` are the memberships in the clusters with noise, and `rest` the memberships in the noise.
         """
         assert self.noise is not None
         xp, size = self.context.kernels.xp, self.context.partition.block_rows
@@ -205,11 +205,11 @@ class WeightedSums:
             found[block, -1] = -(w * (share * logs[rows]).sum(axis=1)).sum()
 
     def start(self, centers: np.ndarray) -> Prototypes:
-        """Prototypes to start from, with such centres; (c, d), on the host."""
+        """Return prototypes with these centres, to start from; (c, d), on the host."""
         return Prototypes(centers)
 
     def placed(self, prototypes: np.ndarray) -> Array:
-        """Prototypes of some models where `at` takes them; each as `Prototypes.packed` has it."""
+        """Put the prototypes of some models, each as `Prototypes.packed`, where `at` needs them."""
         return self.context.kernels.memory.to_device(prototypes)
 
     def fetched(self, prototypes: Array) -> Callable[[], np.ndarray]:
@@ -217,15 +217,15 @@ class WeightedSums:
         return self.context.fetch(prototypes)
 
     def moved(self, sums: Array, prototypes: Array) -> Array:
-        """Prototypes that the sums of a pass lead to: the weighted means (2)."""
+        """Return the prototypes that follow from the sums of a pass: the weighted means (2)."""
         return self.context.kernels.fuzzy_c_means.weighted_means(sums, prototypes)
 
     def readied(self, prototypes: Array) -> list[Any]:
-        """Each model's prototypes as `memberships` takes them."""
+        """Return each model's prototypes in the form that `memberships` needs."""
         return list(prototypes.astype(self.context.dtype))
 
     def memberships(self, x: Array, v: Any) -> Array:
-        """Memberships of rows in the clusters of one model, which `readied` gave; beside the noise, if there is one."""
+        """Return the memberships of rows in one model's clusters (with noise, if any); `v` comes from `readied`."""
         kernels = self.context.kernels
         u = kernels.xp.empty((len(x), len(v)), dtype=self.context.dtype)
         kernels.fuzzy_c_means.memberships(x, v, m=self.m, out=u)
@@ -235,31 +235,31 @@ class WeightedSums:
         return u
 
     def masses(self, sums: np.ndarray, prototypes: np.ndarray) -> np.ndarray:
-        """Sums of ``w u^m`` of each cluster, among those of a model; both on the host."""
+        """Return the sum of ``w u^m`` of each cluster, from the sums of a model; both on the host."""
         return sums[prototypes.size : -3]
 
     def objective_at(self, prototypes: Prototypes) -> float:
-        """J at the prototypes of one model."""
+        """Return J at the prototypes of one model."""
         sums = self.context.fetch(self.at(self.placed(prototypes.packed[None])))()
         return self.unit * math.ldexp(float(sums[0, -3]), -int(self.log2_scale(len(prototypes.centers))))
 
     def means_at(self, centers: np.ndarray) -> np.ndarray:
-        """One step of some models: the weighted means (2) at their centres; both (models, c, d), on the host."""
+        """Return the weighted means (2) at the centres of some models; both (models, c, d), on the host."""
         kernels = self.context.kernels
         v = kernels.memory.to_device(centers)
         return self.context.fetch(kernels.fuzzy_c_means.weighted_means(self.at(v), v))()
 
     def scale(self) -> float:
-        """Root mean square distance of the rows from their mean: what one cluster adds up."""
+        """Return the root mean square distance of the rows from their mean, from the sums of one cluster."""
         d = self.context.dataset_shape[1]
         mean = self.context.kernels.xp.zeros((1, 1, d))
-        for _ in range(2):  # at the origin, to find the mean; there, to find how far rows are
+        for _ in range(2):  # first at the origin, which gives the mean; then at the mean, which gives the distances
             sums_at_mean = self.at(mean)
             mean = self.context.kernels.fuzzy_c_means.weighted_means(sums_at_mean, mean)
         return math.sqrt(max(0.0, float(self.context.fetch(sums_at_mean)()[0, -3]) / self.total))
 
     def centers_of(self, memberships: Callable[[int, int], Array], c: int) -> np.ndarray:
-        """Centres (2) of c clusters by the memberships of the rows from a first to a last; (c, d) float64."""
+        """Return centres (2) of c clusters, (c, d), float64; a function returns the memberships of ranges of rows."""
         context, xp = self.context, self.context.kernels.xp
         d = context.dataset_shape[1]
         parts = xp.zeros((len(context.partition.blocks_of(context.rank)), c * d + c))
@@ -275,7 +275,10 @@ class WeightedSums:
             part[c * d :] = g.sum(axis=0)
         sums = context.fetch(context.sum_parts(parts))()
         if not (sums[c * d :] > 0).all():
-            raise InputError("init gives a cluster memberships in rows of sample_weight=0 alone; give it others.")
+            raise InputError(
+                "init has a cluster whose memberships are all in rows with sample_weight=0; give each cluster a "
+                "membership in a row of positive weight."
+            )
         return sums[: c * d].reshape(c, d) / sums[c * d :, None]
 
     def _weights_of(self, start: int, stop: int) -> Array | None:

@@ -1,6 +1,6 @@
-"""Each row's nearest rows.
+"""Nearest neighbours: the k nearest rows of each row.
 
-`estimator` is the method and two functions, `ranks` searches on the ranks, `presentation` shows results.
+`estimator` has the method and two functions, `ranks` searches, and `presentation` shows results.
 
-The method in plain float64 is `tests/oracles/nearest_neighbors.py`.
+`tests/oracles/nearest_neighbors.py` has the method in plain float64.
 """

@@ -1,6 +1,6 @@
-"""Nearest rows as a method: `NearestNeighbors` for the command line, two functions for Python.
+"""Nearest neighbours: the method `NearestNeighbors` for the command line, and two functions for Python.
 
-How they are found is described in `mgclust.algorithms.nearest_neighbors.ranks`.
+The search on the ranks is described in `mgclust.algorithms.nearest_neighbors.ranks`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,18 @@ __all__ = ["NearestNeighbors", "Neighborhoods", "kneighbors_graph", "nearest_nei
 
 
 class Neighborhoods(NamedTuple):
-    """The nearest rows of each row."""
+    """The nearest rows of each row.
 
-    distances: np.ndarray  # shape (n_samples, n_neighbors): ascending
-    # shape (n_samples, n_neighbors), int64: numbers of these rows; of equally near ones the lower number
-    # comes first, and at the last place the smaller squared distance decides before it
+    Attributes
+    ----------
+    distances : ndarray of shape (n_samples, n_neighbors)
+        Distances to the nearest rows, ascending.
+    indices : ndarray of shape (n_samples, n_neighbors), int64
+        Indices of the nearest rows; among equal distances, the lower index comes first. Which of several equally far
+        rows take the last places is decided by the squared distances, and for equal squares by the lower index.
+    """
+
+    distances: np.ndarray
     indices: np.ndarray
 
 
@@ -41,26 +48,42 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     Parameters
     ----------
     n_neighbors : int, default=5
-        How many rows, the row itself left out; fewer than n_samples.
+        Number of nearest rows, without the row itself; less than n_samples.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+        Distance between rows.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the distances.
+        Number type of the distances.
     device, client, n_workers, workers, resources, retries, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
     ----------
     distances_ : ndarray of shape (n_samples, n_neighbors), of `dtype`
-        Ascending.
+        Distances to the nearest rows, ascending.
     indices_ : ndarray of shape (n_samples, n_neighbors), int64
-        Numbers of these rows; of equally near ones the lower number comes first. Which of them are among the
-        `n_neighbors` is decided by the sums that distances are roots of, and of equal ones by the lower number.
+        Indices of the nearest rows; among equal distances, the lower index comes first. Which of several equally far
+        rows take the last places is decided by the sums whose roots are the distances, and for equal sums by the lower
+        index.
     timings_, result_, n_features_in_
         As for `mgclust.DensityPeaks`.
+
+    See Also
+    --------
+    mgclust.nearest_neighbors : The same as a function.
+    mgclust.kneighbors_graph : The nearest rows as a sparse matrix.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms import NearestNeighbors
+    >>> from mgclust.data import open_dataset
+    >>> method = NearestNeighbors(1, client=None)
+    >>> result = method.fit_dataset(open_dataset([[0.0], [1.0], [3.0]]))
+    >>> method.indices_.tolist(), method.distances_.tolist()
+    ([[1], [0], [1]], [[1.0], [1.0], [2.0]])
     """
 
     presentation = NearestNeighborsPresentation()
-    _links = False  # whether a graph is made of what is found
+    _links = False  # whether the caller makes a graph, whose memory counts, too
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -71,10 +94,11 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
         n, n_neighbors, metric = inputs.dataset.shape[0], parameters["n_neighbors"], parameters["metric"]
         queries = inputs.queries
         if queries is not None and n_neighbors > n:
-            raise InputError(f"n_neighbors={n_neighbors} should be <= n_samples={n}; ask for fewer.")
+            raise InputError(f"n_neighbors={n_neighbors} should be <= n_samples={n}; give a smaller n_neighbors.")
         if queries is None and n_neighbors >= n:
             raise InputError(
-                f"n_neighbors={n_neighbors} should be < n_samples={n}: a row is not its own neighbour; ask for fewer."
+                f"n_neighbors={n_neighbors} should be < n_samples={n}, because a row is not its own neighbour; give a "
+                "smaller n_neighbors."
             )
         arguments = {"metric": metric, "n_neighbors": n_neighbors}
         rows = None if queries is None else queries.shape[0]
@@ -110,30 +134,45 @@ def nearest_neighbors(
 ) -> Neighborhoods:
     """Find the nearest rows of each row, as ``sklearn.neighbors.NearestNeighbors(n_neighbors).fit(X).kneighbors()``.
 
-    Exact: the distances of all pairs are compared, and never stored.
+    The search is exact: it compares the distances of all pairs, and does not store them.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features), path, URL or Dataset
-        Whatever `open_dataset` understands.
+        The rows: anything that `open_dataset` accepts.
     n_neighbors : int
-        How many rows, fewer than n_samples. The row itself is left out by its number: a row that is equal to it is a
+        Number of nearest rows; less than n_samples. A row is never its own neighbour, but a duplicate of it is a
         neighbour at distance 0.
     queries : array of shape (n_queries, n_features), path, URL or Dataset, optional
-        Find the nearest rows of `X` of each of these in place of those of `X` itself; no row is left out. Each
-        rank has a share of them.
+        Rows whose nearest rows of `X` are searched, instead of the rows of `X`. No row is left out, so `n_neighbors`
+        may be n_samples. Each rank searches for a part of the queries.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
+        Distance between rows.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the distances.
+        Number type of the distances.
     device, client, n_workers, workers, resources, retries, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
     -------
     Neighborhoods
-        The pair (distances, indices), each of shape (n_samples, n_neighbors), or (n_queries, n_neighbors); of equally
-        near rows the lower number comes first. The same bits on any number of workers. On a cluster, Dask arrays of a
-        Dask array.
+        A named tuple with two arrays of shape (n_samples, n_neighbors), or (n_queries, n_neighbors) with `queries`:
+
+        - `distances`, of `dtype`: distances to the nearest rows, ascending;
+        - `indices`, int64: indices of these rows in `X`; among equal distances, the lower index comes first.
+
+        The result is bitwise identical on any number of workers. On a cluster, both are Dask arrays if the rows that
+        are searched for are one.
+
+    Raises
+    ------
+    InputError
+        If `n_neighbors` is too large, or `queries` have other features than `X`.
+
+    See Also
+    --------
+    kneighbors_graph : The nearest rows as a sparse matrix.
+    sklearn.neighbors.NearestNeighbors : The same search on one machine.
 
     Examples
     --------
@@ -158,7 +197,7 @@ def nearest_neighbors(
 
 
 def _search(X: Any, queries: Any, model: NearestNeighbors) -> Neighborhoods:
-    """Fit a model; its callers' caller is warned."""
+    """Fit a model for a function of this module; warnings point to the caller of that function."""
     dataset, others = open_dataset(X), None
     if queries is not None:
         others = _open_queries(queries)
@@ -170,7 +209,7 @@ def _search(X: Any, queries: Any, model: NearestNeighbors) -> Neighborhoods:
         model._keep_features(dataset)
         try:
             model._check_feature_names(queries, others)
-        except ValueError as error:  # it speaks of a fit
+        except ValueError as error:  # its message is about a fit, which the user did not call
             said = str(error).replace("those that were passed during fit", "those of X")
             said = said.replace(" as they were in fit", "").strip()
             said = said.replace("unseen at fit time", "that X does not have").replace("seen at fit time", "of X")
@@ -181,7 +220,7 @@ def _search(X: Any, queries: Any, model: NearestNeighbors) -> Neighborhoods:
 
 
 def _open_queries(queries: Any) -> Dataset:
-    """Open them; what is wrong with them is said of `queries`, which data in memory have no name of."""
+    """Open the queries. Errors begin with "queries", because data in memory have no name."""
     try:
         return open_dataset(queries)
     except InputError as error:
@@ -208,23 +247,37 @@ def kneighbors_graph(
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> csr_matrix:
-    """Link each row to its nearest rows, as ``sklearn.neighbors.kneighbors_graph``.
+    """Join each row to its nearest rows in a sparse matrix, as ``sklearn.neighbors.kneighbors_graph``.
 
     Parameters
     ----------
     X, n_neighbors
         As for `nearest_neighbors`.
     mode : {"connectivity", "distance"}, default="connectivity"
-        What a link weighs: 1, or the distance. Links of distance 0 are stored.
+        Values of the entries. "connectivity": 1. "distance": the distance to the neighbour; distances of 0 are stored,
+        too.
     queries, metric, device, client, n_workers, workers, resources, retries, dtype, memory_limit
         As for `nearest_neighbors`.
 
     Returns
     -------
     csr_matrix of shape (n_samples, n_samples) or (n_queries, n_samples), of `dtype`
-        Row i has `n_neighbors` entries, nearest first: columns are not sorted. Of `mode` "connectivity",
-        ``graph.maximum(graph.T)`` is a graph that `Communities` takes; it would read distances as strengths of links,
-        and ``maximum`` drops links of distance 0.
+        Row i has `n_neighbors` entries, nearest first, so its columns are not sorted.
+
+    Raises
+    ------
+    InputError
+        If `mode` is unknown, `n_neighbors` is too large, or `queries` have other features than `X`.
+
+    See Also
+    --------
+    nearest_neighbors : The nearest rows as two arrays.
+    Communities : Communities of a graph.
+
+    Notes
+    -----
+    To find communities, take ``mode="connectivity"``, and make the graph symmetric by ``graph.maximum(graph.T)``.
+    `Communities` would read distances as strengths of edges, and ``maximum`` drops edges of distance 0.
 
     Examples
     --------
@@ -245,9 +298,9 @@ def kneighbors_graph(
     model = NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
     model._links = True
     weights, columns = map(on_host, _search(dataset, queries, model))
-    del model  # which has them, too
+    del model  # it also holds both arrays
     m, k = columns.shape
-    # Not more at once than the estimate counts: what SciPy would copy is narrow before it gets it.
+    # The narrow type comes first, so that SciPy copies no more at once than the memory estimate counts.
     kind = np.int32 if max(m * k, dataset.shape[0]) < 2**31 else np.int64
     columns = columns.astype(kind).reshape(-1)
     if mode == "connectivity":

@@ -16,7 +16,7 @@ class NearestNeighborsOptions(Declaration):
 
     method = "nearest-neighbors"
     constraints: ClassVar[dict[str, Constraint]] = {
-        "n_neighbors": Integer(at_least=1, help="Nearest rows of each row, itself left out."),
+        "n_neighbors": Integer(at_least=1, help="Number of nearest rows, without the row itself."),
         "metric": Choice(*METRICS, help="Distance between rows."),
     }
 

@@ -1,4 +1,4 @@
-"""Presentation of nearest rows."""
+"""Presentation of nearest neighbours."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["NearestNeighborsPresentation"]
 
 
 class NearestNeighborsPresentation(Presentation):
-    """Distances of the last neighbour of each row."""
+    """Median and largest distance to the last neighbour."""
 
     scores = {
         "median_distance": Score("distance to the last neighbour, median of all rows"),
-        "max_distance": Score("the same, largest"),
+        "max_distance": Score("distance to the last neighbour, largest of all rows"),
     }
 
     def method_sentences(self, result: Result) -> list[str]:
@@ -25,4 +25,4 @@ class NearestNeighborsPresentation(Presentation):
         if "median_distance" not in scores:
             return super().summary(result)
         last = f"{result.parameters['n_neighbors']} of each row, the last at {scores['median_distance']:.4g} (median)"
-        return [*super().summary(result), ("nearest", f"{last}, {scores['max_distance']:.4g} at most")]
+        return [*super().summary(result), ("nearest", f"{last}, at most {scores['max_distance']:.4g}")]

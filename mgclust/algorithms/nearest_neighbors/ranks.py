@@ -1,11 +1,13 @@
 r"""The k nearest rows of each row, exact, on any number of ranks.
 
-Every rank owns some rows; the rows of all ranks stream past, and each own row keeps the k nearest so far, ordered by
-(distance, row number), itself left out by its number. There is never an n x n array.
+Each rank owns some rows. The rows of all ranks stream past it, and each local row keeps the k nearest rows so far,
+ordered by (distance, row number). A row is not its own neighbour: rows are identified by their number. There is never
+an n x n array.
 
-Time: n^2 distances over all ranks (d multiply-adds each); with few features, boxes of far rows are skipped
-(`common.nearest_rows`). Memory: k numbers and distances a row; rows whose lists do not fit are met in pieces. A row's
-distances are direct differences and depend on the two rows alone: the same bits on any number of ranks.
+Time: n^2 distances of d multiply-adds, shared by the ranks; with few features, bounding boxes of distant rows are
+skipped (`common.nearest_rows`). Memory: k row numbers and distances per row; if the lists do not fit, rows are searched
+in batches. Distances are computed by direct differences, and depend only on the two rows. So the result is bitwise
+identical on any number of ranks.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["NearestNeighborsOutput", "estimate", "search_neighbors"]
 
-MIN_PIECE = 256  # rows whose lists have to fit beside those that are found
+MIN_PIECE = 256  # least number of rows in a batch, whose lists must fit in addition to the finished lists
 
 
 @dataclass(frozen=True)
 class NearestNeighborsOutput:
-    """Rank 0's findings of the distances to the last of the nearest rows."""
+    """Findings of rank 0 about the distances of all rows to the last of their nearest rows."""
 
     median: float
     largest: float
@@ -35,7 +37,7 @@ class NearestNeighborsOutput:
 
 
 def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> NearestNeighborsOutput | None:
-    """Run the method on every rank; it delivers "distances" and "indices", the attributes of `NearestNeighbors`."""
+    """Run the method on every rank; each rank delivers "distances" and "indices" of its rows or queries."""
     measure, rows, xp, host = METRICS[metric], context.rows, context.kernels.xp, context.kernels.memory.to_host
     with context.stage("prepare"):
         prepared, share, queries = prepare_rows(context, measure, gaussian=False), (rows.start, rows.stop), None
@@ -67,9 +69,9 @@ def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Near
 
 
 def _order_ties(distances: np.ndarray, indices: np.ndarray) -> None:
-    """Put equal distances of a row in the order of their numbers, in place.
+    """Order equal distances of a row by row number, in place.
 
-    The lists are ordered by squares, of which two may have roots that are rounded to the same number.
+    The lists are ordered by squares, and the roots of two different squares can be rounded to the same number.
     """
     wrong = (distances[:, 1:] == distances[:, :-1]) & (indices[:, 1:] < indices[:, :-1])
     some = np.flatnonzero(wrong.any(axis=1))
@@ -87,15 +89,15 @@ def estimate(
     queries: int | None,
     links: bool = False,
 ) -> Estimate:
-    """Memory of a rank beside its rows; rank 0 also has one distance of each row. links: they become a graph."""
+    """Memory of a rank in addition to its rows; rank 0 also has one distance per row. links: for a graph."""
     lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
     what = {
-        "neighbours of own rows": lists * -(-rows // size),
-        "a distance of each row": 2 * itemsize * rows,
-        "neighbours of some rows": 2 * MIN_PIECE * lists,
+        "neighbours of local rows": lists * -(-rows // size),
+        "one distance per row": 2 * itemsize * rows,
+        "neighbours of a batch of rows": 2 * MIN_PIECE * lists,
     }
     if links:
-        what["links of the graph"] = 4 * n_neighbors * rows
+        what["edges of the graph"] = 4 * n_neighbors * rows
     if queries is not None:
         what["queries"] = -(-queries // size) * shape[1] * (16 + itemsize)
     return Estimate(what)

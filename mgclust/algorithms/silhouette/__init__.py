@@ -1,7 +1,7 @@
 """Silhouettes of given labels.
 
-`estimator` is the method and two functions, `labels` checks and numbers the labels, `ranks` sums distances on the
-ranks, `presentation` shows results, also those of methods that choose by silhouettes.
+`estimator` has the method and two functions, `labels` checks and numbers the labels, and `ranks` adds up distances.
+`presentation` shows results, also of methods that choose the number of clusters by silhouettes.
 
-The method in plain float64 is `silhouette` of `tests/oracles/affinity_propagation.py`.
+`silhouette` of `tests/oracles/affinity_propagation.py` is the method in plain float64.
 """

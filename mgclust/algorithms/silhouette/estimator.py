@@ -1,6 +1,6 @@
-"""The silhouette as a method: `Silhouette` for the command line, two functions for Python.
+"""Silhouettes: the method `Silhouette` for the command line, and two functions for Python.
 
-How silhouettes are computed is described in `mgclust.algorithms.silhouette.ranks`.
+The computation on the ranks is described in `mgclust.algorithms.silhouette.ranks`.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from mgclust.results.result import Result
 __all__ = ["Silhouette", "SilhouetteScores", "score_labelings", "silhouette_samples", "silhouette_score"]
 
 SCIKIT_LEARN_NAMES = {"l2": "euclidean", "l1": "manhattan", "cityblock": "manhattan"}
-DIAGONAL_ROUNDING = 100  # units of rounding of the distances' type that those of rows to themselves may have
+DIAGONAL_ROUNDING = 100  # tolerance for distances of rows to themselves, in units of rounding of their type
 
 
 @dataclass(frozen=True)
 class SilhouetteOutput:
     """Findings of every rank."""
 
-    scores: SilhouetteScores  # without those of each row
-    negative: int  # rows whose silhouette is below 0
+    scores: SilhouetteScores  # without the silhouettes of the rows
+    negative: int  # number of rows whose silhouette is below 0
 
 
 def silhouette(context: Context, *, metric: str, codes: np.ndarray, largest_diagonal: float = 0.0) -> SilhouetteOutput:
-    """Run the method on every rank; it delivers "samples", the silhouette of each row."""
+    """Run the method on every rank; each rank delivers "samples", the silhouettes of its rows."""
     if metric == "precomputed":
         with context.stage("silhouette"):
             scores = score_distances(context, codes, largest_diagonal)
@@ -70,36 +70,51 @@ class Silhouette(SilhouetteOptions, Method):
 
     Parameters
     ----------
-    labels : sequence of int or str, or path
-        Cluster of each row; as a path, a .npy, .npz, .csv, .tsv, .txt, volume (.nii, .nii.gz) or result
-        directory (see `read_labels`).
-        From 2 to n_samples - 1 clusters; no negative labels.
+    labels : sequence of int or str of length n_samples, or path
+        Cluster of each row: from 2 to n_samples - 1 clusters, without negative labels. A path is that of a .npy, .npz,
+        .csv, .tsv or .txt file, of a volume (.nii, .nii.gz), or of a result directory (see `read_labels`).
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
-        "precomputed": the rows are the distances of all pairs, shape (n_samples, n_samples), of which each rank reads
-        its own rows; of a sparse matrix, what is not stored is 0.
+        Distance between rows. "precomputed": X is the matrix of distances between all pairs, of shape
+        (n_samples, n_samples). Each rank reads its own rows of the matrix. Entries that a sparse matrix does not store
+        are 0.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the distances; all but euclidean and manhattan take float64 anyway.
+        Number type of the distances. Only "euclidean" and "manhattan" use it; the other metrics compute in float64.
     device, client, n_workers, workers, resources, retries, memory_limit, verbose
         As for `mgclust.DensityPeaks`.
 
     Attributes
     ----------
     samples_ : ndarray of shape (n_samples,), float64
-        Silhouette of each row; 0 in a cluster of one row.
+        Silhouette of each row, from -1 to 1; 0 in a cluster of one row.
     score_ : float
-        Their mean.
+        Mean silhouette of all rows.
     cluster_means_ : ndarray of shape (n_clusters,), float64
-        Mean of each cluster, in the order of `classes_`.
+        Mean silhouette of each cluster, in the order of `classes_`.
     n_clusters_ : int
+        Number of clusters.
     classes_ : ndarray of shape (n_clusters,)
-        The labels that occur, ascending.
+        The distinct labels, ascending.
     timings_, result_, n_features_in_
         As for `mgclust.DensityPeaks`.
+
+    See Also
+    --------
+    mgclust.silhouette_samples : Silhouettes of the rows, as a function.
+    mgclust.silhouette_score : Mean silhouette, as a function.
 
     References
     ----------
     P. J. Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, Journal of
     Computational and Applied Mathematics 20:53-65, 1987.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms import Silhouette
+    >>> from mgclust.data import open_dataset
+    >>> method = Silhouette([0, 0, 1, 1], client=None)
+    >>> result = method.fit_dataset(open_dataset([[0.0], [1.0], [10.0], [11.0]]))
+    >>> round(method.score_, 3), method.cluster_means_.round(3).tolist()
+    (0.9, [0.9, 0.9])
     """
 
     presentation = SilhouettePresentation()
@@ -118,7 +133,7 @@ class Silhouette(SilhouetteOptions, Method):
         arguments = {"metric": metric, "codes": self._labeling.codes}
         if given:
             arguments["largest_diagonal"] = DIAGONAL_ROUNDING * float(np.finfo(inputs.dataset.dtype).eps)
-        # A closed form takes float64 at little cost, and rounding is all that limits it.
+        # float64 costs little in the closed form, whose only error is rounding.
         dtype = "float64" if closed or given else parameters["dtype"]
         return RunSpec(silhouette, arguments, need, dtype, metric=metric, first_calls={"pairs.reduced_distances": {}})
 
@@ -140,8 +155,9 @@ class Silhouette(SilhouetteOptions, Method):
         singletons = int((scores.sizes == 1).sum())
         sentences = []
         if singletons:
-            text = f"{singletons} of {len(scores.sizes)} clusters have one row: its silhouette is 0 by definition; ask "
-            sentences.append(Doubt(f"{text}for fewer clusters, or leave these rows out.", DegenerateClustersWarning))
+            text = f"{singletons} of {len(scores.sizes)} clusters have one row, whose silhouette is 0 by definition: "
+            text += "request fewer clusters, or leave these rows out."
+            sentences.append(Doubt(text, DegenerateClustersWarning))
         algorithm = "given" if self.metric == "precomputed" else "closed-form" if _is_closed(self.metric) else "pairs"
         computed_in = self.dtype if algorithm == "pairs" else "float64"
         self._doubts = [
@@ -174,19 +190,19 @@ def _is_closed(metric: str) -> bool:
 
 
 def distances_left_out(dataset: Dataset) -> list[Doubt]:
-    """A warning of distances that a sparse matrix does not store, if there are any."""
+    """Warn if a sparse matrix does not store all distances."""
     if not isinstance(dataset, SparseRows):
         return []
     matrix, n = dataset.matrix, dataset.shape[0]
     missing = n * (n - 1) - int((np.repeat(np.arange(n), np.diff(matrix.indptr)) != matrix.indices).sum())
     if not missing:
         return []
-    text = f"{missing:,} distances are not stored and count as 0, but those of a neighbour graph are not 0: give the "
-    return [Doubt(f"{text}distances of all rows that are not equal.", DataWarning)]
+    text = f"{missing:,} distances are not stored and count as 0, although a neighbour graph omits large distances: "
+    return [Doubt(f"{text}give the distances between all rows that are not equal.", DataWarning)]
 
 
 def _provenance(labels: Any) -> dict[str, str]:
-    """Hash of the labels' file, where they are one."""
+    """Return the hash of the labels' file, if the labels come from a file."""
     if not isinstance(labels, (str, RootedFile)):
         return {}
     location = labels_location(labels)
@@ -194,7 +210,7 @@ def _provenance(labels: Any) -> dict[str, str]:
 
 
 def _named(labels: Any) -> Any:
-    """A file by its path, as a result keeps it."""
+    """Replace a file by its path, which the result keeps."""
     return labels.path if isinstance(labels, RootedFile) else labels
 
 
@@ -212,26 +228,37 @@ def silhouette_samples(
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Any:
-    """Silhouette of each row, as ``sklearn.metrics.silhouette_samples``.
+    """Compute the silhouette of each row, as ``sklearn.metrics.silhouette_samples``.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features), path, URL or Dataset
-        Whatever `open_dataset` understands.
-    labels : sequence of int or str, or path
-        Cluster of each row.
+        The rows: anything that `open_dataset` accepts.
+    labels : sequence of int or str of length n_samples, or path
+        Cluster of each row: from 2 to n_samples - 1 clusters, without negative labels.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
-        Or scikit-learn's other names of these: "l2", "l1" and "cityblock". With "precomputed" `X` is the distances of
-        all pairs, shape (n_samples, n_samples); of a sparse matrix, what is not stored is 0.
+        Distance between rows. scikit-learn's names "l2", "l1" and "cityblock" are accepted, too. "precomputed": `X` is
+        the matrix of distances between all pairs, of shape (n_samples, n_samples). Entries that a sparse matrix does
+        not store are 0.
     dtype : {"float32", "float64"}, default="float32"
-        Type of the distances; all but euclidean and manhattan take float64 anyway.
+        Number type of the distances. Only "euclidean" and "manhattan" use it; the other metrics compute in float64.
     device, client, n_workers, workers, resources, retries, memory_limit
         Where to compute; see `mgclust.DensityPeaks`.
 
     Returns
     -------
     ndarray or Dask array of shape (n_samples,), float64
-        From -1 to 1; 0 in a cluster of one row.
+        Silhouette of each row, from -1 to 1; 0 in a cluster of one row. On a cluster, a Dask array if `X` is one.
+
+    Raises
+    ------
+    InputError
+        If the labels do not fit the rows, or make fewer than 2 or more than n_samples - 1 clusters.
+
+    See Also
+    --------
+    silhouette_score : Mean of these values.
+    sklearn.metrics.silhouette_samples : The same values from a distance matrix in memory.
 
     Examples
     --------
@@ -245,7 +272,7 @@ def silhouette_samples(
 
 
 def _fitted(X: Any, labels: Any, **options: Any) -> Silhouette:
-    """Fit for a function, whose caller is warned."""
+    """Fit a model for a function of this module; warnings point to the caller of that function."""
     metric = options.pop("metric")
     metric = SCIKIT_LEARN_NAMES.get(metric, metric) if isinstance(metric, str) else metric
     model = Silhouette(labels, metric=metric, **options)
@@ -277,20 +304,37 @@ def silhouette_score(
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> float:
-    """Mean silhouette of all rows, as ``sklearn.metrics.silhouette_score``.
+    """Compute the mean silhouette of all rows, as ``sklearn.metrics.silhouette_score``.
 
     Parameters
     ----------
     X, labels, metric, device, client, n_workers, workers, resources, retries, dtype, memory_limit
         As for `silhouette_samples`.
     sample_size : int, optional
-        Take so many rows, drawn by `random_state` as scikit-learn draws them, and only the distances between these.
+        Number of rows to draw, in the same way as scikit-learn. Only distances between these rows are used. By default
+        all rows are used.
     random_state : int, RandomState or Generator, optional
-        Which rows are drawn; by default as for 0.
+        Seed of the draw. None means 0.
 
     Returns
     -------
     float
+        Mean silhouette, from -1 to 1.
+
+    Raises
+    ------
+    InputError
+        If the labels do not fit the rows, or make fewer than 2 or more than n_samples - 1 clusters.
+
+    See Also
+    --------
+    silhouette_samples : Silhouettes of the rows.
+
+    Examples
+    --------
+    >>> from mgclust import silhouette_score
+    >>> round(silhouette_score([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1], client=None), 3)
+    0.9
     """
     place: dict[str, Any] = {"client": client, "device": device, "n_workers": n_workers}
     place.update(workers=workers, resources=resources, retries=retries)

@@ -1,4 +1,4 @@
-"""Labels that a user brings, checked and numbered 0, 1, ... as the methods number theirs."""
+"""Check of labels that a user gives, and their conversion to cluster numbers 0, 1, ..."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ __all__ = ["Labeling", "encode_labels"]
 
 
 class Labeling(NamedTuple):
-    """A cluster for every row."""
+    """A cluster for every row.
 
-    codes: Any  # shape (n_samples,), int32: clusters 0 to K - 1; a Dask array where the labels are one
-    classes: np.ndarray  # shape (K,): what the user calls them, ascending
+    Attributes
+    ----------
+    codes : array of shape (n_samples,), int32
+        Cluster of each row, from 0 to K - 1; a Dask array if the labels are one.
+    classes : ndarray of shape (K,)
+        The user's labels of the clusters, ascending.
+    """
+
+    codes: Any
+    classes: np.ndarray
 
 
 @unannotated
@@ -29,14 +37,18 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
     Parameters
     ----------
     labels : sequence of int or str
-        One a row.
+        One label per row.
     n_samples : int
-        Rows of the data.
+        Number of rows of the data.
+
+    Returns
+    -------
+    Labeling
 
     Raises
     ------
     InputError
-        They do not fit the rows, mark rows that belong to no cluster, or make fewer than 2 or more than
+        If the labels do not fit the rows, some are negative, or they make fewer than 2 or more than
         ``n_samples - 1`` clusters.
     """
     if is_dask(labels):
@@ -45,7 +57,7 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
         return _encode_on_workers(labels, n_samples)
     array = _one_dimensional(labels)
     if len(array) != n_samples:
-        raise InputError(f"labels: {len(array)} of them for n_samples={n_samples} rows; give one label for each row.")
+        raise InputError(f"labels: there are {len(array)} for n_samples={n_samples} rows; give one label per row.")
     array = _discrete(array)
     if array.dtype.kind == "i" and (array < 0).any():
         first = int(np.argmax(array < 0))
@@ -56,12 +68,12 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
 
 
 def _encode_on_workers(labels: Any, n_samples: int) -> Labeling:
-    """Number clusters where the chunks of a Dask array are; the classes alone come here."""
+    """Number clusters on the workers that hold the chunks of a Dask array; only the classes are fetched."""
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape != (n_samples,):
         raise InputError(
-            f"labels of shape {labels.shape} should be of shape ({n_samples},); give one label for each row, in chunks "
+            f"labels of shape {labels.shape} should be of shape ({n_samples},); give one label per row, in chunks "
             "of known sizes."
         )
     found = computed(np.unique(labels))
@@ -80,16 +92,17 @@ def _codes(labels: Any, classes: np.ndarray) -> np.ndarray:
 
 def _negative(label: Any, row: int, count: int) -> InputError:
     return InputError(
-        f"labels={shortened(label)} in row {row} (of {count} negative ones) should be >= 0: such rows belong to no "
-        "cluster and have no silhouette; drop them from the data and the labels, or give them a cluster of their own."
+        f"labels={shortened(label)} in row {row} (one of {count} negative labels) should be >= 0: rows with negative "
+        "labels belong to no cluster and have no silhouette; drop these rows from the data and the labels, or give "
+        "them a label >= 0."
     )
 
 
 def _reject_too_few_or_many(classes: np.ndarray, n_samples: int) -> None:
     if not 2 <= len(classes) <= n_samples - 1:
-        what = "all rows have one label" if len(classes) == 1 else "each row has a label of its own"
+        what = "all rows have the same label" if len(classes) == 1 else "each row has its own label"
         raise InputError(
-            f"n_clusters={len(classes)} should be >= 2 and <= n_samples - 1 = {n_samples - 1}, or no silhouette is "
+            f"n_clusters={len(classes)} should be >= 2 and <= n_samples - 1 = {n_samples - 1}, or silhouettes are not "
             f"defined: {what}; give other labels."
         )
 
@@ -99,16 +112,16 @@ def _one_dimensional(labels: Any) -> np.ndarray:
     try:
         array = np.asarray(host)
     except ValueError as error:
-        raise InputError(f"labels should be a sequence of one label for each row ({error}).") from None
+        raise InputError(f"labels should be a sequence with one label per row ({error}).") from None
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise InputError(f"labels of shape {array.shape} should be one-dimensional; give one label for each row.")
+        raise InputError(f"labels of shape {array.shape} should be one-dimensional; give one label per row.")
     return array
 
 
 def _discrete(array: np.ndarray) -> np.ndarray:
-    """Integers as int64, everything else as strings."""
+    """Convert integers to int64, and everything else to strings; reject other numbers."""
     if array.dtype.kind in "biu":
         return array if array.dtype.kind == "u" else array.astype(np.int64)
     if array.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in array):
@@ -123,4 +136,4 @@ def _discrete(array: np.ndarray) -> np.ndarray:
         )
     if array.dtype.kind in "US" or all(isinstance(label, str) for label in array):
         return array.astype(str)
-    raise InputError(f"labels of type {array.dtype} should be integers, or strings; convert them.")
+    raise InputError(f"labels of type {array.dtype} should be integers or strings; convert them.")

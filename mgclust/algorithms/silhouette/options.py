@@ -15,7 +15,7 @@ __all__ = ["SilhouetteOptions"]
 
 
 class _Labels(Constraint):
-    """Labels, or the path of a file that holds some."""
+    """Labels, or the path of a file with labels."""
 
     type = "file"
 
@@ -28,7 +28,7 @@ class _Labels(Constraint):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
 
     def _read(self, file: RootedFile) -> Any:
-        return file  # by `read_labels`, once the rows are known
+        return file  # `read_labels` reads it, once the rows are known
 
 
 class SilhouetteOptions(Declaration):
@@ -37,15 +37,15 @@ class SilhouetteOptions(Declaration):
     method = "silhouette"
     constraints: ClassVar[dict[str, Constraint]] = {
         "labels": _Labels(
-            help=f"Cluster of each row: {suffixes('labels')}.",
+            help=f"File with the cluster of each row: {suffixes('labels')}.",
             remedy="on the command line, give --labels FILE",
         ),
         "metric": Choice(
             *METRICS,
             "precomputed",
-            help="Distance between rows, or precomputed: the rows are distances.",
-            remedy="give such a name, or for another distance those of all pairs and metric='precomputed', as "
-            "sklearn.metrics.pairwise_distances makes them",
+            help="Distance between rows; precomputed: X is a distance matrix.",
+            remedy="give such a name; for another metric, give the matrix of sklearn.metrics.pairwise_distances, and "
+            "metric='precomputed'",
         ),
     }
 

@@ -1,4 +1,4 @@
-"""Presentation of silhouettes, by themselves and where another method chose by them."""
+"""Presentation of silhouettes, also for methods that choose the number of clusters by them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SilhouettePresentation"]
 
 
 class SilhouettePresentation(Presentation):
-    """Every row's silhouette as a picture, and each cluster's mean."""
+    """Picture of the silhouette of every row, and the mean of each cluster."""
 
     references = {
         "Rousseeuw 1987": "P. J. Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of "
@@ -30,19 +30,20 @@ class SilhouettePresentation(Presentation):
             {
                 "closed-form": "closed form about the means of the clusters, in double precision",
                 "pairs": "every pair, never stored",
+                "given": "precomputed distances",
             },
         ),
         "negative_rows": Fact("rows with a negative silhouette"),
     }
     captions = {
-        "silhouettes": "Each row's silhouette, sorted within its cluster: near 1 well inside, below 0 nearer to "
-        "another cluster.",
+        "silhouettes": "Silhouette of each row, sorted within its cluster: near 1, the row is well inside its cluster; "
+        "below 0, it is nearer to another cluster.",
     }
 
     def method_sentences(self, result: Result) -> list[str]:
         return [
-            f"Silhouettes (Rousseeuw 1987) have the mean {result.scores['silhouette']:.4f}, metric "
-            f"{result.parameters['metric']}; the least mean of a cluster is "
+            f"The mean silhouette (Rousseeuw 1987) is {result.scores['silhouette']:.4f}, metric "
+            f"{result.parameters['metric']}; the lowest mean of a cluster is "
             f"{result.scores['min_cluster_silhouette']:.4f}."
         ]
 
@@ -68,6 +69,6 @@ class SilhouettePresentation(Presentation):
         if "silhouette" not in result.scores:
             return lines
         lowest = result.scores.get("min_cluster_silhouette")
-        worst = "" if lowest is None else f", of the worst cluster {lowest:.4f}"
-        meaning = "(near 1: rows lie well inside their clusters; 0: between two)"
+        worst = "" if lowest is None else f", lowest mean of a cluster {lowest:.4f}"
+        meaning = "(near 1: rows lie well inside their clusters; near 0: between two clusters)"
         return [*lines, ("score", f"silhouette {result.scores['silhouette']:.4f}{worst} {meaning}")]

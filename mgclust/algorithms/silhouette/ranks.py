@@ -5,24 +5,28 @@ rows of another cluster::
 
     s_i = (b_i - a_i) / max(a_i, b_i),      0 in a cluster of one row
 
-All that is needed of a row are the sums of its distances to every cluster. There is never an n x n array.
+The silhouette of a row needs only the sums of its distances to the rows of every cluster. There is never an n x n
+array.
 
 sqeuclidean, cosine, correlation
-    Reduced distances are squared, so that sums have a closed form about the cluster's mean mu, which cancels nothing::
+    Reduced distances are squares, so their sums have a closed form about the mean mu of the cluster, without
+    cancellation::
 
         sum over j in C of |x - x_j|^2 = |C| |x - mu|^2 + W,      W = sum over j in C of |x_j - mu|^2
 
-    Three looks at the rows (means, W, distances to the means), n K d multiply-adds, float64 from the rows on.
+    Three passes over the rows (means, W, distances to the means) and n K d multiply-adds, all in float64.
     Communication per rank: K d sums and 8 n bytes.
 euclidean, manhattan
-    One pass over all pairs, n^2 d, that serves any number of labelings: each pair's distance is added, for every
-    labeling, to the sum of its column's cluster. Where a device has products faster than differences, they are taken
-    about the mean of the column's cluster, and a sample tells how many pairs would need differences all the same.
+    One pass over all pairs, n^2 d, for any number of labelings. The distance of each pair is added, for every labeling,
+    to the sum of its column's cluster. If products are faster than differences on the device, they are computed about
+    the mean of the column's cluster. A sample shows how many pairs would need differences anyway.
+precomputed
+    The given distances are added unchanged.
 
-Of all pairs, rows are met in pieces whose sums (rows x clusters of all labelings x 8 bytes) fit; every piece meets all
-columns, so that pieces cost communication and no arithmetic. Distances that are given are added up as they are. Sums
-across rows are integers in fixed point and a row's own sums do not depend on pieces or ranks: the same bits on any
-number of ranks.
+A pass over all pairs takes batches of rows whose sums (rows x clusters of all labelings x 8 bytes) fit into memory.
+Every batch reads all columns, so more batches cost communication, but no arithmetic. Sums across rows are integers in
+fixed point, and the sums of a row do not depend on batches or ranks. So the result is bitwise identical on any number
+of ranks.
 """
 
 from __future__ import annotations
@@ -52,25 +56,38 @@ __all__ = [
 
 Array = Any
 
-FIXED_POINT_BITS = 60  # of 63: sums of rounded parts may exceed the bound by their rounding
-MIN_PIECE = 256  # rows whose sums have to fit
-MEANS_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # of distances of rows to means: more would be no faster
-SAMPLE = 1024  # rows whose pairs tell whether products pay
-MAX_DOUBTFUL = 1 / 500  # of the pairs: one costs as much as some hundred others
-FAR = 256  # times a row's mean squared distance to a cluster: see `near_share`
-LOOKS = 50  # each look at the rows counts as so small a part, where all pairs follow
+FIXED_POINT_BITS = 60  # less than 63, because sums of rounded terms can exceed the bound by their rounding
+MIN_PIECE = 256  # least number of rows in a batch, whose sums must fit into memory
+MEANS_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # distances of rows to means at once; more is not faster
+SAMPLE = 1024  # rows of the sample that shows whether products pay
+MAX_DOUBTFUL = 1 / 500  # largest fraction of pairs that need differences; one costs as much as some hundred others
+FAR = 256  # limit, relative to a row's mean squared distance to a cluster; see `near_share`
+LOOKS = 50  # a pass over the rows counts as this small a part (1 / LOOKS) of the progress if all pairs follow
 
 
 @dataclass(frozen=True)
 class SilhouetteScores:
-    """Summary of the silhouettes of one labeling."""
+    """Summary of the silhouettes of one labeling.
 
-    score: float  # mean over all rows
-    cluster_means: np.ndarray  # shape (K,), float64
-    sizes: np.ndarray  # shape (K,), int64: rows of each cluster
-    # shape (n_samples,), float64, or None: silhouette of each row, where that was asked for
+    Attributes
+    ----------
+    score : float
+        Mean silhouette of all rows.
+    cluster_means : ndarray of shape (n_clusters,), float64
+        Mean silhouette of each cluster.
+    sizes : ndarray of shape (n_clusters,), int64
+        Number of rows of each cluster.
+    samples : ndarray of shape (n_samples,), float64, or None
+        Silhouette of each row, if requested.
+    distance_error : float
+        Relative error of distances, if requested: see `Prepared.error_of`, for the larger of each row's two means.
+    """
+
+    score: float
+    cluster_means: np.ndarray
+    sizes: np.ndarray
     samples: np.ndarray | None = None
-    distance_error: float = 0.0  # see `Prepared.error_of`; of the larger of each row's two means, if that was asked for
+    distance_error: float = 0.0
 
 
 def score_labelings(
@@ -81,24 +98,24 @@ def score_labelings(
     keep_samples: bool = False,
     prepared: Prepared | None = None,
 ) -> list[SilhouetteScores]:
-    """Score labelings of the same rows, together, on every rank.
+    """Compute the silhouettes of several labelings of the same rows together, on every rank.
 
     Parameters
     ----------
     context : Context
-        Its rows have been through `prepare_rows` with `measure`.
+        Its rows are prepared by `prepare_rows` with `measure`.
     measure : Metric
     labelings : list of int32 ndarrays of shape (n_samples,)
-        Clusters 0 to K - 1, K >= 2, none of them empty; equal on all ranks.
+        Clusters 0 to K - 1, with K >= 2 and no empty cluster; equal on all ranks.
     keep_samples : bool
-        Return the silhouette of each row, too.
+        Whether to return also the silhouette of each row.
     prepared : Prepared, optional
-        What `prepare_rows` returned: find the error of distances by it.
+        Return value of `prepare_rows`, to find the error of distances.
 
     Returns
     -------
     list of SilhouetteScores
-        One a labeling; equal on all ranks.
+        One per labeling; equal on all ranks.
     """
     if not labelings:
         return []
@@ -110,7 +127,7 @@ def score_labelings(
     scores = scorer.scores(keep_samples)
     if prepared is None:
         return scores
-    # Two clusters that rounding has made one point have no digit left.
+    # If rounding has made two clusters the same point, their distance has no correct digit.
     least = float(np.finfo(np.float64).tiny) if prepared.moved else 0.0
     prepared = prepared._replace(moved=prepared.moved + scorer.rounding)
     gathered = (context.kernels.memory.to_host(context.comm.all_gather(each)) for each in scorer.larger)
@@ -121,24 +138,24 @@ def score_labelings(
 def score_with_matrix(
     context: Context, s: Array, highest: float, labelings: list[np.ndarray], *, keep_samples: bool = False
 ) -> list[SilhouetteScores]:
-    """Score labelings by given similarities, on every rank.
+    """Compute the silhouettes of labelings from given similarities, on every rank.
 
-    Dissimilarities are ``-S``; where some similarity is positive, ``highest + 1 - S``, which is at least 1.
+    Dissimilarities are ``-S``; if some similarity is positive, ``highest + 1 - S``, which is at least 1.
 
     Parameters
     ----------
     context : Context
     s : array of shape (m, at least n_samples), float32 or float64
-        Similarities of the own rows; -inf on the diagonal.
+        Similarities of this rank's rows; -inf on the diagonal.
     highest : float
-        The largest of all ranks'.
+        Largest similarity of all ranks.
     labelings, keep_samples
         As in `score_labelings`.
 
     Returns
     -------
     list of SilhouetteScores
-        One a labeling; equal on all ranks.
+        One per labeling; equal on all ranks.
     """
     if not labelings:
         return []
@@ -149,15 +166,26 @@ def score_with_matrix(
 
 
 def score_distances(context: Context, labeling: np.ndarray, largest_diagonal: float) -> SilhouetteScores:
-    """Score a labeling by distances that the rows are, on every rank; refuse numbers that are none.
+    """Compute the silhouettes of a labeling from rows that are precomputed distances, on every rank.
 
     Parameters
     ----------
     context : Context
+        Its rows are the distances.
     labeling : int32 ndarray of shape (n_samples,)
         As in `score_labelings`.
     largest_diagonal : float
-        What rounding may leave of the distance of a row to itself.
+        Largest distance of a row to itself that counts as rounding.
+
+    Returns
+    -------
+    SilhouetteScores
+        With the silhouette of each row.
+
+    Raises
+    ------
+    InputError
+        If the rows cannot be distances.
     """
 
     def read(start: int, stop: int) -> Array:
@@ -171,7 +199,7 @@ def score_distances(context: Context, labeling: np.ndarray, largest_diagonal: fl
 
 def _reject_no_distances(context: Context, largest_diagonal: float) -> None:
     xp, n = context.kernels.xp, context.dataset_shape[0]
-    found = np.full(2, n, np.int64)  # the first row of each kind
+    found = np.full(2, n, np.int64)  # the first row with each fault
     for start, stop in context.cut_rows(16 * n):
         if stop > start:
             s = context.rows.read(start, stop)
@@ -180,21 +208,30 @@ def _reject_no_distances(context: Context, largest_diagonal: float) -> None:
             found = np.minimum(found, [start + int(each.argmax()) if any_true(each) else n for each in bad])
     negative, diagonal = context.comm.all_reduce(found, "min").tolist()
     if negative < n:
-        raise InputError(f"metric='precomputed': row {negative} holds negative distances; they should be >= 0.")
+        raise InputError(f"metric='precomputed': row {negative} has negative distances; give distances >= 0.")
     if diagonal < n:
         raise InputError(
             f"metric='precomputed': the matrix contains non-zero elements on the diagonal, the first in row "
-            f"{diagonal}; give distances, of which that of a row to itself is 0 (np.fill_diagonal(D, 0))."
+            f"{diagonal}; give distances that are 0 from a row to itself (np.fill_diagonal(D, 0))."
         )
 
 
 def has_closed_form(measure: Metric) -> bool:
-    """Return whether sums of distances follow from the means of the clusters."""
+    """Return whether the sums of distances have a closed form about the means of the clusters.
+
+    Parameters
+    ----------
+    measure : Metric
+
+    Returns
+    -------
+    bool
+    """
     return measure.norm == "l2" and measure.squared
 
 
 class _Scorer:
-    """Labelings on one rank: clusters are numbered through, labeling l has ``edges[l]`` to ``edges[l + 1] - 1``."""
+    """Labelings on one rank, with common numbers: labeling l has the clusters ``edges[l]`` to ``edges[l + 1] - 1``."""
 
     def __init__(self, context: Context, labelings: list[np.ndarray], *, watched: bool = False) -> None:
         self.context = context
@@ -205,7 +242,7 @@ class _Scorer:
         self.labels = xp.asarray(np.stack(numbered).astype(np.int32))
         self.all_sizes = xp.asarray(np.concatenate(self.sizes))
         self.samples = [xp.zeros(own, dtype="float64") for _ in labelings]
-        # Of each row the larger of its two means in a unit of distance, and how far sums at most seem to move a row.
+        # For each row the larger of its two means, in `unit`; and by how much rounding of sums seems to move a row.
         self.larger = [xp.zeros(own, dtype="float64") for _ in labelings if watched]
         self.unit, self.rounding = 1.0, 0.0
 
@@ -220,9 +257,9 @@ class _Scorer:
         return results
 
     def matrix(self, read: Callable[[int, int], Array], shift: float) -> None:
-        """Silhouettes of the own rows in each labeling, from the dissimilarities ``shift - s``.
+        """Silhouettes of local rows in each labeling, from the dissimilarities ``shift - s``.
 
-        `read` gives s of own rows from one number up to another, all columns.
+        ``read(start, stop)`` returns s of these local rows and all columns.
         """
         context, xp = self.context, self.context.kernels.xp
         n = context.dataset_shape[0]
@@ -243,13 +280,13 @@ class _Scorer:
             context.progress((done + 1) / len(pieces))
 
     def all_pairs(self, measure: Metric) -> None:
-        """Silhouettes of the own rows in each labeling, from the distances of all pairs."""
+        """Silhouettes of local rows in each labeling, from the distances of all pairs."""
         context, xp = self.context, self.context.kernels.xp
         n, d = context.dataset_shape
         root = not measure.squared and measure.norm == "l2"
         longest = 2 * largest_value(context) * (d**0.5 if root else d)
         scale = _fixed_point(n * longest)
-        self.unit, self.rounding = 1 / scale, 0.25 / scale  # half a unit for each pair, of which both rows move
+        self.unit, self.rounding = 1 / scale, 0.25 / scale  # half a unit per pair, shared by its two rows
         clusters = self.edges[-1]
         about = self._centres(measure.norm, root)
         pieces = context.cut_rows(8 * clusters + 32 * max(map(len, self.sizes)))
@@ -277,11 +314,11 @@ class _Scorer:
                 self._keep(labeling, start, stop, means, 0.0)
 
     def closed_form(self, measure: Metric) -> None:
-        """Silhouettes of the own rows in each labeling, from squared distances to the means of the clusters."""
+        """Silhouettes of local rows in each labeling, from squared distances to the means of the clusters."""
         context = self.context
         n, d = context.dataset_shape
         means, spread = self._means_and_spread(3)
-        # What rounding leaves of a distance 0.
+        # Largest value that a squared distance of 0 can have by rounding.
         floor = d * (largest_value(context) * (n * 2.0**-FIXED_POINT_BITS + 2.0**-50)) ** 2
         self.unit, self.rounding = measure.factor, floor**0.5 / 2
         most = min(MEANS_BYTES[context.kernels.device], context.spare // 4)
@@ -300,7 +337,7 @@ class _Scorer:
                 context.progress((2 + (done + (labeling + 1) / len(self.samples)) / len(pieces)) / 3)
 
     def _centres(self, norm: str, root: bool) -> tuple[Array, Array] | None:
-        """Mean and spread of each cluster, where sums of distances are faster with them; equal on all ranks."""
+        """Mean and spread of each cluster if they make sums of distances faster, else None; equal on all ranks."""
         context, xp, kernels = self.context, self.context.kernels.xp, self.context.kernels
         n, first = context.dataset_shape[0], context.rows.start
         few, shape = context.rows.read(first, first), {"labelings": len(self.labels), "clusters": self.edges[-1]}
@@ -314,14 +351,14 @@ class _Scorer:
         to_means = kernels.pairs.reduced_distances(some, means.astype(some.dtype), norm="l2")
         doubtful = 0.0
         for labels in self.labels[:, xp.asarray(numbers)]:
-            to_mean = to_means[:, labels]  # of each row, to the mean of each column's cluster
+            to_mean = to_means[:, labels]  # squared distance of each row to the mean of each column's cluster
             pairs = (s < near * (to_mean + to_mean.diagonal())) | (s > FAR * (to_mean + spread[labels]))
             xp.fill_diagonal(pairs, False)
             doubtful += count_true(pairs) / pairs.size / len(self.labels)
         return (means, spread) if doubtful <= MAX_DOUBTFUL else None
 
     def _means_and_spread(self, looks: int) -> tuple[Array, Array]:
-        """Mean of each cluster, and the mean squared distance of its rows to it; float64. Two of so many looks."""
+        """Mean of each cluster, and mean squared distance of its rows to it, float64: two of `looks` passes."""
         context, xp, rows = self.context, self.context.kernels.xp, self.context.rows
         total = context.sum_over_blocks(lambda x: abs(x).sum(axis=1, dtype="float64"))
         scale = _fixed_point(float(total.max()))
@@ -335,14 +372,14 @@ class _Scorer:
             squares[labeling, at] = _row_sums(differences * differences)
         spread = []
         for labels, mine, first, sizes in zip(self.labels, squares, self.edges, self.sizes, strict=False):
-            # Added in the order of the rows, on the host: a few large ones cost the others no digits.
+            # Added on the host, in the order of the rows, so that a few large values cost the others no digits.
             weights = context.kernels.memory.to_host(context.comm.all_gather(mine))
             codes = context.kernels.memory.to_host(labels) - first
             spread.append(np.bincount(codes, weights=weights, minlength=len(sizes)) / sizes)
         return means, xp.asarray(np.concatenate(spread))
 
     def _labeled_pieces(self, row_bytes: int, look: int, looks: int) -> Iterator[tuple[Array, slice, int, Array]]:
-        """Pieces of own rows, where they are among these, and each labeling's number and labels."""
+        """Yield batches of local rows, their positions, and the number and the labels of each labeling."""
         pieces, first = self.context.cut_rows(row_bytes), self.context.rows.start
         for done, (start, stop) in enumerate(pieces):
             x = self.context.rows.read(start, stop)
@@ -352,7 +389,7 @@ class _Scorer:
             self.context.progress((look + (done + 1) / len(pieces)) / looks)
 
     def _keep(self, labeling: int, start: int, stop: int, means: Array, floor: float) -> None:
-        """Silhouettes of own rows from the means of their distances to all rows of each cluster, overwriting these."""
+        """Keep the silhouettes of local rows, from their mean distances to each cluster, which are overwritten."""
         context, xp = self.context, self.context.kernels.xp
         first, last = self.edges[labeling : labeling + 2]
         own = self.labels[labeling, start:stop] - first
@@ -371,7 +408,7 @@ class _Scorer:
 
 
 def _row_sums(x: Array) -> Array:
-    """Sums along the rows of a scratch array, in an order that depends on its width alone."""
+    """Sums along the rows of a scratch array, in an order that depends only on its width."""
     width = x.shape[1]
     while width > 1:
         half = -(-width // 2)
@@ -381,17 +418,17 @@ def _row_sums(x: Array) -> Array:
 
 
 def _fixed_point(bound: float) -> float:
-    """The largest power of two by which sums up to a bound stay within int64."""
+    """The largest power of two by which sums up to a bound can be multiplied and stay within int64."""
     return float(2.0 ** np.floor(FIXED_POINT_BITS - np.log2(bound))) if bound > 0 else 1.0
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, closed: bool, n_clusters: int) -> Estimate:
-    """Memory of a rank beside its rows; `closed`, where sums follow from the means of the clusters."""
+    """Memory of a rank in addition to its rows; closed: whether sums have a closed form about the means."""
     n, d = shape
     what = {"labels and silhouettes": 56 * n}
     piece = MIN_PIECE * 40 * n_clusters
     if closed:
         what["means of the clusters"] = 3 * 8 * n_clusters * d
         piece += MIN_PIECE * 48 * d
-    what["sums of some rows"] = piece
+    what["sums of a batch of rows"] = piece
     return Estimate(what)

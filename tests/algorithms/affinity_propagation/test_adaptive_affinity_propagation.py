@@ -252,7 +252,7 @@ def test_the_second_rule_of_the_package(n, d, seed, min_cluster_size, profile):
     numbers = [package, best] if profile == "code" else [best, package]
     assert [model.n_clusters_ for model in models] == numbers and (best != package) == (d > 2)
     for model in models:
-        k, said = model.n_clusters_, [text for text in model.result_.warnings if "the best silhouette" in text]
+        k, said = model.n_clusters_, [text for text in model.result_.warnings if "the best mean silhouette" in text]
         np.testing.assert_array_equal(model.labels_, labelings[k])
         assert model.selection_ == model.result_.diagnostics["selection"] == ("silhouette" if k == best else "package")
         assert model.silhouette_ == model.scan_["silhouette"][model.scan_["n_clusters"] == k][0]
@@ -388,9 +388,9 @@ def test_same_again(device):
         ),
         ({"n_clusters_range": "5"}, "n_clusters_range='5' should be two integers"),
         ({"n_clusters_range": (0, 3)}, "n_clusters_range=\\(0, 3\\) should be two integers"),
-        ({"n_clusters_range": (1, 1)}, "n_clusters_range=\\(1, 1\\) should reach to 2 or more"),
-        ({"n_clusters_range": (30, 40)}, "begins above the 20 rows"),
-        ({"n_clusters_range": (2, 4), "preference": -3.0}, "needs a preference that falls"),
+        ({"n_clusters_range": (1, 1)}, "n_clusters_range=\\(1, 1\\) ends below 2"),
+        ({"n_clusters_range": (30, 40)}, "begins above the number of rows, 20"),
+        ({"n_clusters_range": (2, 4), "preference": -3.0}, r"and preference exclude each other"),
     ],
 )
 def test_bad_parameters(parameters, message, rng):
@@ -410,7 +410,7 @@ def test_a_range_has_the_candidates_of_the_whole_scan():
 
 def test_a_range_without_candidates_is_a_warning(rng):
     message = (
-        r"within n_clusters_range=\(4, 5\), all labels are -1; the nearest .* \d+: widen the range, or raise max_iter"
+        r"n_clusters_range=\(4, 5\): .* all labels are -1\. The nearest .* \d+: widen the range, or raise max_iter"
     )
     with pytest.warns(ConvergenceWarning, match=message):
         model = fit(rng.normal(size=(100, 2)), n_clusters_range=(4, 5), max_iter=64)

@@ -179,7 +179,9 @@ def test_number_of_clusters(n_clusters, algorithm, device):
 def test_a_number_of_clusters_that_is_not_met(device, rng):
     """Rows that coincide are one cluster or two each."""
     X = np.repeat(rng.normal(size=(15, 2)), 2, axis=0)
-    with pytest.warns(UserWarning, match=r"=29 was not met, .* give \d+ or 30, and the labels are those of (28|30)"):
+    with pytest.warns(
+        UserWarning, match=r"=29 was not met: .* give \d+ or 30 clusters, and the labels are those of (28|30)"
+    ):
         model = fit(X, device, n_clusters=29)
     nearest = np.abs(model.search_["n_clusters"] - 29).argmin()
     assert model.preference_ == model.search_["preference"][nearest]
@@ -229,7 +231,7 @@ def test_predict(device):
     np.testing.assert_array_equal(model.predict(new), apart.argmin(axis=1))
     # Similarities say nothing of other rows: then there is no predict.
     similarities = similarities_of("rings")
-    with pytest.raises(InputError, match="predict needs rows, which affinity='precomputed' has not seen"):
+    with pytest.raises(InputError, match="affinity='precomputed': predict needs the fitted rows"):
         fit(similarities, device, affinity="precomputed", damping=0.8).predict(similarities)
 
 
@@ -353,7 +355,7 @@ def test_the_seed_only_breaks_ties(device):
         ({"preference_quantile": 1.5}, "preference_quantile=1.5 should be a finite number >= 0 and <= 1"),
         (
             {"preference_quantile": 0.5, "preference": -1.0},
-            "preference_quantile=0.5 takes the place of preference; give one",
+            "preference_quantile=0.5 and preference exclude each other",
         ),
     ],
 )

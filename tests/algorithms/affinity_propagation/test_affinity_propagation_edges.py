@@ -69,7 +69,7 @@ def test_one_cluster_that_is_not_the_best_is_said(algorithm):
     assert model.converged_ and model.n_clusters_ == 1
     (text,) = model.result_.warnings
     found = re.search(
-        r"net similarity (\S+) with one exemplar is a poor optimum, since (\d+) exemplars give (\S+):", text
+        r"net similarity (\S+) with one exemplar is a poor optimum, because (\d+) exemplars give (\S+):", text
     )
     assert float(found[1]) == pytest.approx(model.net_similarity_, rel=1e-4) and float(found[3]) > float(found[1])
     assert len(text) <= 200

@@ -146,7 +146,7 @@ def test_where_own_elements_are_many(monkeypatch, device):
 def test_what_does_not_fit(early, monkeypatch):
     monkeypatch.setattr(column_rows, "SPAN", 1 << 16)
     given = {"profile": "fast", "algorithm": "sparse", "device": "cpu", "client": None, "memory_limit": "100 MiB"}
-    with pytest.raises(InsufficientMemoryError, match=r"columns, and the course of 0 iterations, of 150 rows need"):
+    with pytest.raises(InsufficientMemoryError, match=r"columns and 0 iterations of 150 rows need"):
         AdaptiveAffinityPropagation(**given).fit(rows("blobs"))
 
 

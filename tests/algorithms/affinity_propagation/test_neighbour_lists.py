@@ -270,7 +270,7 @@ def test_less_memory():
         AffinityPropagation(algorithm="dense", **given).fit(X)
     few = AffinityPropagation(preference=-0.5, damping=0.8, **given).fit(X)
     assert few.exactness_["algorithm"] == "sparse" and few.exactness_["pairs_kept"] < 400_000
-    with pytest.raises(InsufficientMemoryError, match=r"neighbour lists of 2000 rows need .* What would fit: more"):
+    with pytest.raises(InsufficientMemoryError, match=r"neighbour lists of 2000 rows need .* is free. Use more"):
         AffinityPropagation(preference=-3e3, damping=0.8, **given).fit(X)
 
 
@@ -286,7 +286,7 @@ def test_memory_that_is_free_in_pieces_alone(monkeypatch):
     X = np.random.default_rng(0).normal(size=(400, 3))
     monkeypatch.setattr(np, "empty", in_pieces)
     with pytest.raises(
-        InsufficientMemoryError, match=r"neighbour lists of 400 rows need .* n_clusters_range=\(low, n\)"
+        InsufficientMemoryError, match=r"neighbour lists of 400 rows need .* n_clusters_range=\(low, high\)"
     ):
         AffinityPropagation(preference=-3e3, damping=0.8, algorithm="sparse", device="cpu", client=None).fit(X)
 

@@ -35,7 +35,7 @@ def test_jumps(wanted, nearest):
     found = search(wanted, lambda distance: 600 if distance < 0.02 else 100 if distance < 7 else 20)
     assert not found.met and found.tried[found.nearest].n_clusters == nearest
     problem = found.problem()
-    assert f"n_clusters={wanted} was not met, preferences give " in problem
+    assert f"n_clusters={wanted} was not met: preferences give " in problem
     assert f"the labels are those of {nearest} clusters" in problem
 
 

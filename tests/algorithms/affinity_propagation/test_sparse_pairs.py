@@ -196,7 +196,7 @@ def matrix(*values, n=4) -> csr_array:
         (coo_array(([-1.0, -2], ([0, 0], [1, 1])), shape=(3, 3)), "precomputed", "1 pairs more than once"),
         (csr_array(([-1.0, -2], [1, 1], [0, 2, 2]), shape=(2, 2)), "precomputed", "1 pairs more than once"),
         (matrix(1j, 2), "precomputed", "Complex data"),
-        (np.ones((4, 4)), "precomputed_nearest_neighbors", "takes a sparse matrix of distances"),
+        (np.ones((4, 4)), "precomputed_nearest_neighbors", "needs a sparse matrix of distances"),
     ],
 )
 def test_refusals(X, affinity, message):
@@ -205,7 +205,7 @@ def test_refusals(X, affinity, message):
 
 
 def test_other_refusals():
-    with pytest.raises(InputError, match="algorithm='dense' keeps all pairs"):
+    with pytest.raises(InputError, match="algorithm='dense' stores all pairs"):
         fit_on("cpu", matrix(-1.0, -2.0), algorithm="dense")
     with pytest.raises(InputError, match="sparse"):
         AdaptiveAffinityPropagation(affinity="precomputed", client=None, device="cpu").fit(matrix(-1.0, -2.0))
@@ -213,7 +213,7 @@ def test_other_refusals():
     hostile.indices[1] = 1 << 30
     with pytest.raises(InputError, match="is damaged"):
         fit_on("cpu", hostile)
-    with pytest.raises(InputError, match="too large for dtype='float32'"):
+    with pytest.raises(InputError, match="dtype='float32' cannot hold the largest similarity"):
         fit_on("cpu", matrix(1e20, 2e20), "precomputed_nearest_neighbors")
     assert fit_on("cpu", matrix(1e20, 2e20), "precomputed_nearest_neighbors", dtype="float64").n_clusters_ > 0
 
@@ -239,10 +239,10 @@ def test_numbers_of_clusters_that_the_pairs_make_impossible_are_explained():
     given = {"affinity": "precomputed_nearest_neighbors", "damping": 0.9}
     reasons = {}
     for k, wanted in ((8, 3), (8, 4), (20, 3)):
-        with pytest.warns(match=f"n_clusters={wanted} cannot be met, since ") as caught:
+        with pytest.warns(match=f"n_clusters={wanted} is not possible, because ") as caught:
             model = fit_on("cpu", graph_of(X, k), n_clusters=wanted, **given)
         (reasons[k, wanted],) = (str(each.message) for each in caught)
-        least = int(re.search(r": give more pairs, or ask for (\d+) or more", reasons[k, wanted])[1])
+        least = int(re.search(r": give more pairs, or request at least (\d+) clusters", reasons[k, wanted])[1])
         assert wanted < least <= model.n_clusters_
     assert "the pairs have 4 connected components, each of which needs an exemplar" in reasons[8, 3]
     assert "the pairs have 4 connected components" in reasons[20, 3]

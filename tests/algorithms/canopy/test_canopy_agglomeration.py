@@ -70,7 +70,7 @@ def test_same_bits_on_several_ranks(size, ranks, monkeypatch):
 
 def test_clusters_that_no_canopy_connects():
     X = np.array([[0.0], [1], [50], [51]])
-    with pytest.warns(ClusteringWarning, match="n_clusters=1: rows that share canopies make 2 clusters.*raise t1"):
+    with pytest.warns(ClusteringWarning, match="n_clusters=1 cannot be reached: 2 clusters remain.*raise t1"):
         found = on_cpu(t1=3.0, t2=1.5).agglomerate(X, n_clusters=1)
     assert found.n_clusters == 2 and found.labels.tolist() == [0, 0, 1, 1]
 
@@ -78,9 +78,9 @@ def test_clusters_that_no_canopy_connects():
 def test_refused():
     X = np.random.default_rng(2).random((3000, 2))
     model = on_cpu(t1=0.5, t2=0.3)
-    with pytest.raises(InputError, match="give one of both"):
+    with pytest.raises(InputError, match="exactly one of them must say where merging ends"):
         model.agglomerate(X)
-    with pytest.raises(InputError, match="give one of both"):
+    with pytest.raises(InputError, match="exactly one of them must say where merging ends"):
         model.agglomerate(X, n_clusters=2, distance_threshold=0.1)
     with pytest.raises(InputError, match="n_clusters=3001 should be <= n_samples=3000"):
         model.agglomerate(X, n_clusters=3001)
@@ -98,7 +98,7 @@ def test_refused():
         ({"n_clusters": True}, "n_clusters=True should be an integer >= 1"),
         ({"n_clusters": "3"}, "n_clusters='3' should be an integer >= 1"),
         ({"n_clusters": 0}, "n_clusters=0 should be an integer >= 1"),
-        ({"n_clusters": 7}, "n_clusters=7 should be <= n_samples=6; ask for fewer clusters"),
+        ({"n_clusters": 7}, "n_clusters=7 should be <= n_samples=6; request fewer clusters"),
     ],
     ids=repr,
 )

@@ -189,7 +189,7 @@ def test_refused_parameters():
 
 def test_memory_is_refused_before_it_is_taken(monkeypatch):
     X = np.random.default_rng(7).normal(size=(500, 2))
-    with pytest.raises(InsufficientMemoryError, match=r"vectors of own rows .* What would fit: "):
+    with pytest.raises(InsufficientMemoryError, match=r"vectors of local rows .* What would fit: "):
         fit(X, 0.5, 0.2, memory_limit="70 KiB")
     with pytest.raises(InsufficientMemoryError, match="makes more than 8000 centres of 8000 rows"):
         fit(np.random.default_rng(7).normal(size=(8000, 100)), 0.5, 0.2, memory_limit="26 MB")

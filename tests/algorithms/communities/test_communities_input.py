@@ -68,7 +68,7 @@ def test_other_wrong_uses():
     for name in ("leiden", "Louvain"):
         with pytest.raises(InputError, match=f"strategy='{name}' .* the nearest to it here is 'parallel'"):
             Communities(strategy=name, client=None).fit(EDGES)
-    with pytest.raises(TypeError, match=r"weight='km' is no parameter of Communities; open_graph\(G, weight=\)"):
+    with pytest.raises(TypeError, match=r"weight='km' is not a parameter of Communities; .* open_graph\(G, weight="):
         Communities(weight="km")
     model = Communities(device="cpu", client=None).fit(EDGES)
     for k in (0, 5, -1, 2.5):
@@ -97,5 +97,5 @@ def test_more_than_fits_is_refused_with_what_would():
 
 @pytest.mark.parametrize("labels", [{0: 0, 1: 0, 2: 1}, [{0, 1}, {2}], [[0, 1], [2]], [frozenset({0}), (1, 2)]])
 def test_modularity_of_named_nodes_is_refused_by_a_sentence(labels):
-    with pytest.raises(InputError, match="names nodes; give one integer for each of the graph's n_nodes=3 nodes"):
+    with pytest.raises(InputError, match="of node names; give one integer for each of the graph's n_nodes=3 nodes"):
         modularity([(0, 1), (1, 2)], labels, client=None)

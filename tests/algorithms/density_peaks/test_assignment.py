@@ -184,5 +184,5 @@ def test_a_number_that_cuts_across_separated_clusters_is_warned_of():
 def test_what_is_refused(parameters, message):
     with pytest.raises(InputError, match=message):
         fit(SETS["rings"](), assignment="separated", **parameters)
-    with pytest.raises(InputError, match="needs more than 6 rows that differ; there are 4"):
+    with pytest.raises(InputError, match="needs more than 6 rows that differ, and there are 4"):
         fit(np.eye(4), assignment="separated")

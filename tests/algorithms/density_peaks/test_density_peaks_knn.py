@@ -83,8 +83,8 @@ def test_saved_and_opened_again(tmp_path):
 @pytest.mark.parametrize(
     ("X", "parameters", "message"),
     [
-        (np.zeros((5, 2)), {"k": 4}, r"k=4: each row has 4 rows equal to it, .* drop duplicate rows, or raise k"),
-        (np.eye(5), {"k": 5}, "k=5 should be < n_samples=5: .*; ask for fewer"),
+        (np.zeros((5, 2)), {"k": 4}, r"k=4: each row is equal to 4 other rows, .* drop duplicate rows, or raise k"),
+        (np.eye(5), {"k": 5}, "k=5 should be < n_samples=5, .*; give a smaller k"),
         (np.eye(5), {"k": 0}, "k=0 should be an integer >= 1"),
         (np.eye(5), {"k": 2, "density": "kNN"}, "did you mean 'knn'"),
     ],

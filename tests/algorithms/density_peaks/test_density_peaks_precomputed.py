@@ -128,10 +128,10 @@ def changed(*places, size=3000):
         (changed((2500, 1200, 5.0)), {}, "row 1200, column 2500 is 1300, but row 2500, column 1200 is 5; .* symmetric"),
         (changed(size=20), {"algorithm": "grid"}, "algorithm='grid' needs .* metric='precomputed'"),
         (np.zeros((5, 5)), {}, "dc=0"),
-        (changed(size=20) * 1e-40, {}, "distances reach 1.9e-39; .* dtype='float32' .* or use dtype='float64'"),
-        (changed(size=20) * 1e-50, {"density": "knn", "k": 2}, "distances reach 1.9e-49; .* or use dtype='float64'"),
-        (changed(size=20) * 1e-310, {"dtype": "float64"}, "distances reach 1.9e-309; .*; rescale the data.$"),
-        (np.zeros((5, 5)), {"density": "knn", "k": 2}, "k=2: each row has 2 rows equal to it"),
+        (changed(size=20) * 1e-40, {}, "distance is 1.9e-39, with dtype='float32' .* or use dtype='float64'"),
+        (changed(size=20) * 1e-50, {"density": "knn", "k": 2}, "distance is 1.9e-49, .* or use dtype='float64'"),
+        (changed(size=20) * 1e-310, {"dtype": "float64"}, "largest distance is 1.9e-309, .*; rescale the data.$"),
+        (np.zeros((5, 5)), {"density": "knn", "k": 2}, "k=2: each row is equal to 2 other rows"),
     ],
 )
 def test_what_is_refused(D, parameters, message):
@@ -160,7 +160,7 @@ def test_what_needs_rows_is_refused():
     model = fit(changed(size=20), n_clusters=2)
     with pytest.raises(AttributeError) as refusal:
         model.predict(np.zeros((1, 20)))
-    assert "predict needs rows, which metric='precomputed' has not seen" in str(refusal.value.__cause__)
+    assert "metric='precomputed': predict needs rows" in str(refusal.value.__cause__)
 
 
 def test_memory_is_estimated_before_the_run():

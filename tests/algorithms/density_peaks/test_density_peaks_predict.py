@@ -106,7 +106,7 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(InputError, match="all-zero rows: 1 of them, the first is row 1"):
         DensityPeaks(3, metric="cosine", **HERE).fit(X + 100).predict([[1.0, 2.0], [0.0, 0.0]])
     model.result_.save(tmp_path / "out")
-    with pytest.raises(InputError, match="predict needs the rows that were fitted"):
+    with pytest.raises(InputError, match="predict needs the fitted rows"):
         DensityPeaks.from_result(load_result(tmp_path / "out")).predict(X)
 
 

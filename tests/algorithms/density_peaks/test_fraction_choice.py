@@ -147,7 +147,8 @@ def test_it_is_in_the_result(tmp_path):
     assert again.dc_choice_ == model.dc_choice_ and again.dc_fraction_ == result.scores["dc_fraction"]
     assert json.loads(json.dumps(result.diagnostics["dc_choice"]))["numbers"][0]["n_clusters"] == 64
     lines = dict(model.presentation.summary(result))
-    assert lines["fraction"] == f"{model.dc_fraction_:g} of the pairs within dc, chosen" and "drop" in lines["others"]
+    assert lines["fraction"] == f"{model.dc_fraction_:g} of the pairs within dc, chosen from the data"
+    assert "drop" in lines["others"]
     tried, numbers = model.presentation.tables(result)[-2:]
     assert tried.rows[tried.chosen][0] == model.dc_fraction_ and numbers.rows[0][0] == 64
     assert model.presentation.tables(fit(grid()[0], dc_fraction=0.01).result_)[-1].heading != numbers.heading
@@ -175,7 +176,7 @@ def test_few_rows_of_noise_have_one_cluster_or_a_warning(draw, shape):
 def test_few_rows_do_not_tell_clusters_from_chance():
     X = make_blobs(100, centers=[[0, 0], [30, 0], [0, 30], [30, 30]], random_state=0)[0]
     (text,) = fit(X[:49]).result_.warnings
-    assert text.startswith("n_samples=49 is too few to tell clusters from chance, since below 50 rows")
+    assert text.startswith("n_samples=49 is too few to tell clusters from chance: below 50 rows")
     assert fit(X[:49], n_clusters=4).result_.warnings == fit(X).result_.warnings == []
     assert fit(X).n_clusters_ == fit(X[:49]).n_clusters_ == 4
 
@@ -184,13 +185,13 @@ def test_thresholds_within_clusters_are_warned_of():
     X = np.random.default_rng(0).random((600, 2))
     (dense,) = fit(X, rho_min=8).result_.warnings
     assert dense == (
-        "513 of 600 rows are centres by rho_min=8 alone, but rows next to a centre are as dense: give delta_min also, "
-        "or n_clusters."
+        "513 of 600 rows are centres by rho_min=8 alone, because rows next to a centre are as dense: also give "
+        "delta_min, or give n_clusters."
     )
     (both,) = fit(X, rho_min=8, delta_min=0.01).result_.warnings
     assert both == (
-        "459 of 600 rows are centres by rho_min=8, delta_min=0.01, those after the first 48 within clusters: raise "
-        "delta_min, or give n_clusters."
+        "459 of 600 rows are centres by rho_min=8, delta_min=0.01, and all after the first 48 lie within clusters: "
+        "raise delta_min, or give n_clusters."
     )
     assert fit(X, rho_min=8, n_clusters=30).result_.warnings == fit(X, rho_min=5, delta_min=0.2).result_.warnings == []
     again = fit(X).select_centers(rho_min=8)
@@ -240,7 +241,7 @@ def test_many_equal_rows(algorithm, density, device):
     assert model.exactness_["equal_pairs"] == ((d == 0).sum() - len(X)) // 2
     np.testing.assert_allclose(model.rho_, reference.density(X, 1.0, density), rtol=1e-5)
     assert "dc=1 is the smallest positive distance" in model.result_.warnings[0]
-    assert "since only 16 of 800 rows are distinct" in model.result_.warnings[0]
+    assert "because only 16 of 800 rows are distinct" in model.result_.warnings[0]
 
 
 def zeros_and_blobs(zeros=150, std=0.6):
@@ -274,7 +275,7 @@ def test_an_automatic_dc_is_of_pairs_that_differ(options, device):
     assert model.exactness_["different_pairs"] == len(pairs) - equal
     assert model.n_clusters_ == 5 and adjusted_rand_score(y, model.labels_) > 0.99
     assert model.result_.warnings[0].startswith(
-        f"dc={model.dc_:g} is the quantile dc_fraction=0.02 of pairs of distinct rows, since only 801 of 1,000 rows"
+        f"dc={model.dc_:g} is the quantile dc_fraction=0.02 of pairs of distinct rows, because only 801 of 1,000 rows"
     )
 
 

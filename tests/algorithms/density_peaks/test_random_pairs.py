@@ -35,7 +35,7 @@ def distances_drawn(X, pairs, seed, metric):
 @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"])
 def test_it_is_the_order_statistic_of_the_drawn_pairs(metric, X, device):
     model = DensityPeaks(sample_size=3000, random_state=7, metric=metric, dtype="float64", device=device, **OPTIONS)
-    with pytest.warns(ClusteringWarning, match=r"dc=.* was sampled.*within .* \(95%\).*larger sample_size"):
+    with pytest.warns(ClusteringWarning, match=r"dc=.* was sampled.*within .*95% confidence.*larger sample_size"):
         model.fit(X)
     drawn = distances_drawn(X, 3000, 7, metric)
     low, high = binom.ppf([0.025, 0.975], 3000, 0.02).astype(int)
@@ -113,10 +113,13 @@ def test_a_sample_with_too_many_equal_pairs_decides_nothing(device, rng):
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"dc_method": "exact", "sample_size": 1000}, "sample_size=1000 goes with dc_method='sample'"),
+        ({"dc_method": "exact", "sample_size": 1000}, "sample_size=1000 needs dc_method='sample'"),
         ({"metric": "precomputed", "sample_size": 1000}, "metric='precomputed'"),
         ({"sample_size": 99}, "sample_size=99 should be"),
-        ({"sample_size": 100, "dc_fraction": 0.99}, "do not bound from above.*dc_fraction=0.99.*dc_method='exact'"),
+        (
+            {"sample_size": 100, "dc_fraction": 0.99},
+            "is too small for dc_fraction=0.99: .*dc_method='exact'",
+        ),
     ],
 )
 def test_refusals(parameters, said, X, device):

@@ -1,4 +1,4 @@
-"""Clusters that sparser rows separate: against plain loops, on shapes whose truth is known, and on any ranks."""
+"""Clusters separated by low density: against plain loops, on shapes whose truth is known, and on any ranks."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_it_is_in_the_result(tmp_path):
     result = load_result(tmp_path / "out")
     assert json.loads(json.dumps(result.diagnostics["dc_choice"]))["separated"] == model.dc_choice_["separated"]
     lines = dict(model.presentation.summary(result))
-    assert lines["separated"].startswith("by sparser rows, ")
+    assert lines["separated"].startswith("by low density, ")
     assert not result.warnings  # they are clear, though rho * delta does not show them
     assert result.diagnostics["noise_drop"] > result.scores["gamma_drop"]
     heights, k = np.sort(result.arrays["separated_prominence"])[::-1], model.n_clusters_
@@ -280,4 +280,4 @@ def test_the_report_has_them_among_the_evidence():
         found = model.dc_choice_["separated"]
         table = model.presentation.tables(model.result_)[-1]
         assert table.chosen == 0 and table.rows[0][:2] == [found["n_clusters"], found["dc_fraction"]]
-        assert table.rows[0][2].startswith("separated by sparser rows, ")
+        assert table.rows[0][2].startswith("separated by low density, ")

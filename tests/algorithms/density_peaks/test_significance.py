@@ -108,9 +108,9 @@ def test_many_equal_rows():
     assert set(np.flatnonzero(model.rho_ == model.rho_.max())) == set(range(300, 450))
     assert model.exactness_["intrinsic_dim_rows"] == 300
     assert len(set(model.labels_[300:])) == 1 and not set(model.labels_[:300]) & set(model.labels_[300:])
-    with pytest.warns(ClusteringWarning, match="intrinsic_dim=2 is the number of features, since all 90 rows"):
+    with pytest.warns(ClusteringWarning, match="intrinsic_dim=2 is the number of features, because all 90 rows"):
         fit(np.tile(rng.normal(size=(30, 2)), (3, 1)))
-    with pytest.raises(InputError, match="each row has 100 rows equal to it"):
+    with pytest.raises(InputError, match="each row is equal to 100 other rows"):
         fit(np.ones((200, 2)))
 
 
@@ -137,7 +137,9 @@ def test_blobs_noise_and_sparse_rows():
 
 def test_peaks_that_noise_has_are_warned_of():
     X = np.random.default_rng(0).random((600, 2))
-    with pytest.warns(ClusteringWarning, match=r"\d+ of \d+ peaks exceed .* less than 3 errors, as peaks of noise do"):
+    with pytest.warns(
+        ClusteringWarning, match=r"\d+ of \d+ peaks exceed .* less than 3 standard errors, as peaks of noise do"
+    ):
         weak = fit(X, significance=0.5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -148,7 +150,7 @@ def test_small_clusters_that_are_merged_are_warned_of():
     """Fifteen clusters of 40 rows, which stand apart: neighbourhoods of 100 rows reach beyond them."""
     X = load_points("rings")[0]
     with pytest.warns(
-        ClusteringWarning, match=r"3 of 7 clusters hold several of the 15 centres that k=24 shows; compare"
+        ClusteringWarning, match=r"3 of 7 clusters hold several of the 15 centres that stand out with k=24; compare"
     ):
         model = fit(X, dtype="float32")
     assert model.result_.diagnostics["peaks"] | {"merged": None} == {
@@ -198,7 +200,7 @@ def test_predict():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"density": "gaussian"}, "k='adaptive' needs density='knn', .*; there is density='gaussian'"),
+        ({"density": "gaussian"}, "k='adaptive' needs density='knn', .* density='gaussian' is given"),
         ({"density": "cutoff", "k": 16}, "significance=1.65 needs density='knn'"),
         ({"n_clusters": 3}, "significance=1.65 finds the number of clusters: leave out n_clusters"),
         ({"rho_min": 0.5}, "significance=1.65 finds the number of clusters"),
@@ -213,7 +215,7 @@ def test_what_is_refused(parameters, message):
 
 
 def test_few_rows_and_weights_are_refused():
-    with pytest.raises(InputError, match="k='adaptive' needs n_samples=4 to be >= 5"):
+    with pytest.raises(InputError, match="k='adaptive' needs n_samples >= 5, not 4"):
         fit(np.eye(4))
     assert fit(np.random.default_rng(0).random((5, 2))).n_clusters_ == 1
     with pytest.raises(InputError, match="density='knn' takes no sample_weight"):
@@ -231,7 +233,7 @@ def test_the_report_tells_of_peaks_and_saddles():
     words = dict(presentation.summary(model.result_))
     assert words["peaks"].startswith(f"{model.n_clusters_} of {model.result_.diagnostics['peaks']['found']} are")
     clusters, saddles = presentation.tables(model.result_)
-    assert "over its highest saddle, in errors" in clusters.columns
+    assert "height over its highest saddle, in standard errors" in clusters.columns
     assert saddles.heading.startswith("Saddles between clusters") and len(saddles.rows) == len(model.saddles_)
 
 
@@ -252,5 +254,5 @@ def test_clusters_of_a_row_or_two_are_said():
 
 
 def test_equal_rows_are_not_told_to_raise_a_word():
-    with pytest.raises(InputError, match=r"k='adaptive': each row has 100 rows equal to it.*give a k above 100"):
+    with pytest.raises(InputError, match=r"k='adaptive': each row is equal to 100 other rows.*give a k above 100"):
         fit(np.repeat(np.eye(3), 150, axis=0))

@@ -58,7 +58,7 @@ def test_same_on_ranks(client):
 def test_saved_shown_and_dropped_by_other_centres(tmp_path):
     X = make_blobs(240, 2, centers=3, random_state=5)[0]
     model = fit(X, stability=2)
-    assert dict(model.presentation.summary(model.result_))["halves"].startswith("of the rows, 2 draws: ARI ")
+    assert dict(model.presentation.summary(model.result_))["halves"].startswith("2 random halves of the rows: ARI ")
     model.result_.save(tmp_path / "out")
     again = DensityPeaks.from_result(load_result(tmp_path / "out"))
     assert again.stability_ == model.stability_ and again.stability == 2
@@ -70,7 +70,7 @@ def test_saved_shown_and_dropped_by_other_centres(tmp_path):
 
 def test_unstable_clusters_are_warned_of():
     X = np.random.default_rng(2).standard_normal((300, 5))
-    with pytest.warns(ClusteringWarning, match=r"unstable: half the rows .* \(ARI 0\.\d+, 3 draws\)"):
+    with pytest.warns(ClusteringWarning, match=r"unstable: 3 halves of the rows .* \(mean ARI 0\.\d+\)"):
         fit(X, stability=3, n_clusters=9)
 
 
@@ -86,7 +86,7 @@ def test_halves_too_small_for_the_test_are_said():
     rng = np.random.default_rng(2)
     X = np.concatenate([rng.normal(size=(200, 2)) + center for center in ([0, 0], [10, 0], [0, 10])])
     options = {"density": "knn", "k": "adaptive", "significance": 1.65, "random_state": 0}
-    with pytest.warns(ClusteringWarning, match=r"the test merged clusters in [1-6]; compare"):
+    with pytest.warns(ClusteringWarning, match=r"the test merged clusters in [1-6] of them; compare"):
         model = fit(X, stability=6, **options)
     assert model.n_clusters_ == 3 and min(model.stability_["n_clusters"]) < 3
 

@@ -99,7 +99,7 @@ def test_clusters_may_share_a_center(device, rng):
 
 
 def test_clusters_that_coincide_are_said(device, rng):
-    with pytest.warns(ClusteringWarning, match=r"centres coincide.*do not hold n_clusters=4"):
+    with pytest.warns(ClusteringWarning, match=r"centres coincide.*fewer than n_clusters=4"):
         fit(rng.normal(size=(300, 6)), device, n_clusters=4, m=2.0)
 
 
@@ -226,11 +226,11 @@ def test_shrinkage_takes_the_place_of_rows(device, rng):
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"metric": "cosine"}, "metric='cosine' is another; give metric='euclidean'"),
+        ({"metric": "cosine"}, "metric='cosine' cannot apply; give metric='euclidean'"),
         ({"covariance_type": "diagonal"}, "covariance_type='diagonal'"),
         ({"shrinkage": 1.5}, "shrinkage=1.5"),
-        ({"covariance_type": "spherical", "shrinkage": 0.1}, "shrinkage=0.1 is of covariances"),
-        ({"covariance_type": "spherical", "criterion": "fuzzy_hypervolume"}, "'fuzzy_hypervolume' is of covariances"),
+        ({"covariance_type": "spherical", "shrinkage": 0.1}, "shrinkage=0.1 applies to covariances"),
+        ({"covariance_type": "spherical", "criterion": "fuzzy_hypervolume"}, "'fuzzy_hypervolume' needs covariances"),
         ({"criterion": "fuzzy_silhouette"}, "compares Euclidean distances of rows.*give criterion="),
         ({"criterion": "xie_beni", "n_clusters_range": (2, 4)}, "compares Euclidean distances of centres"),
         (
@@ -330,7 +330,7 @@ def test_results_and_later_fits(device, rng, tmp_path):
 
 def test_clusters_of_fewer_rows_than_features_are_said(rng):
     X = rng.normal(size=(40, 12)) + 8 * np.repeat(np.eye(12)[:4], 10, axis=0)
-    says = r"4 of 4 clusters are the nearest of at most n_features=12 rows, too few for a covariance:"
+    says = r"4 of 4 clusters have at most n_features=12 rows, too few for a covariance:"
     with pytest.warns(ClusteringWarning, match=says):
         fit(X, n_clusters=4, shrinkage=0.1)
     with warnings.catch_warnings():

@@ -308,7 +308,7 @@ def test_where_memberships_can_be_written(device, blobs, tmp_path):
     (tmp_path / "there").mkdir()
     with pytest.raises(InputError, match="exists; choose another name"):
         model.predict_memberships(blobs, out=tmp_path / "there")
-    with pytest.raises(InputError, match="is no directory"):
+    with pytest.raises(InputError, match="is not a directory"):
         model.predict_memberships(blobs, out=tmp_path / "nowhere" / "u.zarr")
     with pytest.raises(InputError):
         model.predict_memberships(np.full((5, 3), np.nan), out=tmp_path / "u.zarr")

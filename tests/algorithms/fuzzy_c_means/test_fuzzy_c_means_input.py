@@ -66,11 +66,11 @@ def test_content_of_init(blobs):
     U = reference.memberships(blobs, blobs[:4], 2.0)
     sums = U.copy()
     sums[[17, 30]] *= 1.01
-    with pytest.raises(InputError, match=r"init holds 2 rows.*row 17 and sums to 1\.01.*divide"):
+    with pytest.raises(InputError, match=r"init has 2 rows.*row 17, which sums to 1\.01.*Divide"):
         fit(blobs, n_clusters=4, init=sums)
     negative = U.copy()
     negative[5] = [-0.5, 1.5, 0, 0]
-    with pytest.raises(InputError, match=r"init holds 1 row.*not negative.*row 5"):
+    with pytest.raises(InputError, match=r"init has 1 row.*non-negative.*row 5"):
         fit(blobs, n_clusters=4, init=negative)
     empty = U.copy()
     empty[:, 1] += empty[:, 2]
@@ -149,8 +149,8 @@ def test_tiny_and_empty_clusters_are_counted(device, rng):
     X = np.concatenate([rng.normal(size=(1998, 3)), [[80.0, 0, 0]], [[0, 80.0, 0]]])
     model = FuzzyCMeans(5, m=1.1, init=X[[0, 0, 1, -2, -1]], device=device, client=None)
     match = (
-        "1 of 5 clusters are the nearest of no row, 2 of 5 clusters have at most 3 of 2000 rows: "
-        r"lower m \(m=1.05, say\), or ask"
+        "1 of 5 clusters have no rows, 2 of 5 clusters have at most 3 of 2000 rows: "
+        r"lower m \(for example m=1.05\), or request"
     )
     with pytest.warns(ClusteringWarning, match=match):
         model.fit(X)
@@ -163,7 +163,7 @@ def test_a_cluster_of_one_of_few_rows_is_said(rng):
     models = [FuzzyCMeans(c, init=X[-c:], client=None, device="cpu").fit(X) for c in (3, 8)]
     assert [np.bincount(model.labels_).min() for model in models] == [1, 1]
     (said,), unsaid = (model.result_.warnings for model in models)
-    assert re.search("1 of 3 clusters have at most 2 of 60 rows.*noise_distance if they are out", said)
+    assert re.search("1 of 3 clusters have at most 2 of 60 rows.*noise_distance if .* are outliers", said)
     assert not any("at most" in text for text in unsaid)
 
 
@@ -176,7 +176,7 @@ def test_clusters_of_two_of_many_rows_are_said(rng):
 def test_more_clusters_than_half_of_the_rows(rng):
     said = [FuzzyCMeans(c, client=None, device="cpu").fit(rng.random((60, 2))).result_.warnings for c in (30, 31)]
     assert not any("more than half" in text for text in said[0])
-    assert any("n_clusters=31 is more than half of the 60 rows" in text and "7 for example" in text for text in said[1])
+    assert any("n_clusters=31 is more than half of the 60 rows" in text and "for example 7" in text for text in said[1])
 
 
 def test_a_distance_of_noise_that_is_too_small(rng):
@@ -188,7 +188,7 @@ def test_a_distance_of_noise_that_is_too_small(rng):
 def test_more_clusters_than_different_rows(rng):
     X = np.repeat(rng.random((3, 2)), 20, axis=0)
     (said,) = FuzzyCMeans(5, client=None, device="cpu").fit(X).result_.warnings
-    assert said == "n_clusters=5 is more than the number of distinct rows, 3: ask for fewer clusters."
+    assert said == "n_clusters=5 is more than the number of distinct rows, 3: request fewer clusters."
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_same_bits_from_arrays_files_and_chunks(found, tmp_path):
 @pytest.mark.parametrize(
     ("k", "options", "message"),
     [
-        (6, {}, r"n_neighbors=6 should be < n_samples=6: .*; ask for fewer"),
+        (6, {}, r"n_neighbors=6 should be < n_samples=6, because .*; give a smaller n_neighbors"),
         (0, {}, "n_neighbors=0 should be an integer >= 1"),
         (2.0, {}, "n_neighbors=2.0 should be an integer"),
         (2, {"metric": "euclid"}, "did you mean 'euclidean'"),
@@ -203,7 +203,7 @@ def test_what_is_refused(k, options, message):
 
 
 def test_too_little_memory_is_refused():
-    with pytest.raises(InsufficientMemoryError, match=r"neighbours of own rows .* What would fit"):
+    with pytest.raises(InsufficientMemoryError, match=r"neighbours of local rows .* What would fit"):
         nearest_neighbors(np.random.default_rng(0).normal(size=(3000, 2)), 100, memory_limit="2 MB", **HERE)
 
 
@@ -237,7 +237,7 @@ def test_queries_that_are_refused():
     assert nearest_neighbors(X, 6, queries=X[:1], **HERE).indices.tolist() == [[0, 1, 2, 3, 4, 5]]
     for queries, k, message in (
         (np.zeros((2, 3)), 1, "queries: n_features=3 should be 2 as in X"),
-        (X[:1], 7, "n_neighbors=7 should be <= n_samples=6; ask for fewer"),
+        (X[:1], 7, "n_neighbors=7 should be <= n_samples=6; give a smaller n_neighbors"),
         ([[0.0, np.inf]], 1, r"NaN or infinity .* 1 of 2 values, the first in row 0"),
         ([[0.0, 1e30]], 1, r"rows lie up to 1e\+30 from those that were fitted"),
     ):
@@ -367,7 +367,7 @@ def test_a_graph_takes_the_memory_that_is_counted(mode, monkeypatch):
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert graph.nnz == m * k
-    assert most < what["neighbours of own rows"] + what["links of the graph"] + (1 << 20)
+    assert most < what["neighbours of local rows"] + what["edges of the graph"] + (1 << 20)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "correlation"])

@@ -48,7 +48,7 @@ def test_distances_that_are_none():
     distances = cdist(X, X)
     for change, message in (
         ((4, 4, 1.0), "contains non-zero elements on the diagonal, the first in row 4"),
-        ((7, 9, -1.0), "row 7 holds negative distances"),
+        ((7, 9, -1.0), "row 7 has negative distances"),
         ((7, 9, np.nan), "NaN or infinity"),
     ):
         wrong = distances.copy()
@@ -86,5 +86,5 @@ def test_a_sample_of_no_rows_is_refused():
 
 @pytest.mark.parametrize("metric", ["chebyshev", lambda a, b: abs(a - b).max()])
 def test_another_distance_is_refused_with_what_helps(metric):
-    with pytest.raises(InputError, match=r"metric=.*metric='precomputed', as sklearn.metrics.pairwise_distances"):
+    with pytest.raises(InputError, match=r"metric=.*the matrix of sklearn.metrics.pairwise_distances"):
         silhouette_samples(X, LABELS, metric=metric, client=None)

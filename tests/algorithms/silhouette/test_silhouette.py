@@ -169,16 +169,16 @@ def test_labels_are_any_integers_or_strings(labels):
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ([0, 1, 0], "3 of them for n_samples=5 rows; give one label for each row"),
-        ([0, 1, -1, 1, -1], r"labels=-1 in row 2 \(of 2 negative ones\) should be >= 0.*drop them"),
-        ([4] * 5, r"n_clusters=1 should be >= 2 and <= n_samples - 1 = 4.*all rows have one label"),
-        ([0, 1, 2, 3, 4], "n_clusters=5 .* each row has a label of its own"),
+        ([0, 1, 0], "there are 3 for n_samples=5 rows; give one label per row"),
+        ([0, 1, -1, 1, -1], r"labels=-1 in row 2 \(one of 2 negative labels\) should be >= 0.*drop these rows"),
+        ([4] * 5, r"n_clusters=1 should be >= 2 and <= n_samples - 1 = 4.*all rows have the same label"),
+        ([0, 1, 2, 3, 4], "n_clusters=5 .* each row has its own label"),
         ([0.5, 1, 1, 0, 0], r"labels=0\.5 in row 0 should be an integer or a string"),
         ([0, 1, np.nan, 1, 0], "labels=nan in row 2"),
         (np.zeros((5, 2)), r"labels of shape \(5, 2\) should be one-dimensional"),
-        ([[1], [1, 2], [], [1], [2]], "one label for each row"),
-        ([None, 1, 1, 2, 2], "labels of type object should be integers, or strings"),
-        (np.array([1, 2, 1, 2, 1], dtype=complex), "should be integers, or strings"),
+        ([[1], [1, 2], [], [1], [2]], "one label per row"),
+        ([None, 1, 1, 2, 2], "labels of type object should be integers or strings"),
+        (np.array([1, 2, 1, 2, 1], dtype=complex), "should be integers or strings"),
         (None, "labels=None should be a label for each row, or the path.*--labels FILE"),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_result_says_what_was_scored():
     assert result.scores["min_cluster_silhouette"] == means.min()
     np.testing.assert_allclose(means, [samples[result.labels == k].mean() for k in range(4)])
     (said,) = result.warnings
-    assert said.startswith("1 of 4 clusters have one row: its silhouette is 0 by definition; ask for fewer clusters")
+    assert said.startswith("1 of 4 clusters have one row, whose silhouette is 0 by definition: request fewer clusters")
     assert "classes" not in Silhouette(labels, **HERE).fit_dataset(open_dataset(X)).arrays
     assert "random_state" not in {option.name for option in Silhouette.options()}
 

@@ -292,7 +292,7 @@ def test_command_scores_a_result(command):
     assert command("run", "density-peaks", "points.npy", "-o", "clusters", "--n-clusters", 7, "--cpu")[0] == 0
     code, out, err = command("run", "silhouette", "points.npy", "-o", "out", "--labels", "clusters", "--cpu")
     assert code == 0, err
-    assert "clusters  7, of" in out and "score     silhouette 0." in out and "of the worst cluster" in out
+    assert "clusters  7, of" in out and "score     silhouette 0." in out and "lowest mean of a cluster" in out
     assert {"samples.npy", "cluster_silhouettes.npy", "silhouettes.png", "report.html"} <= set(os.listdir("out"))
     result = load_result("out")
     X, labels = np.load("points.npy"), load_result("clusters").labels
@@ -323,8 +323,8 @@ def test_command_with_other_metrics_and_files(command):
     [
         (None, "labels=None should be a label for each row"),
         ("missing.npy", "missing.npy does not exist"),
-        (np.arange(5) % 2, "5 of them for n_samples=788 rows"),
-        (np.arange(788) % 3 - 1, "labels=-1 in row 0 (of 263 negative ones) should be >= 0"),
+        (np.arange(5) % 2, "there are 5 for n_samples=788 rows"),
+        (np.arange(788) % 3 - 1, "labels=-1 in row 0 (one of 263 negative labels) should be >= 0"),
         (np.zeros(788, int), "n_clusters=1 should be >= 2"),
         (np.arange(788), "n_clusters=788 should be >= 2 and <= n_samples - 1 = 787"),
         (np.eye(788), "labels of shape (788, 788) should be one-dimensional"),

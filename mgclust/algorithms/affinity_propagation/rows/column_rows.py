@@ -1,11 +1,11 @@
-"""A rank's rows of the messages as a few columns, once lists would hold too many pairs.
+"""A rank's rows of the messages as a few columns, which replace lists that would hold too many pairs.
 
-Why the numbers are those of all elements bit for bit stands in
-`mgclust.kernels.affinity_propagation.sparse_forms.columns`. Here columns are taken where rows are undecided, and the
-course of the iterations is kept, from which their A follows.
+`mgclust.kernels.affinity_propagation.sparse_forms.columns` shows why the results are bitwise identical to those of all
+elements. This module adds columns if rows are undecided. It also keeps the history of the iterations (c, u, sigma and
+damping), from which A of a new column is computed.
 
-Few clusters are left then. A scan does not come back to many, so this form is not left again, and it is not saved: a
-run resumes from what its lists have saved.
+Few clusters are left at this stage, and a scan does not return to many clusters. So this form is final. It is not
+saved; a run resumes from the last checkpoint of its lists.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 __all__ = ["ColumnRows"]
 
 Array = Any
-FIRST_COLUMNS = 64  # that are taken at first, and at least whenever more are
-SPAN = 64  # iterations of a part of the course
+FIRST_COLUMNS = 64  # number of columns at first, and smallest number that is added
+SPAN = 64  # number of iterations in a part of the history
 
 
 @dataclass
 class IterationRange:
-    """A part of the course: sigma, damping, c and u of some iterations, as the update of A had them."""
+    """Part of the iteration history: sigma, damping, c and u of some iterations, as the update of A used them."""
 
     c: Array  # shape (SPAN, n)
     u: Array  # shape (SPAN, own rows)
-    draws: int  # of the noise on similarities
+    draws: int  # number of later draws of noise on similarities
     sigmas: list[float]
     dampings: list[float]
 
 
 class ColumnRows(MessageRows):
-    """Few columns: memory and time for those that decide, and all similarities again in each iteration.
+    """Few columns: stores only those that decide, and computes all similarities again in each iteration.
 
     Parameters
     ----------
     lists : ListedRows
-        The messages so far, between two iterations; the lists are taken over, and their similarities dropped.
+        Messages so far, between two iterations. The lists' own elements are taken over, and their similarities dropped.
     """
 
     name = SPARSE
@@ -77,7 +77,7 @@ class ColumnRows(MessageRows):
         self._taken = xp.zeros(old.n, bool)
         self._finished = int(old.progress[1])
         self.searched, self.shortened, self._filled = lists.searched, lists.shortened, lists._filled
-        # Where columns took the place of a list, its most similar element is still the first.
+        # Similarity of each row's nearest element: the first of its list, or the floor if the list is empty.
         nearest = xp.where(old.length > 0, old.s[xp.minimum(old.begin, len(old.s) - 1)], old.floor)
         self.messages = ColumnMessages(
             **{name: getattr(old, name) for name in Vectors.__dataclass_fields__},
@@ -91,7 +91,7 @@ class ColumnRows(MessageRows):
             slack=xp.zeros(m, self.context.dtype),
             undecided=xp.zeros(m, "uint8"),
         )
-        # Whoever holds the lists still shall not hold these.
+        # Free these arrays even if a caller still refers to the lists.
         old.s, old.active_s = xp.zeros(0, self.context.dtype), xp.zeros((m, 0), self.context.dtype)
         self.context.kernels.memory.give_back()
         self._take(max(FIRST_COLUMNS, 2 * len(old.active)))
@@ -122,7 +122,7 @@ class ColumnRows(MessageRows):
         self.searched += len(rows)
         late = len(rows) > 0
         while len(rows):
-            # At most twice as many columns at a time: with each, fewer may be needed.
+            # At most double the number of columns at a time, because new columns may decide more rows than expected.
             slack, most = float(messages.slack[rows].min()), max(FIRST_COLUMNS, len(messages.columns))
             needed = count_true(~self._taken & (messages.a_column >= slack)) + 16
             self._take(min(most, needed))
@@ -157,7 +157,7 @@ class ColumnRows(MessageRows):
         seed, draw = self.similarities.seed, self.similarities.draws
         kernels.jitter_pairs(messages.s, numbers, messages.columns, seed=seed, draw=draw, tiny=LATER_NOISE)
         filled = messages.recent_argmax >= 0
-        # 64-bit integers, since CuPy would compile the sum of a mask; see `masks`.
+        # 64-bit integers, because CuPy would compile a kernel for the sum of a mask; see `masks`.
         bounds = xp.concatenate([xp.zeros(1, "int64"), xp.cumsum(filled.astype("int64").sum(axis=1))])
         s = messages.recent_s[filled]
         columns = messages.recent_argmax[filled]
@@ -170,12 +170,12 @@ class ColumnRows(MessageRows):
         self._kernels.pass_column_rows(messages, rows, numbers, again=again, outside=outside)
 
     def _add_positive(self, numbers: Iteration) -> None:
-        """Add all positive R without E to the own sums."""
+        """Add all positive R, without E, to the local sums."""
         u = self.messages.u.astype(self.context.dtype)
         self.similarities.add_positive(u, numbers.next_sigma, numbers.scale, self.messages.sums)
 
     def _remember(self, sigma: float, damping: float) -> None:
-        """Keep what the update of A, which comes next, is made of."""
+        """Store the values from which the next update of A is made."""
         messages, xp, dtype, draws = self.messages, self.context.kernels.xp, self.context.dtype, self.similarities.draws
         if not self._spans or self._spans[-1].draws != draws or len(self._spans[-1].sigmas) == SPAN:
             self._check(2 * SPAN * (messages.n + len(self._rows)) * dtype.itemsize)
@@ -188,7 +188,7 @@ class ColumnRows(MessageRows):
         span.dampings.append(damping)
 
     def _take(self, count: int) -> None:
-        """Keep that many more columns, those with the largest a(k)."""
+        """Store `count` more columns, those with the largest a(k)."""
         messages, xp, dtype, m = self.messages, self.context.kernels.xp, self.context.dtype, len(self._rows)
         order = xp.argsort(xp.where(self._taken, np.inf, -messages.a_column))
         columns = xp.sort(order[: min(count, messages.n - len(messages.columns))]).astype("int32")
@@ -202,7 +202,7 @@ class ColumnRows(MessageRows):
         for start in range(0, m, step):
             part = slice(start, min(start + step, m))
             s[part, before:], a[part, before:] = self._replayed(part, columns, where)
-        # Recent elements of new columns were recent in the beginning.
+        # Recent elements in new columns were stored elsewhere so far; mark them as such in A.
         place = xp.where(messages.recent_argmax >= 0, where[xp.maximum(messages.recent_argmax, 0)], -1)
         rows, recent = xp.nonzero(place >= 0)
         a[rows, before + place[rows, recent]] = -np.inf
@@ -211,7 +211,7 @@ class ColumnRows(MessageRows):
         self._taken[columns] = True
 
     def _replayed(self, part: slice, columns: Array, where: Array) -> tuple[Array, Array]:
-        """S, and A by now, of some rows and columns."""
+        """Return S of some rows and columns, and A after all iterations so far."""
         xp, similarities, rows = self.context.kernels.xp, self.similarities, self._rows[part]
         a = xp.repeat(self._beginning[columns][None], len(rows), axis=0)
         self._kernels.place_listed(self._begin[part], self._own[part], self._column, self._values, where, a)
@@ -228,19 +228,19 @@ class ColumnRows(MessageRows):
         return s, a
 
     def _rows_of(self, columns: int) -> int:
-        """Number of rows that are looked at together."""
+        """Return the number of rows that are processed together."""
         return max(1, BLOCK_BYTES[self.context.kernels.device] // (16 * max(1, columns)))
 
     def _check(self, more: int) -> None:
-        """Refuse what does not fit."""
+        """Raise `InsufficientMemoryError` if `more` bytes do not fit."""
         messages = self.messages
         arrays = (self._column, self._values, messages.s, messages.a, messages.recent_argmax)
         spans = sum(each.c.nbytes + each.u.nbytes for each in self._spans)
         needed = sum(each.nbytes for each in arrays) + spans + more
         if needed > self.context.free:
             raise InsufficientMemoryError(
-                f"not enough memory: {len(messages.columns)} columns, and the course of "
-                f"{sum(len(each.sigmas) for each in self._spans)} iterations, of {len(self._rows)} rows need "
-                f"{human(needed)}, there are {human(self.context.free)}. What would fit: more workers, "
-                "n_clusters_range=(low, n) of a scan, which ends it at fewer clusters than that, or fewer rows."
+                f"not enough memory: {len(messages.columns)} columns and "
+                f"{sum(len(each.sigmas) for each in self._spans)} iterations of {len(self._rows)} rows need "
+                f"{human(needed)}, {human(self.context.free)} is free. Use more workers or fewer rows, or end the scan "
+                "earlier: n_clusters_range=(low, high) ends it below low clusters."
             )

@@ -1,4 +1,4 @@
-"""Similarities that no rank keeps: each is computed from the rows whenever it is asked for."""
+"""Similarities that no rank stores: each one is computed from the rows whenever it is needed."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ __all__ = ["ComputedSimilarities", "similarities_of"]
 
 Array = Any
 
-SAMPLE = 1024  # rows whose similarities tell about where the median is
-BRACKET = 0.05  # of all pairs: a quantile of all is that close to the sample's
-PAIR_COST = 16  # times as long as in a block takes a similarity of some columns
-LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # similarities of a block that are computed in the time a label takes beside
+SAMPLE = 1024  # number of rows whose similarities give a rough quantile
+BRACKET = 0.05  # a quantile of all pairs is within this fraction of the sample's quantile
+PAIR_COST = 16  # time of a similarity in selected columns, relative to one in a full block
+LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # extra time per label, in similarities of a full block
 
 
 class ComputedSimilarities(Similarities):
-    """They are computed from the rows whenever they are asked for: each rank has all rows, and no matrix.
+    """Similarities that are computed from the rows on demand: each rank has all rows, and no matrix.
 
-    The same numbers as a matrix would hold, bit for bit.
+    The values are bitwise identical to those of a stored matrix.
     """
 
     def __init__(self, context: Context, seed: int, affinity: str, norm: str) -> None:
@@ -44,8 +44,8 @@ class ComputedSimilarities(Similarities):
         self._lists = load_lists(context.kernels.device)
         self._factor, self._norm = AFFINITIES[affinity][1], norm
         self._y = context.gather_rows(np.arange(context.dataset_shape[0]))
-        self._range: list[tuple[float, float]] | None = None  # of all blocks, once they have passed
-        self._most: Array | None = None  # what `add_positive_products` has found
+        self._range: list[tuple[float, float]] | None = None  # range of each block, after the first pass
+        self._most: Array | None = None  # result of the last `add_positive_products`
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """See `Similarities`."""
@@ -70,7 +70,7 @@ class ComputedSimilarities(Similarities):
         return self._drawn(s, kernels.xp.arange(first + start, first + stop))
 
     def _drawn(self, s: Array, numbers: Array) -> Array:
-        """Rows with these numbers, with the noise of later draws."""
+        """Add the noise of later draws to rows with these numbers."""
         n, kernels = self.context.dataset_shape[0], self.context.kernels.affinity_propagation
         for draw in range(1, self.draws + 1):
             kernels.jitter(s, numbers, n=n, seed=self.seed, draw=draw, tiny=LATER_NOISE)
@@ -103,7 +103,7 @@ class ComputedSimilarities(Similarities):
         return self._drawn(s, numbers)
 
     def of_columns(self, rows: Array, columns: Array, draws: int | None = None) -> Array:
-        """See `Similarities`; with the noise of so many later draws, by default of all."""
+        """See `Similarities`; `draws` is the number of later draws of noise, by default all."""
         numbers = rows + self.context.rows.start
         s = self.context.kernels.xp.empty((len(rows), len(columns)), self.context.dtype)
         self._lists.similarities_of_columns(
@@ -115,7 +115,7 @@ class ComputedSimilarities(Similarities):
         return s
 
     def add_positive(self, u: Array, sigma: float, scale: float, out: Array) -> None:
-        """Add to each column the sum over own rows of max(0, sigma S - u) in fixed point.
+        """Add to each column the sum over local rows of max(0, sigma S - u), in fixed point.
 
         Parameters
         ----------
@@ -146,11 +146,11 @@ class ComputedSimilarities(Similarities):
         self.draws += 1
 
     def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
-        """See `Similarities`; without the pairs of other labels where these are nearly all."""
+        """See `Similarities`; computes only the pairs of equal labels if these are few."""
         n, beside = self.context.dataset_shape[0], LABEL_COST[self.context.kernels.device]
         sizes = [np.bincount(self.context.kernels.memory.to_host(labels)) for labels in labelings]
         many = [bool((size**2).sum() * PAIR_COST + len(size) * beside > n**2) for size in sizes]
-        of_many = out[many]  # a copy
+        of_many = out[many]  # a copy, written back below
         super().add_same_label_sums([x for x, each in zip(labelings, many, strict=True) if each], scale, of_many)
         out[many] = of_many
         for labels, total, whole in zip(labelings, out, many, strict=True):
@@ -185,16 +185,16 @@ class ComputedSimilarities(Similarities):
 
 
 def similarities_of(context: Context, affinity: str, seed: int, stored: bool) -> Similarities:
-    """Make the similarities ready; the rows are left as the metric wants them.
+    """Return the similarities of a run; leaves the rows prepared for the metric.
 
     Parameters
     ----------
     context : Context
     affinity : {"euclidean", "cosine", "correlation", "precomputed"}
     seed : int
-        Of the noise that breaks ties.
+        Seed of the noise that breaks ties.
     stored : bool
-        Keep all of them; precomputed ones are kept always.
+        Whether to store all similarities; precomputed similarities are always stored.
     """
     if stored or affinity == "precomputed":
         return similarity_matrix(context, affinity, seed)

@@ -1,4 +1,4 @@
-"""Limits of a device at which neighbour lists become longer or shorter, or give way to columns."""
+"""Costs and limits of a device, for the decision when neighbour lists become longer or shorter, or become columns."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ __all__ = ["PACES", "Pace"]
 class Pace:
     """Costs and limits of a device.
 
-    On a GPU a row that is undecided stops all others, and reading far in a list costs little.
+    On a GPU, an undecided row stops all other rows, and reading far in a list is cheap.
     """
 
-    long_list: int  # Up to that many elements a list is made longer by `LIST_GROWTH` again each time.
-    nearly_short: float  # Lists in use to that share are made longer together with those that are too short.
-    # Active columns are chosen where one of so many rows has undecided maxima, and are at most so many.
+    long_list: int  # up to this length, each extension of a list multiplies its growth by `LIST_GROWTH`
+    nearly_short: float  # lists of which this fraction is in use are extended together with those that are too short
+    # Active columns are chosen if one in `rows_a_choice` rows has undecided maxima; they are at most `most_active`.
     rows_a_choice: int
     most_active: int
-    # They are chosen, too, where rows read more elements in their lists than that on average, beside own ones.
+    # Active columns are also chosen if rows read on average more elements than this, in addition to their own elements.
     read_far: int
-    # Pairs that matrices would pass while undecided rows are decided: because all wait, and for each of their pairs.
+    # Cost of undecided rows, in pairs of a matrix: `stop_pairs` per stop, because all rows wait, and `search_pace` per
+    # pair of an undecided row.
     stop_pairs: float
     search_pace: float
-    # Similarities that longer lists would take for each one of chosen columns, from which on these are chosen at once.
+    # Active columns are chosen at once if longer lists would need this many times the similarities of the columns.
     choice_pace: float
-    least_saved: int  # bytes: lists become shorter where that gives back more
-    # With more own elements than such a share of what there is room for, or of all pairs, few columns take the lists'
-    # place.
+    least_saved: int  # lists become shorter only if that frees more than these bytes
+    # Few columns replace the lists if own elements exceed `most_own` of the available room, or `most_share` of all
+    # pairs.
     most_own: float
     most_share: float
 

@@ -1,6 +1,6 @@
-"""The memory of a rank's neighbour lists: lists are made, made longer and shorter, and moved.
+"""Storage of a rank's neighbour lists: lists are created, extended, shortened and moved.
 
-`mgclust.kernels.affinity_propagation.sparse_forms.listed` says what a list holds. `listed_rows` decides when lists
+`mgclust.kernels.affinity_propagation.sparse_forms.listed` defines what a list holds. `listed_rows` decides when lists
 change.
 """
 
@@ -24,20 +24,20 @@ from mgclust.kernels.affinity_propagation.sparse_forms.listed import ListedMessa
 __all__ = ["LIST_GROWTH", "SHORTEST_LIST", "StoredLists", "first_length"]
 
 Array = Any
-SAMPLE_COLUMNS = 1024  # columns of a row that tell how similar its nearest ones are
-# Length of a list at first: a share of a row, between two numbers.
+SAMPLE_COLUMNS = 1024  # number of columns from which a row's similarity at a given list length is estimated
+# First length of a list: this fraction of a row, within limits.
 LIST_SHARE = 1 / 50
 SHORTEST_LIST, LONGEST_LIST = 48, 400
-ROOM = 1.25  # of the arrays of all lists, as many times of what they hold
-TIGHT_GROWTH = 1.125  # lists are that much longer than what is in use where memory has been short
-LIST_GROWTH = 1.5  # a list is made that much longer than it would have to be
-MAX_TIMES = 20  # that a row has asked, as far as they count
-LARGE = 1 << 30  # bytes of lists that have moved: what they leave is given back
-PAYS = 2.0  # lists become shorter where they are so many times as long as they will be
+ROOM = 1.25  # size of the arrays of all lists, relative to their contents
+TIGHT_GROWTH = 1.125  # length of a list relative to its elements in use, once memory has been short
+LIST_GROWTH = 1.5  # length of an extended list, relative to the length that is needed
+MAX_TIMES = 20  # extensions of a row beyond this number do not increase its growth
+LARGE = 1 << 30  # if moved lists have more bytes than this, the freed memory is given back to the device
+PAYS = 2.0  # lists are shortened only if they are this many times as long as afterwards
 
 
 class StoredLists(MessageRows):
-    """Lists in three arrays of room for all of them: columns, similarities and availabilities."""
+    """Neighbour lists in three arrays that hold all lists: columns, similarities and availabilities."""
 
     messages: ListedMessages
 
@@ -46,7 +46,7 @@ class StoredLists(MessageRows):
         self._kernels, self._pace = load_lists(context.kernels.device), PACES[context.kernels.device]
         xp, n, m, dtype = context.kernels.xp, context.dataset_shape[0], len(context.rows), context.dtype
         vectors = self.vectors(n)
-        if context.size > 1:  # own sums are needed again where rows are undecided
+        if context.size > 1:  # undecided rows need the local sums again
             vectors["totals"] = xp.zeros_like(vectors["sums"])
         self.messages = ListedMessages(
             **vectors,
@@ -68,9 +68,9 @@ class StoredLists(MessageRows):
             read=xp.zeros(m, "int64"),
             undecided=xp.zeros(m, "uint8"),
         )
-        self._used = 0  # elements of the arrays
-        self._rows, self._asked = xp.arange(m), xp.zeros(m)  # how often lists have become longer
-        self._tight = False  # memory has been short
+        self._used = 0  # number of used elements of the arrays
+        self._rows, self._asked = xp.arange(m), xp.zeros(m)  # how often each list was extended
+        self._tight = False  # whether memory has been short
 
     def _first_lists(self) -> None:
         n, m = self.messages.n, len(self._rows)
@@ -80,8 +80,8 @@ class StoredLists(MessageRows):
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
     def _make_lists(self, rows: Array, wanted: Array) -> None:
-        """Give rows lists that hold at least the similarities wanted; own elements stay."""
-        # `wanted` is rounded: at itself, R may be positive still.
+        """Give rows lists that hold at least the similarities `wanted`; own elements stay."""
+        # `wanted` is rounded, so R may still be positive at `wanted` itself.
         wanted = wanted - abs(wanted) * 4 * np.finfo(self.context.dtype).eps
         step = self.similarities.rows_at_once()
         for start in range(0, len(rows), step):
@@ -93,7 +93,7 @@ class StoredLists(MessageRows):
             self._list(part, s, self._floors(s, wanted[start : start + step], growth))
 
     def _list(self, rows: Array, s: Array, low: Array) -> None:
-        """Lists of all similarities >= low."""
+        """Make lists of all similarities >= low."""
         messages, kernels, xp = self.messages, self._kernels, self.context.kernels.xp
         counts = xp.empty(len(rows), "int64")
         kernels.count_similar(s, low, out=counts)
@@ -110,7 +110,7 @@ class StoredLists(MessageRows):
         messages.floor[rows] = xp.where(low > lowest, low, -xp.inf)
 
     def _floors(self, s: Array, wanted: Array | None, growth: Array = LIST_GROWTH) -> Array:
-        """Similarities from which on lists hold the columns: about as many as it takes, and some more."""
+        """Return the similarity down to which each list should reach: that of the needed length, plus some margin."""
         xp, n = self.context.kernels.xp, self.messages.n
         lowest = np.finfo(s.dtype).min
         sample = s[:, : n : _sample_step(n)]
@@ -128,7 +128,7 @@ class StoredLists(MessageRows):
         return xp.maximum(xp.minimum(low, wanted), lowest)
 
     def _remake(self, wanted: Array, counts: Array, columns: Array, values: Array) -> None:
-        """Replace all lists by such of all similarities >= `wanted`; own elements are given by their columns."""
+        """Replace all lists by lists of all similarities >= `wanted`; own elements are given by their columns."""
         messages, xp = self.messages, self.context.kernels.xp
         self._used = 0
         messages.length[:] = messages.own[:] = 0
@@ -146,7 +146,7 @@ class StoredLists(MessageRows):
             messages.active_s = self.similarities.of_columns(self._rows, messages.active)
 
     def _drop_beyond(self, keep: Array) -> None:
-        """Make lists shorter that hold more than so many elements, and arrays smaller, if that gives enough back."""
+        """Shorten lists to `keep` elements, and the arrays, if that frees enough memory."""
         messages, xp = self.messages, self.context.kernels.xp
         keep = xp.maximum(keep, first_length(messages.n))
         kept = int(_padded(xp.minimum(keep, messages.length)).sum())
@@ -157,9 +157,9 @@ class StoredLists(MessageRows):
             self._move_lists(max(room, int(_padded(messages.length).sum())))
 
     def _shorten(self, keep: Array) -> None:
-        """Cut lists to so many elements, and to no fewer than own ones and one more; equal similarities stay together.
+        """Shorten lists to `keep` elements, but to no fewer than the own elements plus one; ties stay together.
 
-        A row that would read on is undecided then, and has its list made longer.
+        A row that would need more elements is then undecided, and its list is extended.
         """
         messages, xp = self.messages, self.context.kernels.xp
         keep = xp.maximum(keep, messages.own + 1)
@@ -170,7 +170,7 @@ class StoredLists(MessageRows):
         begin, low, high = messages.begin[rows], keep[rows], messages.length[rows]
         floor = xp.maximum(messages.s[begin + low - 1], messages.floor[rows])
         last = high - 1
-        for _ in range(int(high.max()).bit_length()):  # the first below: from `low` to `high`
+        for _ in range(int(high.max()).bit_length()):  # bisect for the first similarity below `floor`
             middle = xp.minimum((low + high) // 2, last)
             above = (low < high) & (messages.s[begin + middle] >= floor)
             low, high = xp.where(above, middle + 1, low), xp.where(above | (low == high), high, middle)
@@ -178,18 +178,21 @@ class StoredLists(MessageRows):
         messages.length[rows] = low
 
     def _reserve(self, more: int) -> None:
-        """Room for so many elements behind those in use; what lists have left behind is given back."""
+        """Make room for `more` elements after those in use; space that lists have left is used again."""
         messages, xp = self.messages, self.context.kernels.xp
         if self._used + more <= len(messages.column):
             return
-        # As large as before at least, so that arrays can take each other's place.
+        # At least as large as before, so that new arrays can reuse the memory of old ones.
         needed, most = int(_padded(messages.length).sum()) + more, self._largest_room()
         room = max(int(ROOM * needed), len(messages.column))
-        if room > most:  # what no row needs now goes, and from now on lists take little more than that
+        if room > most:  # drop elements that no row needs now, and keep lists tight from now on
             self._tight = True
             in_use = messages.own + xp.maximum(messages.read, 0)
             self._shorten((TIGHT_GROWTH * in_use).astype("int64") + PADDING)
-            needed, room = int(_padded(messages.length).sum()) + more, most  # all there is: no other move will fit
+            needed, room = (
+                int(_padded(messages.length).sum()) + more,
+                most,
+            )  # all memory, because no second move would fit
             if needed <= len(messages.column):
                 self._close_gaps()
                 return
@@ -198,13 +201,13 @@ class StoredLists(MessageRows):
         self._move_lists(room)
 
     def _close_gaps(self) -> None:
-        """Bring all lists together at the beginning of their arrays, without others of that size."""
+        """Move all lists to the beginning of their arrays, without second arrays of that size."""
         messages, xp, step = self.messages, self.context.kernels.xp, BLOCK_BYTES[self.context.kernels.device] // 16
         order = xp.argsort(messages.begin)
         lengths = _padded(messages.length)[order]
         ends = self.context.kernels.memory.to_host(xp.cumsum(lengths))
         to, start, done = xp.cumsum(lengths) - lengths, 0, 0
-        while start < len(ends):  # in the order in which they lie: none is written over before it has moved
+        while start < len(ends):  # in storage order, so that no list is overwritten before it has moved
             stop = max(start + 1, int(np.searchsorted(ends, done + step, side="right")))
             rows, end = order[start:stop], int(ends[stop - 1])
             part = replace(messages, begin=messages.begin[rows], length=messages.length[rows])
@@ -218,9 +221,9 @@ class StoredLists(MessageRows):
         self._used = done
 
     def _largest_room(self) -> int:
-        """Elements of the largest arrays that can take the place of the present ones, one after the other."""
+        """Return the size in elements of the largest arrays that can replace the present ones, one after the other."""
         (n, d), itemsize = self.context.dataset_shape, self.context.dtype.itemsize
-        block = self.similarities.rows_at_once() * n * itemsize  # similarities of rows that lists are made of
+        block = self.similarities.rows_at_once() * n * itemsize  # similarities from which lists are made
         beside = 2 * block + 2 * self.messages.active_s.nbytes + n * d * itemsize
         beside += vector_bytes(n, len(self.context.rows), itemsize)
         free, before = self.context.free - beside, len(self.messages.column)
@@ -228,7 +231,7 @@ class StoredLists(MessageRows):
         return int(min((free - self._bytes(before)) // 4, last))
 
     def _move_lists(self, room: int) -> None:
-        """Bring all lists, without gaps, into arrays of so many elements."""
+        """Move all lists without gaps into arrays of `room` elements."""
         messages, xp = self.messages, self.context.kernels.xp
         lengths, before = _padded(messages.length), len(messages.column)
         begin = xp.cumsum(lengths) - lengths
@@ -236,7 +239,7 @@ class StoredLists(MessageRows):
             values = getattr(messages, name)
             try:
                 out = xp.empty(room, values.dtype)
-            except MemoryError:  # free, but in pieces
+            except MemoryError:  # enough memory is free, but it is fragmented
                 raise self._too_large(room) from None
             self._kernels.move_lists(messages, begin, values=values, out=out)
             setattr(messages, name, out)
@@ -248,9 +251,9 @@ class StoredLists(MessageRows):
     def _too_large(self, room: int) -> InsufficientMemoryError:
         return InsufficientMemoryError(
             f"not enough memory: the neighbour lists of {len(self._rows)} rows need {human(self._bytes(room))}, "
-            f"there are {human(self.context.free)}. What would fit: more workers, a higher preference (more "
-            "clusters, shorter lists), n_clusters_range=(low, n) of a scan, which ends it at fewer clusters than that, "
-            "fewer rows, or algorithm='dense' where two n x n matrices fit."
+            f"{human(self.context.free)} is free. Use more workers or fewer rows; or raise preference, because more "
+            "clusters have shorter lists; or end a scan earlier: n_clusters_range=(low, high) ends it below low "
+            "clusters; or give algorithm='dense' if two n x n matrices fit."
         )
 
     def _bytes(self, elements: int) -> int:
@@ -258,15 +261,15 @@ class StoredLists(MessageRows):
 
 
 def first_length(n: int) -> int:
-    """Elements of a list at first, of n."""
+    """Return the first length of a list, for rows of n elements."""
     return int(max(SHORTEST_LIST, min(LIST_SHARE * n, LONGEST_LIST)))
 
 
 def _sample_step(n: int) -> int:
-    """Columns of a row from one of its sample to the next."""
+    """Return the distance between two sampled columns of a row."""
     return n // min(n, SAMPLE_COLUMNS)
 
 
 def _padded(lengths: Array) -> Array:
-    """Elements that lists take up."""
+    """Return the number of elements that lists occupy, with padding."""
     return (lengths + PADDING - 1) // PADDING * PADDING

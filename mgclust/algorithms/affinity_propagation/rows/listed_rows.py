@@ -1,13 +1,13 @@
-"""A rank's rows of the messages as neighbour lists, for the elements that matter.
+"""A rank's rows of the messages as neighbour lists, which hold only the elements that matter.
 
-What lists hold, and why the numbers are those of all elements bit for bit, stands in
-`mgclust.kernels.affinity_propagation.sparse_forms.listed`. Here iterations pass over lists, and it is decided when
-lists change: longer if a row is undecided, shorter if nothing reads what they hold, given up if all elements or few
-columns are cheaper. How they change is in `list_storage`.
+`mgclust.kernels.affinity_propagation.sparse_forms.listed` defines what lists hold, and shows why the results are
+bitwise identical to those of all elements. This module runs the iterations, and decides when lists change. Lists become
+longer if a row is undecided, and shorter if nothing reads some of their elements. They are given up if all elements or
+few columns are cheaper. `list_storage` changes the lists.
 
-Rows whose two largest A + S are undecided ask for columns far away, up to their whole row, where one exemplar less is
-left. A few columns that are active now decide them instead, so those are chosen again wherever that takes fewer
-similarities than longer lists.
+A row is undecided if its list does not determine its two largest A + S. Such rows may need distant columns, up to their
+whole row, when an exemplar disappears. A few columns that are active now decide them instead. So active columns are
+chosen again if that needs fewer similarities than longer lists.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from mgclust.kernels.masks import count_true
 __all__ = ["ListedRows"]
 
 Array = Any
-WHOLE_AFTER = 2  # rounds of longer lists for one iteration
-INTERVAL = 16  # iterations from one look at what they cost to the next, and from one choice of active columns
-FEWEST_OWN = 1 << 25  # elements of lists whose memory and time are not worth few columns
-LOOKS = 8  # at what rows read, before lists become shorter: what one of them has seen in use stays
-SPARE = 2.0  # a list keeps so many times of what has been in use
-PAIRS_AT_ONCE = 1 << 22  # of lists, whose gains are summed
-FEW_COLUMNS = 4  # active ones that are not worth a choice
-DENSE_PACE = 2.0  # elements of a dense row that are passed in the time of one of a list
-WAIT_LIMIT = 16.0  # dense iterations' time that lists have cost more than matrices would have, which ends them
+WHOLE_AFTER = 2  # after this many rounds of longer lists in one iteration, the whole row is listed
+INTERVAL = 16  # iterations between two checks of the cost, and between two choices of active columns
+FEWEST_OWN = 1 << 25  # with fewer own elements, few columns save too little memory and time
+LOOKS = 8  # checks of the elements in use before lists become shorter; elements in use at any check stay
+SPARE = 2.0  # length that a shortened list keeps, relative to the elements in use
+PAIRS_AT_ONCE = 1 << 22  # pairs of lists whose gains are summed together
+FEW_COLUMNS = 4  # with fewer active columns, a choice does not pay
+DENSE_PACE = 2.0  # number of elements of a dense row that take the time of one list element
+WAIT_LIMIT = 16.0  # lists are given up when they have cost the time of this many dense iterations more than matrices
 
 
 class ListedRows(StoredLists):
-    """Neighbour lists: memory and time for the elements that matter."""
+    """Neighbour lists: memory and time only for the elements that matter."""
 
     name = SPARSE
     of_rows = ("u", "recent_argmax", "recent_e", "recent_a", "floor")
@@ -62,12 +62,12 @@ class ListedRows(StoredLists):
         super().__init__(context, similarities)
         self._can_end = can_end and isinstance(similarities, ComputedSimilarities)
         self._keep_lists, self._lost = keep_lists, 0.0
-        self._finished = 0  # iterations
-        self._unseen, self._chosen = 0, 0  # iterations since their cost was looked at, and since columns were chosen
+        self._finished = 0  # number of finished iterations
+        self._unseen, self._chosen = 0, 0  # iterations since the last check of the cost, and since columns were chosen
         self._looks, self._in_use = (
             0,
             context.kernels.xp.zeros(len(context.rows), "int64"),
-        )  # most in use at the last looks
+        )  # largest number of elements in use at the last checks
         self._first_lists()
 
     def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
@@ -99,7 +99,7 @@ class ListedRows(StoredLists):
             if round_ == 0:
                 self._make_lists(*self._too_short())
             else:
-                # Longer lists move what decides; whole rows decide whatever comes.
+                # Longer lists change the values that decide, so more rounds may follow. Whole rows always decide.
                 wanted = messages.wanted if round_ < WHOLE_AFTER else xp.full_like(messages.wanted, -xp.inf)
                 self._make_lists(rows, wanted[rows])
             rows = self._pass_again(rows, numbers)
@@ -107,11 +107,11 @@ class ListedRows(StoredLists):
         messages.sums[-1] = messages.progress[0] = 0
 
     def _too_short(self) -> tuple[Array, Array]:
-        """Rows whose lists end before they decide, or nearly so, and the similarities that these should hold."""
+        """Return rows whose lists end (nearly) before they decide, and the similarities that the lists should reach."""
         messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
-        # Where one list is too short now, those that are nearly so would each stop an iteration soon.
+        # If a list is too short now, the lists that are nearly too short would each stop an iteration soon.
         used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
-        # Not where memory has been short: there all lists are nearly used up.
+        # If memory has been short, all lists are nearly used up, so only undecided rows get longer lists.
         share = math.inf if self._tight else pace.nearly_short
         nearly = (used > share * messages.length) & (messages.floor > -xp.inf)
         rows = xp.flatnonzero(nearly | undecided)
@@ -119,7 +119,7 @@ class ListedRows(StoredLists):
         return rows, xp.where(undecided, messages.wanted, messages.floor)[rows]
 
     def _pass_again(self, rows: Array, numbers: Iteration) -> Array:
-        """Pass rows that were undecided; those that are so still."""
+        """Pass undecided rows again; return the rows that are still undecided."""
         self._kernels.pass_listed_rows(self.messages, rows, numbers, again=True)
         return rows[self.messages.undecided[rows] > 0]
 
@@ -146,7 +146,7 @@ class ListedRows(StoredLists):
         return xp.searchsorted(columns, found).astype("int32"), similarity
 
     def _nearest_listed(self, exemplars: np.ndarray) -> tuple[Array, Array]:
-        """The exemplars that come first in the lists, and their similarities; -1 where a list has none."""
+        """Return the exemplar that comes first in each list, and its similarity; -1 if a list has no exemplar."""
         xp, m = self.context.kernels.xp, len(self._rows)
         flags, found = xp.zeros(self.messages.n, "uint8"), xp.empty(m, "int64")
         similarity = xp.empty(m, self.context.dtype)
@@ -183,7 +183,7 @@ class ListedRows(StoredLists):
         """See `MessageRows`."""
         messages, similarities, xp = self.messages, self.similarities, self.context.kernels.xp
         limits, floor = np.finfo(self.context.dtype), messages.floor
-        # What lists leave out has become at most that much more similar.
+        # The noise has raised similarities outside the lists by at most this much.
         messages.floor = xp.where(floor > -xp.inf, floor + abs(floor) * 4 * limits.eps + 4000 * limits.tiny, floor)
         numbers, seed, draw = self._rows + self.context.rows.start, similarities.seed, similarities.draws
         self._kernels.redraw_lists(messages, numbers, seed=seed, draw=draw, tiny=LATER_NOISE)
@@ -207,13 +207,13 @@ class ListedRows(StoredLists):
             return self
         dense = 2 * m * padded(messages.n) * self.context.dtype.itemsize
         fits = dense + self._bytes(len(messages.column)) <= self.context.free
-        # All ranks together: a checkpoint holds all rows in one form.
+        # All ranks change together, because a checkpoint holds all rows in one form.
         mine = np.array([int(self._lost > WAIT_LIMIT), int(not fits)])
         slow_somewhere, too_large = self.context.comm.all_reduce(mine, "max")
         return self._dense() if slow_somewhere and not too_large else self
 
     def _few_columns_pay(self, own: int) -> bool:
-        """Tell whether own elements, so many, will soon take more memory than there is, or more than few columns."""
+        """Return whether own elements will soon exceed the memory, or need more than few columns do."""
         pairs = len(self._rows) * self.messages.n
         few_pay = own > FEWEST_OWN and own > self._pace.most_share * pairs
         return few_pay or own > self._pace.most_own * self._largest_room()
@@ -232,13 +232,13 @@ class ListedRows(StoredLists):
         self._fill_first_places()
         empty: dict[str, Any] = {"own_count": "int64", "own_column": "int32", "own_a": self.context.dtype}
         own = (np.concatenate([np.zeros(0, kind), *saved.blocks(name)]) for name, kind in empty.items())
-        # Noise may have raised a floor above the last of its own elements.
+        # Noise may have raised a floor above the last own element of its row.
         limits, floor = np.finfo(self.context.dtype), self.messages.floor
         floor = floor - abs(floor) * 8 * limits.eps - 8000 * limits.tiny
         self._remake(floor, *map(self.context.kernels.memory.to_device, own))
 
     def _fill_first_places(self) -> None:
-        """Bring recent columns to the first places of their rows: a GPU once left free ones between them."""
+        """Move recent columns to the first places of their rows; older checkpoints of GPUs may have gaps."""
         messages, xp = self.messages, self.context.kernels.xp
         places = xp.arange(messages.recent_argmax.shape[1])
         order = xp.argsort(xp.where(messages.recent_argmax < 0, len(places), 0) + places, axis=1)
@@ -246,7 +246,7 @@ class ListedRows(StoredLists):
             setattr(messages, name, xp.take_along_axis(getattr(messages, name), order, axis=1))
 
     def _dense(self) -> DenseRows:
-        """The same messages with all elements."""
+        """Return the same messages with all elements."""
         xp, old = self.context.kernels.xp, self.messages
         rows = DenseRows(self.context, self.similarities)
         new = rows.messages
@@ -254,7 +254,7 @@ class ListedRows(StoredLists):
             if name != "c":
                 setattr(new, name, getattr(old, name))
         new.c[: old.n] = old.c
-        new.a[:, : old.n] += old.a_column  # zeros so far, and -inf
+        new.a[:, : old.n] += old.a_column  # new.a holds only zeros and -inf so far
         counts, columns, values = self._kernels.gather_own(old, self._rows)
         new.a[xp.searchsorted(xp.cumsum(counts), xp.arange(len(columns)), side="right"), columns] = values
         filled = old.recent_argmax >= 0
@@ -263,11 +263,11 @@ class ListedRows(StoredLists):
         return rows
 
     def _read(self) -> int:
-        """Count the elements behind the own ones that the last pass read in the lists."""
+        """Return the number of elements after the own ones that the last pass read in the lists."""
         return int(self.context.kernels.xp.maximum(self.messages.read, 0).sum())
 
     def _drop_unused(self) -> None:
-        """Make lists shorter where they hold much more than rows have read lately; drop columns that decide nothing."""
+        """Shorten lists that hold much more than rows have read lately; drop active columns that decide nothing."""
         messages, xp = self.messages, self.context.kernels.xp
         self._in_use = xp.maximum(self._in_use, messages.own + xp.maximum(messages.read, 0))
         self._looks += 1
@@ -282,9 +282,9 @@ class ListedRows(StoredLists):
         self._looks, self._in_use[...] = 0, 0
 
     def _choose_active(self, slack: Array, most: int, pairs: float = math.inf) -> bool:
-        """Find the columns that decide about nearly all rows with this slack.
+        """Make those columns active that decide nearly all rows with this slack.
 
-        Not where they are more than `most`, or take more similarities than `pairs`.
+        Returns False without a change if that takes more than `most` columns, or more similarities than `pairs`.
         """
         xp = self.context.kernels.xp
         if pairs < FEW_COLUMNS * len(self._rows):
@@ -299,11 +299,11 @@ class ListedRows(StoredLists):
         return False
 
     def _active_from(self, least: float) -> int:
-        """Number of columns that are taken where those with a(k) >= least are to be among them."""
+        """Return the number of active columns with which all columns of a(k) >= least are among them."""
         return 16 + int(LIST_GROWTH * count_true(self.messages.a_column >= least))
 
     def _take_active(self, count: int, pairs: float) -> bool:
-        """Make so many columns with the largest a(k) active, unless that takes more similarities than `pairs`."""
+        """Make the `count` columns with the largest a(k) active, unless that needs more similarities than `pairs`."""
         messages, xp = self.messages, self.context.kernels.xp
         columns = xp.sort(xp.argsort(-messages.a_column)[:count]).astype("int32")
         kept = xp.isin(columns, messages.active)

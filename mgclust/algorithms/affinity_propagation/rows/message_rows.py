@@ -1,6 +1,6 @@
-"""A rank's rows of the messages: what any form of them has, and the form that keeps all elements.
+"""A rank's rows of the messages: the interface of all forms, and the form that stores all elements.
 
-`listed_rows` has the other form, `row_choice` the choice between them.
+`listed_rows` and `column_rows` have the other forms, and `row_choice` chooses.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["DENSE", "SLOTS", "SPARSE", "DenseRows", "MessageRows", "vector_bytes
 
 Array = Any
 DENSE, SPARSE = "dense", "sparse"
-SLOTS = 32  # iterations that are queued at once
+SLOTS = 32  # largest number of iterations that are queued at once
 
 
 def vector_bytes(n: int, own: int, itemsize: int) -> int:
-    """Memory of the vectors that a rank with so many of n rows keeps, whatever the form of its messages is."""
+    """Return the bytes of the vectors of a rank that owns `own` of n rows; the same for all forms."""
     return own * 4 * RECENT_ARGMAXES * (4 + 2 * itemsize) + n * (8 * 8 + SLOTS)
 
 
@@ -40,8 +40,8 @@ class MessageRows(ABC):
     """
 
     name: ClassVar[str]
-    of_rows: ClassVar[tuple[str, ...]]  # arrays of `messages` that a checkpoint holds
-    # arrays of `messages` that a checkpoint holds once: all ranks have the same
+    of_rows: ClassVar[tuple[str, ...]]  # arrays of `messages` per row, which a checkpoint holds
+    # arrays of `messages` that are the same on all ranks, so a checkpoint holds them once
     replicated: ClassVar[tuple[str, ...]] = ("c", "r_diagonal", "a_diagonal", "last_exemplars")
     recent: ClassVar[dict[str, int]] = {"recent_argmax": -1, "recent_e": 0, "recent_a": 0}
     can_be_saved = True
@@ -49,12 +49,12 @@ class MessageRows(ABC):
 
     def __init__(self, context: Context, similarities: Similarities) -> None:
         self.context, self.similarities = context, similarities
-        self.searched = 0  # rows that have been looked at again, with longer lists
-        self.shortened = 0  # times that lists have become shorter
+        self.searched = 0  # number of rows that were searched again for longer lists
+        self.shortened = 0  # number of times that lists have become shorter
         self._filled = 0
 
     def vectors(self, width: int) -> dict[str, Any]:
-        """The fields of `Vectors`, before the first iteration."""
+        """Return the fields of `Vectors` before the first iteration."""
         xp, n, m = self.context.kernels.xp, self.context.dataset_shape[0], len(self.context.rows)
         dtype, sums = self.context.dtype, xp.zeros(2 * n + 1, "int64")
         return {
@@ -78,13 +78,13 @@ class MessageRows(ABC):
         }
 
     def exactness(self) -> dict[str, Any]:
-        """Figures on how messages are kept, for `exactness_`: the sums of all ranks, which meet."""
+        """Return the values of `exactness_` about the stored messages, summed over all ranks. Collective."""
         own = np.array([self.searched, self.kept(), self.shortened])
         searched, kept, shortened = self.context.comm.all_reduce(own, "sum").tolist()
         return {"rows_searched": searched, "pairs_kept": kept, "lists_shortened": shortened}
 
     def reset(self) -> None:
-        """Forget all iterations; lists stay as long as they have become."""
+        """Forget all iterations; lists keep their length."""
         for name, empty in self.recent.items():
             getattr(self.messages, name)[...] = empty
         for name in ("u", "recent_most", "c", "r_diagonal", "a_diagonal", "exemplars", "last_exemplars"):
@@ -93,17 +93,17 @@ class MessageRows(ABC):
 
     @abstractmethod
     def kept(self) -> int:
-        """Count the pairs that are kept."""
+        """Return the number of stored pairs."""
 
     def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
-        """Queue iterations; those behind one that has undecided rows do nothing.
+        """Queue iterations. Iterations after one that has undecided rows do nothing.
 
         Parameters
         ----------
         steps : sequence of Step
-            One for each.
+            One per iteration.
         passed : bool
-            The rows of the first have been passed, and those that were undecided again.
+            Whether the rows of the first iteration have been passed already, and its undecided rows decided.
         """
         messages, kernels = self.messages, self.context.kernels.affinity_propagation
         for slot, numbers in steps:
@@ -116,19 +116,19 @@ class MessageRows(ABC):
                 break
 
     def meet(self) -> None:
-        """Queue the sum over ranks, between rows and columns."""
+        """Queue the sum over ranks, which comes between the passes over rows and over columns."""
         self.context.comm.queue_reduce(self.messages.sums, out=self.messages.totals)
 
     def pass_rows(self, numbers: Iteration) -> None:
-        """Call `pass_rows` of `mgclust.kernels.affinity_propagation` if `queue` asks for it."""
+        """Pass the rows of one iteration, for `queue`; see `pass_rows` of `mgclust.kernels.affinity_propagation`."""
         raise NotImplementedError
 
     def halted(self) -> bool:
-        """Tell whether what is queued from now on does nothing, as far as that is known without settling the queue."""
+        """Return whether later queued iterations do nothing, as far as that is known without waiting for the queue."""
         return False
 
     def finished(self, queued: int) -> int:
-        """Count the iterations finished of those that were queued last, and are settled."""
+        """Return how many of the last queued iterations are finished."""
         return queued
 
     @abstractmethod
@@ -137,27 +137,27 @@ class MessageRows(ABC):
 
     @abstractmethod
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
-        """Find each own row's most similar exemplar, the lowest of equals: its position, and the similarity."""
+        """Return each local row's most similar exemplar (ties: the lowest), as its position, and the similarity."""
 
     def add_gains(self, least: Array, scale: float, out: Array) -> None:
-        """Add to each column the sum over own rows of max(0, S - least) in fixed point: ``rint(value * scale)``."""
+        """Add to each column the sum over local rows of max(0, S - least), in fixed point: ``rint(value * scale)``."""
         self.add_gains_of(self.messages.s, least, scale, out)
 
     def add_gains_of(self, s: Array, least: Array, scale: float, out: Array) -> None:
-        """Add those of rows with these similarities."""
+        """Add the gains of rows with these similarities; see `add_gains`."""
         kernels = load_columns(self.context.kernels.device)
         kernels.add_positive(s, least, n=self.messages.n, sigma=1.0, scale=scale, out=out)
 
     @abstractmethod
     def noise_added(self) -> None:
-        """Follow similarities whose noise has been drawn again."""
+        """Adapt to similarities whose noise has been drawn again."""
 
     def improved(self) -> MessageRows:
-        """These rows, or the same in a form that is faster now."""
+        """Return these rows, or the same rows in a form that is faster now."""
         return self
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
-        """Arrays for a checkpoint: those that all ranks have alike, and those of own rows."""
+        """Return arrays for a checkpoint: those that are the same on all ranks, and those of local rows."""
         to_host = self.context.kernels.memory.to_host
         return (
             {name: to_host(getattr(self.messages, name)) for name in self.replicated},
@@ -165,28 +165,28 @@ class MessageRows(ABC):
         )
 
     def restore(self, saved: Saved) -> None:
-        """Take over what `saved` gave: into rows before their first iteration."""
+        """Restore the arrays that `saved` returned, before the first iteration."""
         to_device = self.context.kernels.memory.to_device
         for name in self.replicated:
             getattr(self.messages, name)[...] = to_device(saved.arrays[name])
         for name in self.of_rows:
             for place, rows in saved.rows(name):
                 if name == "recent_argmax":
-                    # Ranks have as many recent places as their rows have needed.
+                    # The number of recent places differs between ranks: it is what their rows have needed.
                     self.widen(rows.shape[1])
                     self._filled = max(self._filled, int((rows >= 0).sum(axis=1).max()))
                 getattr(self.messages, name)[place][..., : rows.shape[-1]] = to_device(rows)
         self.messages.recent_most[0] = self._filled
 
     def make_room(self, iterations: int) -> None:
-        """Each iteration fills at most one more recent place a row."""
+        """Make room for the recent columns of some iterations; each iteration fills at most one more place per row."""
         if self._filled + iterations > self.messages.recent_argmax.shape[1]:
             self._filled = int(self.messages.recent_most[0])
             self.widen(-(-(self._filled + iterations) // RECENT_ARGMAXES) * RECENT_ARGMAXES)
         self._filled += iterations
 
     def widen(self, more: int) -> None:
-        """Make it at least so many recent places a row."""
+        """Make room for at least `more` recent columns per row."""
         xp, places = self.context.kernels.xp, self.messages.recent_argmax.shape[1]
         if places >= more:
             return
@@ -198,7 +198,7 @@ class MessageRows(ABC):
 
 
 class DenseRows(MessageRows):
-    """All elements: two numbers for each."""
+    """All elements: two numbers for each pair."""
 
     name = DENSE
     of_rows = ("a", "u", "recent_argmax", "recent_e", "recent_a")
@@ -211,7 +211,7 @@ class DenseRows(MessageRows):
         self._mark()
 
     def _mark(self) -> None:
-        """Write -inf into A where S is."""
+        """Set A to -inf where S is -inf."""
         xp, s, a = self.context.kernels.xp, self.messages.s, self.messages.a
         step = self.context.partition.block_rows
         for start in range(0, len(s), step):
@@ -229,7 +229,7 @@ class DenseRows(MessageRows):
         self.context.kernels.affinity_propagation.pass_rows(self.messages, numbers)
 
     def decide(self, numbers: Iteration) -> None:
-        """See `MessageRows`; all elements decide any row."""
+        """Do nothing: with all elements, no row is undecided."""
 
     def kept(self) -> int:
         """See `MessageRows`."""
@@ -237,7 +237,7 @@ class DenseRows(MessageRows):
 
     def noise_added(self) -> None:
         """See `MessageRows`."""
-        # S is the similarities' own array.
+        # Nothing to do: S is the array of the similarities.
 
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
         """See `MessageRows`."""

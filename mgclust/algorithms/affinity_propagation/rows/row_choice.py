@@ -1,6 +1,6 @@
-"""All elements of the messages or lists of them: which a run keeps, and what either needs.
+"""Choice between all elements and neighbour lists, and the memory that each form needs.
 
-`message_rows` has the elements, `listed_rows` the lists.
+`message_rows` has all elements, and `listed_rows` has the lists.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mgclust.kernels.affinity_propagation.messages import padded
 
 __all__ = ["estimate", "estimate_of_either", "estimate_of_lists", "is_listed", "rows_of"]
 
-FEW_ROWS = {"cpu": 1000, "cuda": 4000}  # with fewer, all elements are faster
+FEW_ROWS = {"cpu": 1000, "cuda": 4000}  # with fewer rows, all elements are faster than lists
 
 
 def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | None) -> bool:
-    """Decide whether a run begins with lists; refuse all elements where they do not fit.
+    """Return whether a run begins with lists; reject all elements if they do not fit into memory.
 
     Parameters
     ----------
@@ -30,7 +30,12 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
     algorithm : {"auto", "dense", "sparse"}
     affinity : str
     saved : Saved or None
-        The checkpoint that it resumes from.
+        Checkpoint to resume from.
+
+    Raises
+    ------
+    InsufficientMemoryError
+        All elements are needed, and do not fit.
     """
     free = int(context.comm.all_reduce(np.array([context.free]), "min")[0])  # all ranks decide alike
     sizes = context.dataset_shape, context.dtype.itemsize, context.size, free
@@ -52,14 +57,14 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
 def rows_of(
     context: Context, similarities: Similarities, algorithm: str, listed: bool, *, can_end: bool = False
 ) -> MessageRows:
-    """Rows before their first iteration; of a run whose preference only falls, lists can end as few columns."""
+    """Return rows before their first iteration; with `can_end`, lists may become few columns if they grow too large."""
     if listed:
         return ListedRows(context, similarities, keep_lists=algorithm == "sparse", can_end=can_end)
     return DenseRows(context, similarities)
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Estimate what a rank keeps with all elements beside its rows: two matrices, and vectors."""
+    """Estimate the memory of a rank with all elements, in addition to its rows: two matrices, and vectors."""
     n = shape[0]
     own = -(-n // size)
     matrices, vectors = 2 * own * padded(n) * itemsize, vector_bytes(n, own, itemsize)
@@ -67,7 +72,7 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Est
 
 
 def estimate_of_lists(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Estimate what a rank keeps with lists, as they are at first."""
+    """Estimate the memory of a rank with lists in their first length."""
     n, d = shape
     own = -(-n // size)
     lists = int(own * first_length(n) * LIST_GROWTH * (4 + 2 * itemsize))
@@ -77,6 +82,6 @@ def estimate_of_lists(shape: tuple[int, int], itemsize: int, size: int, room: in
 
 
 def estimate_of_either(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Estimate what a rank keeps at least, with all elements or with lists."""
+    """Estimate the least memory of a rank, with all elements or with lists."""
     either = (each(shape, itemsize, size, room) for each in (estimate, estimate_of_lists))
     return min(either, key=lambda needed: needed.needed)

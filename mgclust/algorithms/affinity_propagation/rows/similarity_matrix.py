@@ -1,25 +1,25 @@
-"""The n x n similarities of affinity propagation: kept, each rank those of its own rows, or computed when asked for.
+"""The n x n similarities of affinity propagation: their definition and noise, and a matrix that stores a rank's rows.
 
 =============  ===============================  =============================================
-affinity       S(i,k), i != k                   dissimilarity that the silhouette belongs to
+affinity       S(i,k), i != k                   dissimilarity for the silhouette
 =============  ===============================  =============================================
-euclidean      -|x_i - x_k|^2                   |x_i - x_k|, or its square if asked for
+euclidean      -|x_i - x_k|^2                   |x_i - x_k|, or its square if requested
 cosine         -(1 - cos(x_i, x_k)) / 2         1 - cos
 correlation    -(1 - r(x_i, x_k)) / 2           1 - r
-precomputed    as given, row i of the data      -S, shifted to be positive
+precomputed    row i of the data                -S, shifted to be positive
 =============  ===============================  =============================================
 
-Ties between similarities would make messages oscillate; noise breaks them: ``S + (eps S + 100 tiny) U``, with U in
-[0, 1) from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
+Ties between similarities would make messages oscillate, so noise breaks them: ``S + (eps S + 100 tiny) U``. U is in
+[0, 1), from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
 
-Only their preferences S(k,k) distinguish duplicate rows. So if rows are duplicates or nearly so, preferences also get
+Only the preferences S(k,k) distinguish duplicate rows. So if rows are duplicates or nearly so, preferences also get
 noise (`Similarities.distinct`): ``S(k,k) - PREFERENCE_NOISE |S(k,k)| (16 - E)``. The noise is larger than the rounding
 of messages. E has an exponential distribution, so the expected gap between the two largest of m values is the same for
 any m. E is nearly always below 16, so the noise lowers preferences, and rows as similar as the preference share a
 cluster.
 
-Cost. Kept ones: n^2 reduced distances over all ranks, each written once; the data pass every rank once. Computed ones:
-as many for each pass over all pairs, and all rows on every rank.
+Cost. Stored similarities: n^2 reduced distances over all ranks, each written once; the data pass every rank once.
+Computed similarities: n^2 reduced distances for each pass over all pairs, and all rows on every rank.
 """
 
 from __future__ import annotations
@@ -54,47 +54,48 @@ __all__ = [
 
 Array = Any
 
-# The metric whose reduced distance the similarity is a multiple of, and that multiple (without its sign).
+# Similarity = -(factor) * (reduced distance of the metric); here the metric and the factor.
 AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "correlation": ("correlation", 0.25)}
-PRECOMPUTED = ("precomputed", "precomputed_nearest_neighbors")  # what is no affinity between rows
-TYPICAL_ROWS = 256  # whose distances tell the scale
-BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 1 << 30}  # of similarities that are computed at a time
-TILE = {"cpu": 1, "cuda": 128}  # rows that a block has a multiple of: those of a tile have one order of operations
-FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # tiny of the noise that breaks ties, and of later draws
+PRECOMPUTED = ("precomputed", "precomputed_nearest_neighbors")  # the input holds similarities or distances, not rows
+TYPICAL_ROWS = 256  # number of rows whose distances determine the scale
+BLOCK_BYTES = {"cpu": 16 << 20, "cuda": 1 << 30}  # bytes of similarities that are computed together
+TILE = {"cpu": 1, "cuda": 128}  # blocks have a multiple of these rows, because a tile has one order of operations
+FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # multiples of tiny in the noise of the first draw, and of later draws
 PREFERENCE_NOISE = 2.0**-18
-USUALLY_BELOW = 16.0
-NEARLY_EQUAL = 16.0  # eps, relative to preferences: messages round smaller differences away, or nearly so
+USUALLY_BELOW = 16.0  # nearly all values of E
+NEARLY_EQUAL = 16.0  # in eps, relative to preferences: messages nearly lose smaller differences by rounding
 
 
 class Similarities(ABC):
-    """The similarities of this rank's rows to all rows.
+    """Similarities of this rank's rows to all rows.
 
     Parameters
     ----------
     context : Context
     seed : int
-        Of the noise that breaks ties.
+        Seed of the noise that breaks ties.
 
     Attributes
     ----------
     lowest, highest : float
-        Of all ranks, the diagonal left out.
+        Range of the similarities of all ranks, without the diagonal.
     first_equal : ndarray of shape (n,), int64
-        The first row with the same values; the row itself if similarities are precomputed.
+        For each row, the first row with the same values; the row itself if similarities are precomputed.
     equal_rows : bool
         Whether any rows have the same values.
     diagonal : ndarray of shape (n,)
-        As it was given with precomputed similarities; else zeros, the similarity of a row to itself.
+        Diagonal of precomputed similarities; else zeros, the similarity of a row to itself.
     ties : str
-        The type by whose eps rows are alike, so that preferences get noise; by default that of messages.
+        Type whose eps decides which rows are nearly equal, so that preferences get noise; by default the type of
+        messages.
     prepared : Prepared or None
         How the rows were prepared; None if similarities are precomputed.
     """
 
     lowest: float
     highest: float
-    complete = True  # each pair has a similarity above -inf
-    given = False  # precomputed by the user, so bitwise identical on every device
+    complete = True  # whether each pair has a similarity above -inf
+    given = False  # whether the user precomputed the similarities, so that they are bitwise identical on every device
     prepared: Prepared | None = None
 
     def __init__(self, context: Context, seed: int) -> None:
@@ -104,7 +105,7 @@ class Similarities(ABC):
         self.first_equal, self.equal_rows = np.arange(len(self.diagonal)), False
 
     def apart(self, preference: np.ndarray) -> float:
-        """Return the least difference of a row's similarities to itself and to others, relative to preferences."""
+        """Return the smallest difference of a row's similarities to itself and to others, relative to preferences."""
         if self.equal_rows:
             return 0.0
         apart = max(0.0, float(self.diagonal.max())) - self.highest
@@ -112,7 +113,7 @@ class Similarities(ABC):
         return apart / max(float(abs(preference).max()), 1e-290) if apart >= -self._noise() else np.inf
 
     def distinct(self, preference: np.ndarray) -> np.ndarray:
-        """Add noise to preferences, shape (n,), float64, if rows are equal, or messages cannot tell them apart.
+        """Add noise to preferences, shape (n,), float64, if rows are equal or messages cannot tell them apart.
 
         The result is bitwise identical on any number of ranks and on any device. Call `synchronize` before.
         """
@@ -127,7 +128,7 @@ class Similarities(ABC):
 
     @property
     def all_alike(self) -> bool:
-        """No similarity differs from another by more than the noise."""
+        """True if no similarity differs from another by more than the noise."""
         return bool(self.highest - self.lowest <= self._noise())
 
     def _noise(self) -> float:
@@ -136,35 +137,35 @@ class Similarities(ABC):
         return float(4 * (limits.eps * max(abs(self.lowest), abs(self.highest)) + 100 * limits.tiny))
 
     def _share_highest(self, values: Iterable[Array]) -> None:
-        """Take some rows as equal if more than one pair has the highest precomputed similarity. Collective."""
+        """Count rows as equal if more than one pair has the highest precomputed similarity. Collective."""
         found = sum(count_true(each >= self.highest - self._noise()) for each in values)
         self.equal_rows |= bool(self.context.comm.all_reduce(np.array([found]), "sum")[0] > 2)
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[int, Array]]:
-        """Own rows, some at a time: the position of the first among them, and an array (some, padded(n)).
+        """Yield local rows in blocks: the position of a block's first row, and an array of shape (rows, padded(n)).
 
-        The diagonal and the padding are -inf. An array may be used until the next one comes.
+        The diagonal and the padding are -inf. An array is valid until the next one is requested.
         """
 
     @abstractmethod
     def matrix(self) -> Array:
-        """All own rows, shape (m, padded(n)); the caller may keep them."""
+        """Return all local rows, shape (m, padded(n)); the caller may keep the array."""
 
     @abstractmethod
     def of_rows(self, rows: Array) -> Array:
-        """Some own rows, by their positions among them: shape (len(rows), padded(n))."""
+        """Return some local rows, by their positions among the local rows: shape (len(rows), padded(n))."""
 
     @abstractmethod
     def of_columns(self, rows: Array, columns: Array) -> Array:
-        """Some columns, ascending, of some own rows: shape (len(rows), len(columns)); -inf on the diagonal."""
+        """Return some columns, ascending, of some local rows: shape (len(rows), len(columns)); -inf on the diagonal."""
 
     @abstractmethod
     def add_noise(self) -> None:
-        """Break ties again, harder: ``S + (eps S + 1000 tiny) U`` with fresh U."""
+        """Break ties again with fresh and larger noise: ``S + (eps S + 1000 tiny) U``."""
 
     def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
-        """Add each column's similarities to own rows of its own label, in fixed point, for several labelings.
+        """Add, for several labelings, each column's similarities to the local rows with the same label, in fixed point.
 
         Parameters
         ----------
@@ -179,34 +180,34 @@ class Similarities(ABC):
                 sums(block, labels, n=n, first_row=self.context.rows.start + position, scale=scale, out=total)
 
     def can_represent(self, labels: Array) -> Array | None:
-        """Tell which rows all others of their label have a similarity to: shape (n,), bool; None: all. Ranks meet."""
+        """Return which rows have a similarity to all others of their label: (n,), bool; None if all. Collective."""
         return None
 
     def numbers(self) -> Iterator[Array]:
-        """Own similarities as `order_statistics` takes them."""
+        """Yield local similarities in the form that `order_statistics` reads."""
         return (block for _, block in self.blocks())
 
     def count(self) -> int:
-        """Count the similarities of all ranks."""
+        """Return the number of similarities of all ranks."""
         n = self.context.dataset_shape[0]
         return n * (n - 1)
 
     def rows_at_once(self) -> int:
-        """Number of rows of all columns that make a block."""
+        """Return the number of full rows in a block."""
         width, device = padded(self.context.dataset_shape[0]), self.context.kernels.device
         rows = min(BLOCK_BYTES[device], self.context.spare // 8) // (width * self.context.dtype.itemsize)
         return max(TILE[device], rows // TILE[device] * TILE[device])
 
     def typical(self, share: float) -> tuple[float, float] | None:
-        """Numbers between which this quantile is believed to be; None where a pass costs little."""
+        """Return numbers that probably enclose a quantile; None if a pass over all similarities is cheap."""
         return None
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Find `lowest` and `highest`; all ranks meet."""
+        """Compute `lowest` and `highest`. Collective."""
 
     def find_equal(self, hashes: Iterable[Array]) -> None:
-        """Find equal rows from hashes of local rows, some at a time. Collective."""
+        """Find equal rows from hashes of local rows, which come in parts. Collective."""
         xp = self.context.kernels.xp
         own = xp.concatenate([xp.zeros(0, "uint64"), *hashes])
         every = self.context.kernels.memory.to_host(self.context.comm.all_gather(own))
@@ -215,7 +216,7 @@ class Similarities(ABC):
 
 
 class StoredSimilarities(Similarities):
-    """They are kept, own rows times all: shape (m, padded(n)).
+    """Similarities stored as a matrix of local rows times all rows, shape (m, padded(n)).
 
     Parameters
     ----------
@@ -237,8 +238,8 @@ class StoredSimilarities(Similarities):
             self._share_highest(self.s[start : start + 128] for start in range(0, len(self.s), 128))
         if self.given and self.lowest >= 0 and not self.all_alike and not self.diagonal.any() and self._is_symmetric():
             raise InputError(
-                "X has no negative value and zeros on its diagonal, and is symmetric, so it may hold distances or "
-                "similarities. For distances give -X**2; from similarities subtract the largest (X - X.max())."
+                "X is symmetric, has no negative value, and has zeros on its diagonal, so it may hold distances or "
+                "similarities. For distances, give -X**2. For similarities, subtract the largest (X - X.max())."
             )
 
     def _is_symmetric(self) -> bool:
@@ -277,14 +278,14 @@ class StoredSimilarities(Similarities):
 
 
 def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimilarities:
-    """Compute or read the similarities of this rank's rows; the rows are left as the metric wants them.
+    """Compute or read the similarities of this rank's rows; leaves the rows prepared for the metric.
 
     Parameters
     ----------
     context : Context
     affinity : {"euclidean", "cosine", "correlation", "precomputed"}
     seed : int
-        Of the noise that breaks ties.
+        Seed of the noise that breaks ties.
     """
     if affinity == "precomputed":
         return _read(context, seed)
@@ -311,7 +312,7 @@ def similarity_matrix(context: Context, affinity: str, seed: int) -> StoredSimil
 
 
 def prepare_affinity(context: Context, affinity: str) -> tuple[str, Prepared]:
-    """Make the rows ready; return the arithmetic that their distances can afford, and how rows were prepared."""
+    """Prepare the rows; return the norm that is precise enough for their distances, and how they were prepared."""
     measure = METRICS[AFFINITIES[affinity][0]]
     prepared = prepare_rows(context, measure)
     if context.rows.n_features < MIN_FEATURES_FOR_DOT:
@@ -348,12 +349,12 @@ def _read(context: Context, seed: int) -> StoredSimilarities:
 
 
 def range_of(context: Context, s: Array) -> tuple[float, float]:
-    """The least and the largest of some rows' similarities."""
+    """Return the smallest and the largest similarity of some rows."""
     xp = context.kernels.xp
     low, high = xp.full(1, xp.inf), xp.full(1, -xp.inf)
     step = context.partition.block_rows
     for start in range(0, s.shape[0], step):
-        part = s[start : start + step]  # with its padding of -inf: contiguous, which CuPy reduces many times faster
+        part = s[start : start + step]  # with the padding: CuPy reduces contiguous arrays many times faster
         high = xp.maximum(high, part.max())
         low = xp.minimum(low, xp.where(part > -xp.inf, part, xp.inf).min())
         context.progress(start / s.shape[0])
@@ -361,6 +362,6 @@ def range_of(context: Context, s: Array) -> tuple[float, float]:
 
 
 def agreed_range(context: Context, low: float, high: float) -> tuple[float, float]:
-    """The least and the largest of all ranks."""
+    """Return the smallest and the largest value of all ranks. Collective."""
     least, largest = context.comm.all_reduce(np.array([low]), "min"), context.comm.all_reduce(np.array([high]), "max")
     return float(least[0]), float(largest[0])

@@ -15,7 +15,7 @@ Array = Any
 
 
 def median(context: Context, similarities: Similarities, *, with_diagonal: bool) -> float:
-    """Median of the similarities, and of those of the diagonal."""
+    """Return the median of the similarities of pairs, with or without the diagonal."""
 
     def parts() -> Iterator[Array]:
         yield from similarities.numbers()
@@ -27,7 +27,7 @@ def median(context: Context, similarities: Similarities, *, with_diagonal: bool)
 
 
 def quantile(context: Context, similarities: Similarities, share: float) -> float:
-    """Quantile of the similarities of pairs, the diagonal left out, interpolated as by `numpy.quantile`."""
+    """Return a quantile of the similarities of pairs, without the diagonal; interpolates as `numpy.quantile` does."""
     count = similarities.count()
     place = share * (count - 1)
     below = int(place)
@@ -37,5 +37,5 @@ def quantile(context: Context, similarities: Similarities, share: float) -> floa
 
 
 def median_ranks(count: int) -> tuple[int, int]:
-    """Ranks (from 1) of the two values whose mean is the median of so many."""
+    """Return the ranks (from 1) of the two values whose mean is the median of `count` values."""
     return (count + 1) // 2, count // 2 + 1

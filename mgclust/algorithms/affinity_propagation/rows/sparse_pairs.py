@@ -1,8 +1,8 @@
-"""Similarities of some pairs, all others being impossible: -inf.
+"""Similarities of some pairs; all other pairs are impossible (-inf).
 
-Lists of a row's pairs are complete (see `mgclust.kernels.affinity_propagation.sparse_forms.listed`): no row is ever
-undecided, and no n x n array exists. What differs from all pairs: a row may have no pair with any exemplar, and a
-member of a cluster may have no pair with the others, for which it can then not stand.
+The lists of a row's pairs are complete (see `mgclust.kernels.affinity_propagation.sparse_forms.listed`), so no row is
+ever undecided, and no n x n array exists. Two things differ from all pairs. A row may have no pair with any exemplar.
+A member of a cluster may lack a pair with another member; then it cannot become the exemplar of the cluster.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ Array = Any
 
 
 class SparseSimilarities(Similarities):
-    """Those of the pairs of this rank's rows, as lists: the most similar first, of equals the lowest column.
+    """Similarities of the pairs of this rank's rows, as lists: the most similar first, ties by column.
 
-    They are on the host, whatever the device: what is done with them is little beside the messages.
+    The lists are on the host for every device, because the work with them is little compared with the messages.
 
     Parameters
     ----------
     context : Context
     seed : int
-        Of the noise that breaks ties.
+        Seed of the noise that breaks ties.
     values, columns, bounds
-        Of all rows, as in `mgclust.data.sparse.SparseDataset`.
+        Pairs of all rows, as in `mgclust.data.sparse.SparseDataset`.
 
     Attributes
     ----------
     begin, length : int64 arrays of shape (own rows,)
-        Where each row's list is, and how long.
+        Beginning and length of each row's list.
     column, s : int32 and real arrays
-        The lists, each in a multiple of 32 elements; S is -inf behind a list.
+        The lists, each in a multiple of 32 elements; S is -inf after the end of a list.
     """
 
     given = True
@@ -69,13 +69,13 @@ class SparseSimilarities(Similarities):
         room = -(-self.length // PADDING) * PADDING
         self.begin = np.cumsum(room) - room
         self.column, self.s = np.zeros(room.sum(), np.int32), np.full(room.sum(), -np.inf, context.dtype)
-        # Of the pairs, one row behind the other: their rows, and their places in the lists.
+        # Row of each pair, and its place in the lists; pairs are in the order of rows.
         self._row = np.repeat(np.arange(len(rows)), self.length)
         self._place = np.arange(len(self._row)) + np.repeat(self.begin - self._bounds[:-1], self.length)
         self._draw(FIRST_NOISE)
 
     def _draw(self, tiny: float) -> None:
-        """Add noise to the similarities, and put the lists in order."""
+        """Add noise to the similarities, and sort the lists."""
         load_lists("cpu").jitter_lists(
             self._s, self._bounds, self._numbers, self._column, seed=self.seed, draw=self.draws, tiny=tiny
         )
@@ -84,7 +84,7 @@ class SparseSimilarities(Similarities):
 
     @property
     def all_alike(self) -> bool:
-        """See `Similarities`; which pairs there are is a structure, too."""
+        """See `Similarities`; False, because the choice of pairs is a structure even if all similarities are equal."""
         return False
 
     def synchronize(self) -> None:
@@ -149,12 +149,12 @@ class SparseSimilarities(Similarities):
         return members + 1 == np.bincount(labels[labels >= 0], minlength=1)[labels]
 
     def _same(self, labels: Array) -> Array:
-        """Mark the pairs of rows of one cluster."""
+        """Return which pairs have both rows in one cluster."""
         return labels[self._numbers[self._row]] == labels[self._column]
 
 
 class SparsePairRows(ListedRows):
-    """Messages of all pairs that there are."""
+    """Messages of the given pairs."""
 
     similarities: SparseSimilarities
 
@@ -166,7 +166,7 @@ class SparsePairRows(ListedRows):
         messages.floor[...] = -np.inf
 
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
-        """See `MessageRows`; -1 and -inf where a row has no pair with any."""
+        """See `MessageRows`; -1 and -inf if a row has no pair with an exemplar."""
         found, similarity = self._nearest_listed(exemplars)
         missing = found < 0
         xp = self.context.kernels.xp
@@ -195,19 +195,21 @@ class SparsePairRows(ListedRows):
 
 
 def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tuple[int, str]:
-    """Find a number that no solution with these pairs has fewer exemplars than, and why it has more than are wanted.
+    """Return a lower bound of the number of exemplars with these pairs, and why it exceeds the requested number.
 
     Parameters
     ----------
     columns, bounds
         As in `mgclust.data.sparse.SparseDataset`.
     wanted : int
+        Requested number of clusters.
 
     Returns
     -------
     least : int
+        No solution has fewer exemplars.
     reason : str
-        Empty where `least` is not above `wanted`.
+        Why `least` is above `wanted`; empty if it is not.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
@@ -217,8 +219,8 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
     graph = csr_array((np.ones(len(columns), np.int8), columns, bounds), shape=(n, n))
     parts, part = connected_components(graph, connection="weak")
     closed, group = connected_components(graph, connection="strong")
-    closed -= len(np.unique(group[rows[group[rows] != group[columns]]]))  # those that a pair leads out of
-    # In each part, the rows with the most pairs come first; the first of them that could have one with all rows.
+    closed -= len(np.unique(group[rows[group[rows] != group[columns]]]))  # groups with a pair to a row outside
+    # In each part, count the rows with the most pairs that are needed so that all rows of the part could have a pair.
     reached = 1 + np.bincount(columns, minlength=n)
     order = np.lexsort((-reached, part))
     sizes = np.bincount(part)
@@ -234,7 +236,7 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
 
 
 def estimate_of_pairs(shape: tuple[int, int], itemsize: int, size: int, room: int, *, pairs: int) -> Estimate:
-    """Estimate what a rank keeps of so many pairs: all as they are given, and own lists."""
+    """Estimate the memory of a rank for `pairs` pairs: all pairs as given, and lists of its own rows."""
     n, own = shape[0], -(-shape[0] // size)
     lists = (-(-pairs // size) + own * PADDING // 2) * (4 + 2 * itemsize)
     given, sorted_pairs, vectors = pairs * 12, -(-pairs // size) * 48, n * 100 + own * 32 * 4 * (4 + 2 * itemsize)

@@ -1,4 +1,4 @@
-"""The cut-off distance dc that a fraction of the pairs lie within: by which pass, and where many rows are equal."""
+"""The cut-off distance dc within which a given fraction of the pairs lies, with the rules for many equal rows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["CHOOSE", "FIRST", "CutoffDistance", "find_cutoff"]
 
-# Of a run with dc_fraction="auto": the first of `FRACTIONS`, where a choice has no say or no meaning; one of them.
+# Meaning of dc_fraction="auto": FIRST, the first of `FRACTIONS`, if other parameters leave no choice; CHOOSE, choose.
 FIRST, CHOOSE = "first", "choose"
 
 
 class CutoffDistance(NamedTuple):
-    """The cut-off distance: reduced, as it is (None where there is none), its error, and the fraction it is of."""
+    """The cut-off distance dc."""
 
-    s: float
-    distance: Any
-    error: float
-    fraction: float | None  # None where dc was given
+    s: float  # reduced distance
+    distance: Any  # dc in the units of the metric; None if the density needs no dc
+    error: float  # see `DensityPeaks.dc_error_`
+    fraction: float | None  # fraction of the pairs within dc; None if dc was given
 
 
 def find_cutoff(
@@ -41,25 +41,27 @@ def find_cutoff(
     pairs: int | None,
     seed: int,
 ) -> CutoffDistance:
-    """Find dc, and keep in `exactness` how.
+    """Find dc, and record in `exactness` how.
 
     Parameters
     ----------
     context : Context
     measure : Metric
     passes : AllPairs
+        Passes over the pairs of rows.
     dc_fraction : float, `FIRST` or `CHOOSE`
-        Fraction of the pairs within dc. If so many pairs are equal that dc would be 0, dc is the smallest positive
-        distance for a given fraction, and the quantile of the pairs that differ for another one.
+        Fraction of the pairs within dc. If so many pairs are equal that dc would be 0: for a given fraction, dc is the
+        smallest positive distance; for `FIRST` and `CHOOSE`, the quantile of the pairs that differ.
     choice : dict or None
-        As of `choose_fraction`, for `CHOOSE`.
+        Return value of `choose_fraction`, for `CHOOSE`.
     exactness : dict
-        For `DensityPeaks.exactness_`.
+        Receives facts for `DensityPeaks.exactness_`.
     exact : bool
-        Pass over all pairs.
+        Whether to pass over all pairs.
     pairs : int or None
-        Draw so many random pairs.
+        Number of random pairs to draw, if not None.
     seed : int
+        Seed of the samples.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def find_cutoff(
         else:
             s, error = random_pair_quantile(context, measure, fraction, pairs, seed)
             exactness["dc_pairs"] = pairs
-        if s <= 0 and not exact:  # so many of the sampled pairs are equal; perhaps not of all
+        if s <= 0 and not exact:  # too many of the sampled pairs are equal, but maybe not of all pairs
             s, error = passes.cutoff(fraction, exact=True, seed=seed)
             exactness.pop("dc_pairs", None)
     if s <= 0:
@@ -94,14 +96,12 @@ def find_cutoff(
 
 
 def _reject_too_small(context: Context, measure: Metric, s: float) -> None:
-    """Refuse rows that are all equal, and a smallest distance whose square the type does not hold."""
+    """Reject rows that are all equal, and a dc whose square underflows."""
     least = float(np.finfo(context.dtype).tiny) ** 0.45
     if s == 0:
-        raise InputError(
-            "dc=0: all rows are equal, so no density can be told apart; give rows that are not duplicates of one."
-        )
+        raise InputError("dc=0: all rows are equal, so densities are the same; give rows that are not all duplicates.")
     if measure.distance(s) <= least:
         raise InputError(
-            f"dc={measure.distance(s):g}: so many pairs coincide that dc is a small positive distance; it should be "
-            f"> {least:.1g}, whose square dtype='{context.dtype}' holds. Drop duplicate rows or give dc."
+            f"dc={measure.distance(s):g}: so many pairs coincide that dc is the smallest positive distance; it should "
+            f"be > {least:.1g}, because dtype='{context.dtype}' must hold its square; drop duplicate rows, or give dc."
         )

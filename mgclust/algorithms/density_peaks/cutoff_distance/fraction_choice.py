@@ -1,27 +1,33 @@
-"""Choice of the share of the pairs that lie within dc: ``dc_fraction="auto"``.
+"""Choice of the fraction of the pairs that lies within dc: ``dc_fraction="auto"``.
 
-The decision graph of some rows is drawn at each of `FRACTIONS`, and the number of clusters that stands out best at two
-neighbouring ones is taken: the one whose drop of ``rho * delta`` has the largest geometric mean over both. A drop at
-one fraction alone is often chance, the more so the fewer rows lie within dc. The first fraction stays unless that mean
-is 2 at least, and a third more than what the number at the first fraction has anywhere::
+Drop of rho * delta. A decision graph of a sample of rows is computed at each of `FRACTIONS`. The drop after k centres
+is the ratio of the k-th largest ``rho * delta`` to the next one. A drop at a single fraction is often chance, above all
+if few rows lie within dc. So each number of clusters is rated by its drops at two neighbouring fractions: by the
+largest geometric mean of both.
 
-    drop behind k centres            at 0.02   0.01   0.005   0.002   0.001
+The number with the best rating is taken. The first fraction stays unless this rating is at least 2, and a third larger
+than the rating of the number that the first fraction shows::
+
+    drop after k centres             at 0.02   0.01   0.005   0.002   0.001
     k = 9   (best at 0.02)              1.4    1.1     1.0     1.0     1.1
     k = 50  (best at 0.01 to 0.002)     1.1    5.2     6.3     2.4     1.3      sqrt(5.2 * 6.3) > 4/3 * 1.2: 0.005
 
-The numbers of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
+The constants of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
-Where no number stands out by rho * delta, clusters that sparser rows separate count (`separation`), of the same number
-if they are other ones; where one does, they have to be more, and clearer. Where both find as many, the clusters of
-centres that stand out stay if all rows show so many, too.
+Clusters separated by low density (`separation`). If no number stands out by rho * delta, separated clusters are taken,
+even if they have the same number, but are other clusters. If a number stands out, separated clusters must be clearer.
+If both rules find the same number, and the centres stand out, their clusters stay, provided that all rows show this
+number, too. `separated_number` has the full rule.
 
-Cost. All fractions share each distance of a pass over the pairs of some rows (`row_sample`), a third of all (3,072 at
-least and 16,384 at most). Another pass finds each row's nearest ones: among them is its nearest denser row for nearly
-all rows, whatever the densities, and they are the graph of `separation`. On a GPU, each fraction takes its own pass for
-its density. The dc of a fraction is that of 1,024 rows, within a bin of a histogram; the dc of the fraction that is
-chosen is found by all rows, as if the fraction had been given.
+Cost. One pass over the pairs of a sample serves all fractions. The sample (`row_sample`) is a third of the distinct
+rows, at least 3,072 and at most 16,384. Another pass finds the nearest rows of each row. For nearly all rows, they
+include the nearest denser row, whatever the densities are; they are also the graph of `separation`. On a GPU, each
+fraction takes its own pass for its density.
 
-Where 0.02 of the pairs are equal, all are fractions of the pairs that differ: dc would be 0 otherwise.
+dc. The dc of a fraction comes from 1,024 rows, within one bin of a histogram. The dc of the chosen fraction is found
+from all rows, as if the fraction had been given.
+
+If at least 0.02 of the pairs are equal, dc would be 0. Then all fractions are fractions of the pairs that differ.
 """
 
 from __future__ import annotations
@@ -56,11 +62,11 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["BYTES_PER_ROW", "FRACTIONS", "MIN_DROP", "choose_fraction"]
 
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
-MIN_WITHIN = 5  # rows within dc, on the average
-CLEARER, MIN_DROP = 4 / 3, 2.0
-DC_ROWS = 1024
-BYTES_PER_ROW = 2048  # densities, nearest rows, and the pairs of these between clusters
-MAX_SHOWN = 5
+MIN_WITHIN = 5  # average number of rows within dc that a fraction needs
+CLEARER, MIN_DROP = 4 / 3, 2.0  # a number replaces the first fraction's if its rating exceeds these
+DC_ROWS = 1024  # rows of the sample from which the dc of each fraction is found
+BYTES_PER_ROW = 2048  # densities, nearest rows, and the edges between clusters
+MAX_SHOWN = 5  # numbers of clusters that are reported
 
 
 class NeighborGraph(NamedTuple):
@@ -68,13 +74,13 @@ class NeighborGraph(NamedTuple):
 
     fraction: float
     dc: float
-    drops: np.ndarray  # (MAX_AUTOMATIC_CENTERS,): logarithms, behind 2, 3, ... centres
+    drops: np.ndarray  # (MAX_AUTOMATIC_CENTERS,): logarithms of the drops after 2, 3, ... centres
 
 
 def choose_fraction(
     context: Context, measure: Metric, sample: RowSample, *, on_a_line: bool, assignment: str
 ) -> tuple[dict[str, Any], BetterNumber | None, SeparationGraph | None]:
-    """Choose one of `FRACTIONS`, on every rank, and whether clusters are those that sparser rows separate.
+    """Choose one of `FRACTIONS`, on every rank, and find whether low density separates the clusters.
 
     Parameters
     ----------
@@ -82,20 +88,23 @@ def choose_fraction(
         Its rows are prepared.
     measure : Metric
     sample : RowSample
+        The sample, equal on every rank.
     on_a_line : bool
-        The rows have one feature, whatever the number of columns is.
+        Whether the rows lie on a line, so that they have one feature whatever the number of columns is.
     assignment : {"auto", "denser", "separated"}
+        As for `DensityPeaks`.
 
     Returns
     -------
     choice : dict
-        "dc_fraction", the choice; "rows" of the sample; the decision graphs that were "tried", and the "numbers" of
-        clusters that stood out, with their evidence; whether these are fractions of the pairs of "different" rows, for
-        0.02 of all are equal; what is "separated" by sparser rows, None unless it counts: all that JSON can hold.
+        `DensityPeaks.dc_choice_`, of types that JSON can hold: "dc_fraction", the choice; "rows", the size of the
+        sample; "tried", the decision graphs; "numbers", the numbers of clusters that stood out, with their evidence;
+        "different", whether fractions are of the pairs that differ, because 0.02 of all pairs are equal; "separated",
+        the clusters separated by low density, or None if they are not taken.
     better : BetterNumber or None
-        The number that sparser rows separate, if it counts.
+        The number of separated clusters, if they are taken.
     graph : SeparationGraph or None
-        The graph of the sample, if there was a choice.
+        The graph of the sample, if it was made.
     """
     m, host = len(sample), context.kernels.memory.to_host
     given = measure is GIVEN
@@ -136,7 +145,7 @@ def choose_fraction(
     choice = unknown | judge(counted)
     features = 1 if on_a_line else context.dataset_shape[1]
     if assignment == "denser" or (assignment == "auto" and features == 1) or m <= MIN_NEIGHBORS:
-        return choice, None, None  # in one, places without rows are as wide in noise
+        return choice, None, None  # with one feature, noise has gaps that are as wide
     which = next(at for at, graph in enumerate(graphs) if graph.fraction == choice["dc_fraction"])
     first, centers = graphs[which], ranked[which]
     n_clusters = int(first.drops.argmax()) + 2
@@ -159,11 +168,21 @@ def choose_fraction(
 
 
 def judge(graphs: list[NeighborGraph]) -> dict[str, Any]:
-    """The choice among decision graphs of descending fractions, and its evidence; nothing of fewer than two."""
+    """Choose among decision graphs of descending fractions; return the choice with its evidence.
+
+    Parameters
+    ----------
+    graphs : list of NeighborGraph
+
+    Returns
+    -------
+    dict
+        "dc_fraction", "tried" and "numbers" as in `choose_fraction`; empty if there are fewer than two graphs.
+    """
     if len(graphs) < 2:
         return {}
     drops = np.array([graph.drops for graph in graphs])
-    both = (drops[:-1] + drops[1:]) / 2  # of neighbouring fractions
+    both = (drops[:-1] + drops[1:]) / 2  # log of the geometric mean at two neighbouring fractions
     evidence, own = both.max(axis=0), drops.argmax(axis=1)
     best = int(evidence.argmax())
     chosen = 0

@@ -1,24 +1,24 @@
 """The exact quantile of all pairwise distances, without storing or sorting them.
 
-Wanted is the k-th smallest reduced distance s of the pairs i < j. IEEE numbers that are not negative sort like the
-integers that their bits are, so this is integer work: histograms of at most 2^20 bins within a bracket, a bin being
-some power of two of neighbouring representable values.
+The goal is the k-th smallest reduced distance s of the pairs i < j: ``sort(all s)[k - 1]``. Non-negative IEEE numbers
+sort like the integers with the same bits. So the search uses integers: histograms of at most 2^20 bins within a
+bracket. Each bin holds neighbouring representable values; their number is a power of two.
 
-1. A sample of 2048 rows brackets the value; of 256 and then 1024 (or half of the rows) where the next steps are short:
-   a pair of the first sample costs two to four times as much as one that lies outside a bracket. With p_i the share of
-   the sample within s of row i, the standard error of the sampled share is about ``2 sd(p_i) / sqrt(m)`` (a
-   U-statistic); the bracket spans four of these to each side.
-2. Within that bracket a sample of 32768 rows is quickly counted, and brackets it more narrowly. (An eighth of the
-   rows, if that is less, where the next step takes near-linear time.)
-   Before a pass over all pairs, an eighth of the rows narrows it once more: 1.6% of the pass's work, and of the pairs
-   that lie within the bracket each costs several times as much as of the others. Of a million rows and more in few
-   dimensions, too, by a tree: the pairs within a bracket that did not narrow with n would grow with its square.
-3. One pass over all pairs counts those below the bracket and those in each of its bins. The bin that holds rank k
-   becomes the next bracket until bins are one value wide; in float32 the first ones nearly always are. Where they
-   cannot be, each pass takes as many bits of the value as the others: as few passes, on few bins. A bracket that
-   missed never decides: the side where the rank lies replaces it.
+1. A sample of 2048 rows brackets the value. If the next steps are short, samples of 256 and then 1024 rows (or half of
+   the rows) do, because a pair of the first sample costs two to four times as much as a pair outside a bracket. p_i is
+   the fraction of the sample within s of row i. The standard error of the sampled fraction is about
+   ``2 sd(p_i) / sqrt(m)`` (a U-statistic). The bracket spans four standard errors to each side.
+2. A sample of 32768 rows narrows the bracket, which is quick within the first bracket. (An eighth of the rows, if that
+   is less and the next step takes near-linear time.) Before a pass over all pairs, an eighth of the rows narrows it
+   once more. This takes 1.6% of the work of the pass, and pays because each pair within the bracket costs several times
+   as much as a pair outside. With a million rows and more in few dimensions, a tree does the same, because the number
+   of pairs within a bracket of fixed width grows with the square of n.
+3. One pass over all pairs counts the pairs below the bracket, and the pairs in each of its bins. The bin that holds
+   rank k becomes the next bracket, until bins are one value wide. In float32 the first bins nearly always are. If they
+   cannot be, all passes find the same number of bits of the value, so that there are few passes, on few bins. If the
+   bracket missed the value, the side that holds the rank becomes the next bracket, so the result is exact in any case.
 
-How the last step counts is its caller's to say: all pairs, or a tree.
+The caller provides the function that counts in the last step: over all pairs, or by a tree.
 """
 
 from __future__ import annotations
@@ -53,37 +53,37 @@ __all__ = [
 Array = Any
 
 FEW_ROWS, BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 256, 1024, 2048, 32768, 131072
-MAX_BRACKETED = 1 << 14  # rows whose pairs are all counted: of more, the narrower bracket of a larger sample pays
-MIN_TREE_SAMPLE = 1 << 17  # rows; building a smaller tree saves less than it costs
-SECOND_WORK = 1 << 32  # multiply-adds that one look at all pairs of the second sample may cost
-DIGITS = 20  # binary, of a value, that a pass finds at most
+MAX_BRACKETED = 1 << 14  # up to this number of rows, small samples bracket the value; beyond it, a larger sample pays
+MIN_TREE_SAMPLE = 1 << 17  # least number of rows for a tree; building a smaller tree costs more than it saves
+SECOND_WORK = 1 << 32  # most multiply-adds for all pairs of the second sample
+DIGITS = 20  # most binary digits of a value that one pass finds
 BINS = 1 << DIGITS
-SAMPLE_BINS = 1 << 16  # of a sample's bracket: 0.8% of a value in the first, far less than what its rows leave open
-BLOCK = 1 << 10  # bins whose sum is formed first, at most
-FEWEST_BLOCKS = 1 << 5  # bins come in whole blocks, and what they reach beyond the bracket has to be little of it
-COARSE_DIGITS = 8  # binary
+SAMPLE_BINS = 1 << 16  # bins of a sample's bracket: in the first, 0.8% of a value, far less than the sampling error
+BLOCK = 1 << 10  # most bins whose sum is formed first
+FEWEST_BLOCKS = 1 << 5  # bins come in whole blocks; with this many, the excess beyond the bracket is small
+COARSE_DIGITS = 8  # binary digits of a value in the histogram of `sample_quantiles`
 STANDARD_ERRORS = 4.0
-LOW_SHARE, HIGH_SHARE = 0.6, 1.6  # of the wanted one, which bracket it by a sample of weighted rows
+LOW_SHARE, HIGH_SHARE = 0.6, 1.6  # factors of the fraction that bracket it in a sample of weighted rows
 
 
 @dataclass(frozen=True)
 class PairSample:
-    """Evidence of a sample of the rows on the wanted quantile.
+    """Estimate of the quantile from a sample of the rows.
 
     Attributes
     ----------
     value : float
         The sampled reduced distance.
     low, high : float
-        Reduced distances that bracket the exact one, very probably.
+        Reduced distances that very probably bracket the exact one.
     error : float
-        The sampled value, as a *distance*, is this far from the farther end of its 95% confidence interval.
+        Distance from the sampled value, as a *distance*, to the farther end of its 95% confidence interval.
     rank : int
-        The exact value is the `rank`-th smallest, from 1, of all pairs i < j.
+        The exact value is the `rank`-th smallest of all pairs i < j, counted from 1.
     deviation : float
-        Standard deviation of the rows' shares p_i, as the first sample has it.
+        Standard deviation of the fractions p_i of the rows, in the first sample.
     complete : bool
-        Every row is in the sample, so that `value` is the exact one.
+        Whether every row is in the sample, so that `value` is exact.
     """
 
     value: float
@@ -96,10 +96,10 @@ class PairSample:
 
 
 class Histogram:
-    """Pairs below a bracket and in its bins, which begin at `first` and are ``2**shift`` values wide.
+    """Numbers of pairs below a bracket and in its bins, which begin at `first` and are ``2**shift`` values wide.
 
-    The counts stay on the device: a million of them would take longer to fetch than many a pass takes. The host gets
-    the sums of blocks of bins.
+    The counts stay on the device, because fetching a million counts takes longer than many passes. The host gets the
+    sums of blocks of bins.
     """
 
     def __init__(self, kernels: Any, counts: Array, first: int, shift: int) -> None:
@@ -107,13 +107,13 @@ class Histogram:
         bins = counts[1:]
         self._blocks = bins.reshape(-1, _block_of(len(bins)))
         below = self._to_host(kernels.xp.concatenate([counts[:1], self._blocks.sum(axis=1)]))
-        self._below_end = np.cumsum(below)  # pairs below the end of the bracket's outside, of block 0, of block 1, ...
+        self._below_end = np.cumsum(below)  # pairs below the start of the bracket, below the end of block 0, of 1, ...
         self.first = first
         self.shift = shift
         self.below, self.total = (int(count) for count in self._below_end[[0, -1]])
 
     def bins_of(self, ranks: list[int]) -> list[int | None]:
-        """First value of the bin that holds each rank (from 1), or None if the bracket missed it."""
+        """First value of the bin that holds each rank (from 1); None for a rank outside the bracket."""
         blocks = np.searchsorted(self._below_end, ranks) - 1
         return [
             self._bin_of(rank, block) if self.below < rank <= self.total else None
@@ -130,7 +130,21 @@ Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below,
 
 
 def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = False) -> list[int]:
-    """Rows of the samples, ascending."""
+    """Numbers of rows of the samples, ascending.
+
+    Parameters
+    ----------
+    n, d : int
+        Shape of the data.
+    exact : bool
+        Whether a pass over all pairs follows.
+    near_linear : bool
+        Whether this pass takes near-linear time, by a tree.
+
+    Returns
+    -------
+    list of int
+    """
     eighth, firsts = n // 8, {min(n, FIRST_ROWS)}
     if exact and n >= 2 * FEW_ROWS and (near_linear or n <= MAX_BRACKETED):
         firsts = {FEW_ROWS, min(n if n <= BRACKETING_ROWS else n // 2, BRACKETING_ROWS)}
@@ -144,25 +158,50 @@ def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = Fals
 
 
 def pair_rank(n: int, fraction: float) -> int:
-    """Rank, from 1, of the wanted distance among those of all pairs of n rows."""
+    """Rank, from 1, of the quantile among the distances of all pairs of n rows.
+
+    Parameters
+    ----------
+    n : int
+    fraction : float
+
+    Returns
+    -------
+    int
+    """
     return pair_rank_of(n * (n - 1) // 2, fraction)
 
 
 def pair_rank_of(pairs: int, fraction: float) -> int:
-    """Rank, from 1, of the wanted distance among those of so many pairs."""
-    return min(max(round(fraction * pairs), 1), pairs)
-
-
-def different_rank(pairs: int, fraction: float, equal: int) -> int:
-    """Rank, from 1, among the distances of all pairs, of that wanted among those of pairs that differ.
+    """Rank, from 1, of the quantile among the distances of `pairs` pairs.
 
     Parameters
     ----------
     pairs : int
     fraction : float
-        Share of the pairs that differ.
+
+    Returns
+    -------
+    int
+    """
+    return min(max(round(fraction * pairs), 1), pairs)
+
+
+def different_rank(pairs: int, fraction: float, equal: int) -> int:
+    """Rank, from 1, among the distances of all pairs, of the quantile of the pairs whose rows differ.
+
+    Parameters
+    ----------
+    pairs : int
+        Number of all pairs.
+    fraction : float
+        Fraction of the pairs whose rows differ.
     equal : int
-        Pairs that do not; their distances of 0 come first.
+        Number of pairs of equal rows; their distances of 0 come first.
+
+    Returns
+    -------
+    int
     """
     return min(equal + max(round(fraction * (pairs - equal)), 1), pairs)
 
@@ -176,19 +215,24 @@ def sample_rows(
     sizes: list[int],
     count_rows: Callable[[Array], Count],
 ) -> PairSample:
-    """Bracket the quantile from the distances within samples of the rows, the same on every rank.
+    """Bracket the quantile by the distances within samples of the rows, equally on every rank.
 
     Parameters
     ----------
     context : Context
     measure : Metric
     fraction : float
-        Share of the pairs.
+        Fraction of the pairs.
     seed : int
+        Seed of the samples.
     sizes : list of int
-        As `sample_sizes` gives them.
+        Return value of `sample_sizes`.
     count_rows : callable
-        Says how the pairs of some rows, which every rank has, are counted.
+        ``count_rows(x)`` returns a function that counts the pairs of a sample, which every rank has.
+
+    Returns
+    -------
+    PairSample
     """
     dtype = np.dtype(context.dtype)
     n = context.dataset_shape[0]
@@ -198,7 +242,7 @@ def sample_rows(
     for m in sizes:
         if m <= SECOND_ROWS and m < n:
             chosen = np.sort(rng.choice(n, m, replace=False))
-        else:  # evenly spread: to draw millions would take longer than to count them
+        else:  # evenly spread rows, because drawing millions takes longer than counting them
             chosen = np.arange(rng.integers(n // m), n, n // m)[:m]
         x = context.gather_rows(chosen)
         if m == n:
@@ -211,7 +255,7 @@ def sample_rows(
 def _narrow(
     context: Context, measure: Metric, x: Array, count: Count, before: PairSample, share: float, dtype: np.dtype
 ) -> PairSample:
-    """The bracket that a (larger) sample gives, from a histogram within the bracket of the one before."""
+    """Narrow the bracket by a larger sample, from a histogram within the bracket of the sample before."""
     kernels, m = context.kernels, x.shape[0]
     first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
     shift = _shift(first, stop, SAMPLE_BINS)
@@ -241,10 +285,29 @@ def _narrow(
 def sample_quantiles(
     context: Context, norm: str, x: Array, fractions: Sequence[float], weights: np.ndarray | None = None
 ) -> tuple[list[float], bool]:
-    """Reduced distances below which shares of the pairs of a few rows lie, and whether these are pairs that differ.
+    """Reduced distances below which fractions of the pairs of a few rows lie, within one bin of a histogram (0.4%).
 
-    They are where the first share of all pairs are equal. Of all pairs, a distance is 0 where that share is. Every rank
-    has the rows, or their distances where `norm` is "given". Within a bin of the histogram, 0.4%.
+    If at least the first fraction of all pairs are equal, the fractions are of the pairs that differ. Else a distance
+    is 0 if its fraction of all pairs is equal.
+
+    Parameters
+    ----------
+    context : Context
+    norm : {"l2", "l1", "given"}
+        Kind of reduced distance.
+    x : array of shape (m, n_features)
+        The rows, on every rank; with "given", their distances, of shape (m, m).
+    fractions : sequence of float
+        Fractions of the pairs.
+    weights : ndarray of shape (m,), optional
+        Weights of the rows.
+
+    Returns
+    -------
+    s : list of float
+        Reduced distance for each fraction.
+    different : bool
+        Whether the fractions are of the pairs that differ.
     """
     kernels, dtype = context.kernels, np.dtype(context.dtype)
     shift = np.finfo(dtype).nmant - COARSE_DIGITS
@@ -271,14 +334,14 @@ def sample_quantiles(
 def weighted_bracket(
     context: Context, norm: str, x: Array, weights: np.ndarray, fraction: float, place: int
 ) -> PairSample:
-    """Bracket a place among weighted pairs from a few rows; arguments as for `sample_quantiles`."""
+    """Bracket the distance at a place among weighted pairs, by a few rows; see `sample_quantiles` for the arguments."""
     (low, high), _ = sample_quantiles(context, norm, x, (fraction * LOW_SHARE, min(fraction * HIGH_SHARE, 1)), weights)
-    wide = 2.0 ** (1 - COARSE_DIGITS)  # of a bin
+    wide = 2.0 ** (1 - COARSE_DIGITS)  # relative width of a bin
     return PairSample(low, low, high * (1 + wide) if high > 0 else float("inf"), np.inf, place, np.nan, False)
 
 
 def smallest_positive(context: Context, measure: Metric, count: Count, seed: int) -> tuple[float, int]:
-    """The smallest reduced distance of pairs that differ, 0 if there is none, and how many pairs do not."""
+    """Smallest positive reduced distance, 0 if there is none; and the number of pairs of equal rows."""
     dtype, n = np.dtype(context.dtype), context.dataset_shape[0]
     chosen = np.random.default_rng(seed).choice(n, min(n, FIRST_ROWS), replace=False)
     x = context.gather_rows(np.sort(chosen))
@@ -295,18 +358,18 @@ def smallest_positive(context: Context, measure: Metric, count: Count, seed: int
 
 
 def pair_quantile(context: Context, sample: PairSample, count: Count) -> tuple[float, int]:
-    """The exact reduced distance of the sample's rank, and the passes over all pairs that it took."""
+    """The exact reduced distance of the sample's rank, and the number of passes over all pairs that it took."""
     if sample.complete:
         return sample.value, 0
     return _refine(context, count, sample.rank, sample, np.dtype(context.dtype))
 
 
 def _refine(context: Context, count: Count, rank: int, bracket: PairSample, dtype: np.dtype) -> tuple[float, int]:
-    """The value whose rank is given, from histograms within ever narrower brackets; and their number."""
+    """The value of a rank, from histograms within narrower and narrower brackets; and the number of histograms."""
     first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0
     while True:
-        left = -(-_digits(first, stop) // DIGITS)  # passes, this one included
+        left = -(-_digits(first, stop) // DIGITS)  # passes that are left, including this one
         shift = _shift(first, stop, 1 << -(-_digits(first, stop) // max(left, 1)))
         bins = _bins(first, stop, shift)
         histogram = Histogram(context.kernels, count(first, shift, bins), first, shift)
@@ -323,23 +386,23 @@ def _refine(context: Context, count: Count, rank: int, bracket: PairSample, dtyp
 
 
 def _digits(first: int, stop: int) -> int:
-    """Binary digits that tell the values of a bracket apart."""
+    """Number of binary digits that distinguish the values of a bracket."""
     return (stop - first - 1).bit_length()
 
 
 def _shift(first: int, stop: int, most: int) -> int:
-    """The narrowest bins, as a power of two of representable values, of which at most so many cover the bracket."""
+    """Binary logarithm of the width of the narrowest bins of which at most `most` cover the bracket."""
     return max(0, (-(-(stop - first) // most) - 1).bit_length())
 
 
 def _bins(first: int, stop: int, shift: int) -> int:
-    """Bins that cover the bracket, in whole blocks."""
+    """Number of bins that cover the bracket, in whole blocks."""
     bins = max(1, -(-(stop - first) >> shift))
     return -(-bins // (block := _block_of(bins))) * block
 
 
 def _block_of(bins: int) -> int:
-    """Bins of a block: a power of two, or all of a few. Of whole blocks it is a divisor."""
+    """Number of bins per block: a power of two, or all bins if there are few."""
     return bins if bins <= BLOCK else min(BLOCK, 1 << ((bins // FEWEST_BLOCKS).bit_length() - 1))
 
 

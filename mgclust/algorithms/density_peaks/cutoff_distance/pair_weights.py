@@ -1,9 +1,9 @@
-"""Counts of weighted pairs for the exact quantile of their distances: a pair counts by the product of its weights.
+"""Counts of weighted pairs for the exact quantile of distances: a pair counts as the product of its rows' weights.
 
-Weights become integer multiples of a unit: 1 if all are whole, else a power of two so small that the integers sum to
-nearly 2^31. A row of weight w makes ``w (w - 1) / 2`` pairs with itself, at distance 0, and none if w is less than 1.
-So whole weights count the same pairs as rows that are repeated as often. All n x n ordered pairs are counted, tile by
-tile. The rank of the quantile then excludes the pairs of a row with itself once.
+Weights become integer multiples of a unit. The unit is 1 if all weights are whole, else a power of two that is so small
+that the integers sum to nearly 2^31. A row of weight w makes ``w (w - 1) / 2`` pairs with itself, at distance 0, and
+none if w is less than 1. So whole weights count the same pairs as repeated rows. All n x n ordered pairs are counted,
+tile by tile. The rank of the quantile allows for the ordered pairs of rows with themselves that do not count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PairWeights:
     Attributes
     ----------
     units : int64 array of shape (n,)
-        On the host.
+        Weights in units, on the host.
     unit : float
         Weight of one unit.
     """
@@ -41,7 +41,7 @@ class PairWeights:
 
     @classmethod
     def of(cls, weights: np.ndarray) -> PairWeights:
-        """Find the unit: 1 if the weights are whole and their sum is not too large."""
+        """Convert weights to units. The unit is 1 if the weights are whole and their sum is not too large."""
         total = float(weights.sum())
         if total <= MOST_WEIGHT and (weights == np.rint(weights)).all():
             return cls(weights.astype(np.int64), 1.0)

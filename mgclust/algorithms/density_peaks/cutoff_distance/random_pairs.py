@@ -1,14 +1,15 @@
-"""The approximate quantile of all pairwise distances from random pairs, and how far off it may be.
+"""The approximate quantile of all pairwise distances from random pairs, with its confidence interval.
 
-Pairs of two different rows are drawn independently of each other, with replacement. Of m of them, the number whose
-distance is at most the exact quantile is binomial, with m draws and the share of the quantile. So the order statistics
-whose places are the 2.5% and 97.5% points of that binomial enclose the exact distance in 95 of 100 samples at least,
-whatever the distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5). Pairs among sampled rows, and x
-entries of each row of the matrix as CUDA-DP draws them (Ge et al. 2017), are not independent, and have no such
-interval.
+Pairs of two different rows are drawn independently of each other, with replacement. The number of the m pairs whose
+distance is at most the exact quantile has a binomial distribution, with m draws and the fraction of the quantile. So
+the order statistics at its 2.5% and 97.5% points enclose the exact distance in at least 95 of 100 samples, whatever the
+distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
+
+Pairs among sampled rows are not independent, nor are x entries of each row of the matrix, which CUDA-DP draws (Ge et
+al. 2017). For them there is no such interval.
 
 Every rank draws the same pairs and gets their rows, some at a time: 2 m d numbers over the network, and m distances on
-each rank. Cost is that of the sample whatever n is.
+each rank. The cost does not depend on n.
 """
 
 from __future__ import annotations
@@ -26,23 +27,27 @@ __all__ = ["places", "random_pair_quantile", "random_pairs_bytes"]
 
 Array = Any
 CONFIDENCE = 0.95
-PAIRS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 18, 1 << 22  # pairs, and numbers of theirs, that are drawn together
+PAIRS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 18, 1 << 22  # most pairs, and most numbers in their rows, that are read at once
 
 
 def places(pairs: int, share: float) -> tuple[int, int, int]:
-    """Places of the quantile and of the ends of its confidence interval among so many sorted distances.
+    """Places of the quantile and of the ends of its confidence interval among sorted distances, counted from 1.
 
     Parameters
     ----------
     pairs : int
         Number of distances.
     share : float
-        Of all pairs that lie within the quantile, above 0.
+        Fraction of all pairs that lies within the quantile, above 0.
 
     Returns
     -------
-    tuple of int
-        From 1: of the lower end (0: below all of them), the quantile and the upper end (pairs + 1: above all).
+    low : int
+        Place of the lower end; 0 if it is below all distances.
+    at : int
+        Place of the quantile.
+    high : int
+        Place of the upper end; pairs + 1 if it is above all distances.
     """
     from scipy.stats import binom  # takes half a second to import, and few runs need it
 
@@ -54,7 +59,7 @@ def places(pairs: int, share: float) -> tuple[int, int, int]:
 def random_pair_quantile(
     context: Context, measure: Metric, fraction: float, pairs: int, seed: int
 ) -> tuple[float, float]:
-    """Reduced distance that a fraction of the pairs lie within, and the error of the distance; from random pairs.
+    """Find the reduced distance within which a fraction of the pairs lies, and its error, from random pairs.
 
     Parameters
     ----------
@@ -62,23 +67,30 @@ def random_pair_quantile(
         Its rows are prepared for `measure`.
     measure : Metric
     fraction : float
+        Fraction of all pairs.
     pairs : int
-        How many to draw.
+        Number of pairs to draw.
     seed : int
+        Seed of the draw.
 
     Returns
     -------
     s : float
         The sampled reduced distance.
     error : float
-        Its distance is this far from the farther end of its 95% confidence interval.
+        Distance from the sampled value to the farther end of its 95% confidence interval, in units of the metric.
+
+    Raises
+    ------
+    InputError
+        If there are so few pairs that the confidence interval has no upper end.
     """
     n = context.dataset_shape[0]
     low, at, high = places(pairs, pair_rank(n, fraction) / (n * (n - 1) // 2))
     if high > pairs:
         raise InputError(
-            f"sample_size={pairs} random pairs do not bound from above the distance that a share dc_fraction="
-            f"{fraction:g} of all pairs lie within; give more, or dc_method='exact'."
+            f"sample_size={pairs} is too small for dc_fraction={fraction:g}: the 95% confidence interval of dc has no "
+            "upper end; give more pairs, or dc_method='exact'."
         )
     s = _drawn(context, measure, pairs, seed)
     s.partition(sorted({max(low, 1) - 1, at - 1, high - 1}))
@@ -89,7 +101,7 @@ def random_pair_quantile(
 
 
 def random_pairs_bytes(pairs: int, d: int, itemsize: int) -> int:
-    """Memory of a rank for the pairs: their distances, and the rows and differences of some."""
+    """Memory of a rank for random pairs: their distances, and the rows and differences of the pairs read at once."""
     return 2 * itemsize * pairs + 7 * 8 * d * min(pairs, _at_once(d))
 
 
@@ -105,7 +117,7 @@ def _drawn(context: Context, measure: Metric, pairs: int, seed: int) -> np.ndarr
     for start in range(0, pairs, _at_once(d)):
         count = min(_at_once(d), pairs - start)
         first, second = rng.integers(0, n, count), rng.integers(0, n - 1, count)
-        second += second >= first  # any row but the first
+        second += second >= first  # any row other than the first
         where, x = np.concatenate([first, second]), everything
         if x is None:
             rows, where = np.unique(where, return_inverse=True)

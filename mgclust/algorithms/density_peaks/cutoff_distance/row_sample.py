@@ -1,9 +1,10 @@
-"""A sample of rows that the order of the rows does not change, for the choice of dc and for separated clusters.
+"""A sample of rows that does not depend on the order of the rows, for the choice of dc and for separated clusters.
 
 Each distinct row has the weight of all rows equal to it, and a random number that depends on its values and the seed.
-The sample is all distinct rows if there are few, else those of the largest ``weight / number`` (priority sampling:
-Duffield, Lund, Thorup, J. ACM 54:32, 2007). A row in the sample counts with its own weight, or with the largest
-``weight / number`` outside the sample if that is larger. So a row given twice and a row of weight 2 give one sample.
+The sample consists of all distinct rows if there are few, else of the rows with the largest ``weight / number``
+(priority sampling: Duffield, Lund, Thorup, J. ACM 54:32, 2007). A row in the sample counts with its own weight, or with
+the largest ``weight / number`` outside the sample if that is larger. So a repeated row and a row of weight 2 give the
+same sample.
 
 Precomputed distances: the values of a row are its distances in any order; rows at distance 0 are equal.
 """
@@ -25,24 +26,24 @@ __all__ = ["COMPARED_ROWS", "MAX_ROWS", "MIN_ROWS", "RowSample", "choice_rows", 
 Array = Any
 
 MIN_ROWS, MAX_ROWS, MAX_GIVEN_ROWS = 3072, 16384, 8192
-COMPARED_ROWS = 1024  # of the sample whose separated clusters are compared with the clusters of a given number
-UNITS = 2.0**30  # per largest distance: the distances of a row are summed in these units
+COMPARED_ROWS = 1024  # size of the sample whose separated clusters are compared with clusters of a given number
+UNITS = 2.0**30  # units per largest distance, in which the distances of a row are summed
 
 
 @dataclass(frozen=True)
 class RowSample:
-    """Rows of a sample, on the device of every rank; no two are equal.
+    """Distinct rows of a sample, on the device of every rank.
 
     Attributes
     ----------
     numbers : int64 array of shape (m,)
-        Row number of each: the first with a weight among all equal rows. On the host, in random order.
+        Row number of each: the first of its equal rows that has a weight. On the host, in random order.
     x : array of shape (m, n_features)
         The rows; if precomputed, their distances, shape (m, m).
     weights : float64 array of shape (m,) or None
-        Number of rows that each represents, on the host; None: one each.
+        Number of rows that each row represents, on the host; None: one each.
     complete : bool
-        Whether the sample holds all distinct rows with a weight.
+        Whether the sample holds all distinct rows of positive weight.
     """
 
     numbers: np.ndarray
@@ -61,30 +62,46 @@ class RowSample:
 
 
 def choice_rows(n: int, *, given: bool = False) -> int:
-    """Return the size of the sample of n distinct rows."""
+    """Return the size of the sample of n distinct rows.
+
+    Parameters
+    ----------
+    n : int
+    given : bool
+        Whether the rows are precomputed distances.
+
+    Returns
+    -------
+    int
+    """
     return min(n, max(MIN_ROWS, min(n // 3, MAX_GIVEN_ROWS if given else MAX_ROWS)))
 
 
 def draw_sample(
     context: Context, seed: int, weights: Array | None, *, given: bool, most: int | None = None
 ) -> RowSample:
-    """Draw the sample, the same on every rank.
+    """Draw the sample, equally on every rank.
 
     Parameters
     ----------
     context : Context
         Its rows are prepared.
     seed : int
+        Seed of the random numbers.
     weights : float64 array of shape (n,), optional
-        The weights of all rows, on the device; 1 if left out.
+        The weights of all rows, on the device; None: 1 each.
     given : bool
         Whether the rows are precomputed distances.
     most : int, optional
         Largest size of the sample.
+
+    Returns
+    -------
+    RowSample
     """
     xp, host = context.kernels.xp, context.kernels.memory.to_host
     hashes, first = _distance_kinds(context, weights) if given else kinds_of_rows(context)
-    # Weights are added on the host, in the order of the rows: sums of fractions depend on it.
+    # Weights are added on the host, in the order of the rows, because rounding depends on the order.
     if weights is None:
         kind, weight, total = first, None, occurrences(first, len(first), xp)
     else:
@@ -120,7 +137,7 @@ def draw_sample(
 
 
 def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Array]:
-    """Return the hash of each row's distances in any order, and the first row at distance 0."""
+    """Return a hash of each row's distances that does not depend on their order, and the first row at distance 0."""
     xp, rows = context.kernels.xp, context.rows
     largest = xp.zeros(1)
     for chunk in rows.chunks():

@@ -1,7 +1,7 @@
 """Passes over the pairs of a sample of rows, which every rank has: nearest rows, and densities at several dc.
 
-Each rank answers for consecutive rows of the sample, and gathers what the others have found. Of precomputed distances
-the sample is a matrix, whose rows are read.
+Each rank computes consecutive rows of the sample, and the results of all ranks are gathered. With precomputed
+distances, the sample is a matrix whose rows are read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["densities_at", "nearest_denser", "nearest_rows"]
 
 Array = Any
-BLOCK_ROWS = 8192  # columns between two looks at whether the run was cancelled
+BLOCK_ROWS = 8192  # columns between two checks whether the run was cancelled
 GIVEN_ROWS = 256  # rows of distances that are sorted at a time
 
 
 def nearest_rows(context: Context, measure: Metric, sample: RowSample, k: int) -> Neighbors:
-    """The k nearest other rows of own ones."""
+    """The k nearest other rows of this rank's rows of the sample."""
     xp, x, own = context.kernels.xp, sample.x, _own(context, len(sample))
     shape, rows = (own.stop - own.start, k), xp.arange(own.start, own.stop)
     near = Neighbors(xp.full(shape, xp.inf, dtype=x.dtype), xp.full(shape, -1, dtype="int64"))
@@ -47,7 +47,7 @@ def nearest_rows(context: Context, measure: Metric, sample: RowSample, k: int) -
 
 
 def densities_at(context: Context, measure: Metric, sample: RowSample, cuts: list[float]) -> list[Array]:
-    """Gaussian densities at each dc, by one pass over all pairs; float64, on the device."""
+    """Gaussian densities at each dc, float64 on the device, from one pass over all pairs of the sample."""
     equal = sample.weights is None or bool((sample.weights == sample.weights[0]).all())
     if measure is GIVEN or not equal:
         return _weighted_densities(context, measure, sample, cuts)
@@ -83,7 +83,7 @@ def _weighted_densities(context: Context, measure: Metric, sample: RowSample, cu
 
 
 def nearest_denser(context: Context, measure: Metric, sample: RowSample, rho: Array, near: Neighbors) -> np.ndarray:
-    """delta of the rows of the sample, on the host."""
+    """Distance delta of each row of the sample to its nearest denser row, on the host."""
     xp, kernels, x = context.kernels.xp, context.kernels, sample.x
     order = density_order(xp, rho)
     best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
@@ -95,22 +95,22 @@ def nearest_denser(context: Context, measure: Metric, sample: RowSample, rho: Ar
 
 
 def _own(context: Context, m: int) -> slice:
-    """The rows of the sample that this rank answers for."""
+    """The rows of the sample that this rank computes."""
     return slice(m * context.rank // context.size, m * (context.rank + 1) // context.size)
 
 
 def _blocks(context: Context, x: Array) -> Iterator[tuple[int, Array]]:
-    """Columns, and the number of the first, some at a time."""
+    """Yield blocks of columns, each with the number of its first column."""
     for start in range(0, len(x), BLOCK_ROWS):
         context.progress(start / len(x))
         yield start, x[start : start + BLOCK_ROWS]
 
 
 def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, near: Neighbors) -> Array:
-    """Reduced distance of each own row to its nearest denser one."""
+    """Reduced distance of this rank's rows to their nearest denser row."""
     xp, own = context.kernels.xp, _own(context, len(x))
     higher = order[near.index] < order[own][:, None]
-    first = higher.argmax(axis=1)[:, None]  # lists ascend
+    first = higher.argmax(axis=1)[:, None]  # the nearest, because lists ascend by distance
     best = xp.take_along_axis(near.s, first, axis=1)[:, 0]
     which = own.start + xp.flatnonzero(~higher.any(axis=1))
     if measure is GIVEN:

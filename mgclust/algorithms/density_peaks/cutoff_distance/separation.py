@@ -2,32 +2,37 @@ r"""Clusters separated by low density: a second analysis of the densities that c
 
 ``rho * delta`` favours dense clusters, and takes two dense places of one long cluster for two clusters. Here, a graph
 joins each row to its nearest rows, and rows are added by decreasing density. A row without a denser neighbour begins a
-cluster. Where two clusters touch, the less dense peak becomes part of the other one (the zero-dimensional persistence
-of ToMATo: Chazal, Guibas, Oudot, Skraba, Persistence-based clustering in Riemannian manifolds, J. ACM 60:41, 2013).
-The prominence of a peak p over the saddle s at which it merges is::
+cluster. If two clusters touch, the less dense peak becomes part of the other cluster. This is the zero-dimensional
+persistence of ToMATo (Chazal, Guibas, Oudot, Skraba, Persistence-based clustering in Riemannian manifolds, J. ACM
+60:41, 2013). The prominence of a peak p over the saddle s at which it merges is::
 
-    Z = 2 (sqrt(rho_p) - sqrt(rho_s)) 2^(d / 4) / sqrt(2),    rho_s = 0 where its cluster meets no denser one
+    Z = 2 (sqrt(rho_p) - sqrt(rho_s)) 2^(d / 4) / sqrt(2),    rho_s = 0 if its cluster touches no denser cluster
 
-Twice the root of a count has variance 1 whatever its mean is, and a sum of ``exp(-(r / dc)^2)`` in d dimensions has
-2^(-d / 2) times the variance of a count; d is the intrinsic dimension (TwoNN), at most 4, and the unit that of d = 2.
-Uniform and normal noise of 1,000 to 4,000 rows has peaks up to Z = 2.3 beside the highest.
+Unit of Z. Twice the square root of a count has variance 1, whatever its mean is. A sum of ``exp(-(r / dc)^2)`` in d
+dimensions has 2^(-d / 2) times the variance of a count. d is the intrinsic dimension (TwoNN), at most 4. Z is in units
+of the standard error for d = 2. In uniform and normal noise of 1,000 to 4,000 rows, peaks other than the highest have
+Z up to 2.3.
 
-A cluster of c rows that touches no other has a Z of at least ``2 sqrt(c)``: the square root of its count against 0. The
-same bound holds for a cluster behind a neck: at least 2 k rows with few edges to other rows. Few means at most half the
+Lower bound of Z. A cluster of c rows that touches no other has a Z of at least ``2 sqrt(c)``: the square root of its
+count against 0. The bound is needed because dense clusters make dc too small for sparse clusters.
+
+The same bound holds for a cluster behind a neck, because a bridge of a few rows is as dense as the clusters that it
+joins. A cluster behind a neck has at least 2 k rows, with few edges to other rows. Few means at most half the
 ``k (k + 2) / 4`` edges that cross a point of a curve if each row is joined to its k nearest rows. If k is less than 16,
-such necks occur in curves by chance. The bound is needed because dense clusters make dc too small for sparse ones, and
-a bridge of a few rows is as dense as the clusters that it joins.
+the bound is not used for necks, because they occur in curves by chance.
 
-With Z_k the k-th largest at a fraction, or `CERTAIN_Z` if it is larger, k clusters count by
-``(max(Z_k, 1) / max(Z_k+1, 1))^k``, the power because the few largest of many values lie farthest apart, and by the
-geometric mean over two neighbouring fractions, at one of which Z_k is `MIN_Z` at least; the mean ratio, without the
-power, has to be `MIN_RATIO`.
+Number of clusters. Z_k is the k-th largest Z at a fraction, at most `CERTAIN_Z`. k clusters are rated by
+``(max(Z_k, 1) / max(Z_k+1, 1))^k``, in the geometric mean over two neighbouring fractions. The power is needed because
+the few largest of many values lie farthest apart. At one of the two fractions, Z_k must be at least `MIN_Z`. The mean
+ratio, without the power, must be at least `MIN_RATIO`.
 
-Clusters of all rows. Each peak of the sample, also a merged one, is followed to a peak of all rows: up the links to
-nearest denser rows, while these are nearer than the nearest rows of the sample that it exceeded. The link of each such
-peak is cut. It begins its cluster, or joins the cluster that the saddles lead to; all other rows follow their links.
+Clusters of all rows. Each peak of the sample, also a merged one, is followed along its links to nearest denser rows,
+while these are nearer than the nearest rows of the sample that it exceeded. The row at the end is a peak of all rows.
+The link of each such peak is cut. The peak begins its cluster, or joins the cluster that the saddles lead to. All other
+rows follow their links.
 
-Equal rows of the sample are one row of the graph, with the density of all. Any number of ranks gives the same result.
+Equal rows of the sample are one row of the graph, with the density of all of them. Any number of ranks gives the same
+result.
 """
 
 from __future__ import annotations
@@ -72,7 +77,7 @@ __all__ = [
 Array = Any
 
 MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 20.0, 1.5
-MIN_WITHIN = 3.5  # rows within dc, on the average; the two largest fractions always count
+MIN_WITHIN = 3.5  # average number of rows within dc that a fraction needs; the two largest fractions always count
 SURE_RATIO = 2.0  # least ratio of separated clusters if a number stands out by rho * delta, or if they are fewer
 SURE_Z = 3.0  # least Z of each separated cluster if a number stands out
 STABLE_DROP = 3.0  # drop of rho * delta at two fractions, after many centres, that makes these stable
@@ -81,36 +86,36 @@ MAX_CLUSTERS = 256
 
 
 class Separated(NamedTuple):
-    """Peaks of the sample that all rows are clustered by, as lists; densest first."""
+    """Peaks of the sample, by which all rows are clustered; lists, densest peak first."""
 
-    rows: list[int]  # of all
-    into: list[int]  # the peak that each becomes part of; -1: none
-    prominence: list[float]
-    reach: list[float]  # reduced distance within which no row of the sample exceeds it
+    rows: list[int]  # row numbers among all rows
+    into: list[int]  # the peak that each peak becomes part of; -1: none
+    prominence: list[float]  # Z of each peak
+    reach: list[float]  # reduced distance within which no row of the sample is denser
     n_clusters: int
-    unless: int = 0  # if all rows show so many centres, the centres may stay; 0: never
+    unless: int = 0  # if all rows show this number of centres, the centres may stay; 0: never
     doubted: bool = False  # taken only if all rows show as many centres, and their clusters cut across these
-    saddle: Sequence[float] = ()  # density where each becomes part of it, as a fraction of its own; 0: nowhere
+    saddle: Sequence[float] = ()  # density at which each peak merges, as a fraction of its own density; 0: it does not
 
 
 class FullPeaks(NamedTuple):
-    """The same peaks among all rows, on the host; `select_centers` needs them for other numbers of clusters."""
+    """The peaks of `Separated` among all rows, on the host; `select_centers` needs them for other numbers."""
 
-    rows: np.ndarray  # (p,), int64: the densest row that each leads to
-    into: np.ndarray  # (p,), int64
-    prominence: np.ndarray  # (p,), float64
-    saddle: np.ndarray  # (p,), float64, as of `Separated`
+    rows: np.ndarray  # (p,), int64: the peak of all rows that each peak of the sample leads to
+    into: np.ndarray  # (p,), int64: as in `Separated`
+    prominence: np.ndarray  # (p,), float64: as in `Separated`
+    saddle: np.ndarray  # (p,), float64: as in `Separated`
 
 
 class Shown(NamedTuple):
-    """Centres that the sample shows by rho * delta."""
+    """Centres that stand out in the sample by rho * delta."""
 
     at: int  # position of their fraction
     centers: np.ndarray  # rows of the sample
-    drop: float  # of rho * delta behind them
-    both: float  # the same at two neighbouring fractions
-    chosen: bool  # the fraction was chosen for their number
-    least: Callable[[int], float]  # drop after so many centres that noise does not reach
+    drop: float  # drop of rho * delta after them
+    both: float  # geometric mean of the drops at two neighbouring fractions
+    chosen: bool  # whether the fraction was chosen for their number
+    least: Callable[[int], float]  # drop after this number of centres that noise does not reach
 
     def clear(self, number: int) -> bool:
         """Return whether the drop exceeds the drop that noise has after this number of centres."""
@@ -122,7 +127,7 @@ class Shown(NamedTuple):
 
 
 def least_within(m: int, fractions: tuple[float, ...]) -> int:
-    """Count the descending fractions at which there are neighbours enough."""
+    """Count the descending fractions at which the m rows of a sample have enough rows within dc."""
     return max(2, sum(fraction * (m - 1) >= MIN_WITHIN for fraction in fractions))
 
 
@@ -133,13 +138,13 @@ def prominences(tree: SpanningTree, dimension: float) -> np.ndarray:
 
 
 def dimension_of(s: np.ndarray) -> float:
-    """Intrinsic dimension by distances to the two nearest of different rows, shape (m, 2)."""
+    """Intrinsic dimension from the distances of distinct rows to their two nearest rows, shape (m, 2)."""
     apart = s[:, 0] > 0
     return two_nearest_dimension(np.log(s[apart, 1] / s[apart, 0]))
 
 
 def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
-    """Find the number of clusters that sparser rows separate best.
+    """Find the number of clusters that low density separates best.
 
     Parameters
     ----------
@@ -148,15 +153,19 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
 
     Returns
     -------
-    at, n_clusters, ratio : int, int, float
-        The fraction's position; two clusters at least. None where no number stands out.
+    at : int
+        Position of the fraction.
+    n_clusters : int
+        Number of clusters, at least 2.
+    ratio : float
+        Mean ratio of Z_k to Z_k+1. Instead of the three values, None if no number stands out.
     """
     z = np.zeros((len(prominence), MAX_CLUSTERS + 1))
     for row, values in zip(z, prominence, strict=True):
         largest = np.sort(values)[::-1][: len(row)]
         row[: len(largest)] = largest
     clipped = np.log(np.clip(z, 1.0, CERTAIN_Z))
-    gap = clipped[:, 1:-1] - clipped[:, 2:]  # behind 2, 3, ... clusters
+    gap = clipped[:, 1:-1] - clipped[:, 2:]  # after 2, 3, ... clusters
     both = (gap[:-1] + gap[1:]) / 2
     number = np.arange(2, gap.shape[1] + 2)
     evidence = np.where(np.maximum(z[:-1], z[1:])[:, 1:-1] >= MIN_Z, both * number, -np.inf)
@@ -167,7 +176,7 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
 
 
 def cluster_of_peaks(into: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """Number the heads, and return the cluster of each peak; -1: none."""
+    """Number the heads, the peaks that begin clusters, and return the cluster of each peak; -1: none."""
     cluster = np.full(len(into), -1)
     cluster[heads] = np.arange(len(heads))
     for peak, other in enumerate(into.tolist()):  # densest first, so the cluster of the denser peak is known
@@ -188,13 +197,13 @@ class BetterNumber(NamedTuple):
 
     at: int  # position of their fraction
     n_clusters: int
-    ratio: float  # by which the last one exceeds the next
-    unless: int  # as of `Separated`
+    ratio: float  # prominence of the last cluster relative to the next peak
+    unless: int  # as in `Separated`
     doubted: bool = False
 
 
 class SeparationGraph:
-    """The graph of nearest rows of a sample, by which clusters are separated at any dc.
+    """The graph that joins rows of a sample to their nearest rows; it separates clusters for the densities at any dc.
 
     Parameters
     ----------
@@ -202,7 +211,7 @@ class SeparationGraph:
     measure : Metric
     sample : RowSample
     near : Neighbors
-        The nearest rows of the local rows of the sample, at least `neighbors_of` of them.
+        The nearest rows of this rank's rows of the sample, at least `neighbors_of` of them.
     """
 
     def __init__(self, context: Context, measure: Metric, sample: RowSample, near: Neighbors) -> None:
@@ -212,26 +221,32 @@ class SeparationGraph:
         self.dimension = dimension_of(measure.distances(s[:, :2].astype("float64"), np))
 
     def tree(self, rho: np.ndarray) -> tuple[SpanningTree, np.ndarray]:
-        """Return the peaks of densities of the sample, and their Z."""
+        """Return the peaks of the density of the sample, with their saddles and their Z."""
         tree = tree_of(self._sample.per_row(rho), self.index)
         return tree, prominences(tree, self.dimension)
 
     def separated(
         self, rho: np.ndarray, n_clusters: int | None, better: BetterNumber | None, *, compared: bool
     ) -> Separated | None:
-        """Return the peaks that all rows are to be clustered by.
+        """Return the peaks by which all rows are clustered.
 
         Parameters
         ----------
         rho : float64 array of shape (m,)
             Densities of the sample at the dc of all rows.
         n_clusters : int or None
-            None: the number of `better`, else the number that stands out, else the number of peaks above noise.
-            If `compared`, the number of the other clusters.
+            Number of clusters. None: the number of `better`, else the number that stands out, else the number of peaks
+            above noise. If `compared`, the number of the other clusters.
         better : BetterNumber or None
+            The number that the sample shows.
         compared : bool
-            Whether other clusters are only compared with these; then None if no number stands out, or if that is
-            another number and not clear.
+            Whether these clusters are only compared with other clusters.
+
+        Returns
+        -------
+        Separated or None
+            None only if `compared`: if no number stands out, or if it is another number than `n_clusters` and not
+            clear.
         """
         tree, prominence = self.tree(rho)
         if better is None:
@@ -253,21 +268,21 @@ def graph_of(context: Context, measure: Metric, sample: RowSample) -> Separation
     """Find the nearest rows of a sample, and return its graph."""
     if len(sample) <= MIN_NEIGHBORS:
         raise InputError(
-            f"assignment='separated' needs more than {MIN_NEIGHBORS} rows that differ; there are {len(sample)}. "
-            "Use assignment='denser'."
+            f"assignment='separated' needs more than {MIN_NEIGHBORS} rows that differ, and there are {len(sample)}; "
+            "use assignment='denser'."
         )
     return SeparationGraph(context, measure, sample, nearest_rows(context, measure, sample, neighbors_of(len(sample))))
 
 
 def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown: Shown | None) -> BetterNumber | None:
-    """Find whether sparser rows separate other clusters: at which density, how many, how clearly.
+    """Find whether low density separates other clusters: at which fraction, how many, and how clearly.
 
     The centres `shown` by rho * delta decide whether separated clusters replace them:
 
     - More separated clusters: if the centres are clear, or their fraction was chosen for their number, the separated
-      clusters have to be clear, too.
-    - Fewer separated clusters: they have to be twice as clear as another number. If the centres that share a cluster
-      are stable, or the fraction was chosen for their number, the separated clusters are `doubted`.
+      clusters must be clear, too.
+    - Fewer separated clusters: they must be twice as clear as another number. If the centres that share a cluster are
+      stable, or the fraction was chosen for their number, the separated clusters are `doubted`.
     - As many: the centres stay if they are clear, or if they are stable and each is in its own cluster, unless all
       rows show another number.
 
@@ -308,9 +323,13 @@ def full_peaks(found: Separated, best: np.ndarray, nearest: np.ndarray) -> FullP
     ----------
     found : Separated
     best : ndarray of shape (n,)
-        Reduced distance of each row to its nearest denser row, on the host: few peaks take many steps.
+        Reduced distance of each row to its nearest denser row; on the host, because a few peaks take many steps.
     nearest : int64 ndarray of shape (n,)
-        That row; -1: none.
+        Nearest denser row of each row; -1: none.
+
+    Returns
+    -------
+    FullPeaks
     """
     at, reach = np.array(found.rows, np.int64), np.array(found.reach)
     while (going := (best[at] < reach) & (nearest[at] >= 0)).any():
@@ -322,22 +341,24 @@ def full_peaks(found: Separated, best: np.ndarray, nearest: np.ndarray) -> FullP
 def clusters_of(
     xp: Any, peaks: FullPeaks, rho: Array, gamma: Array, nearest: Array, heads: np.ndarray
 ) -> tuple[np.ndarray, Array]:
-    """Cluster all rows.
+    """Cluster all rows by separated peaks.
 
     Parameters
     ----------
     xp : module
+        numpy or cupy.
     peaks : FullPeaks
     rho, gamma : float64 arrays of shape (n,)
+        Density of each row, and ``rho * delta``.
     nearest : int64 array of shape (n,)
-        Nearest denser row of each; -1: none.
+        Nearest denser row of each row; -1: none.
     heads : int array
         The peak that begins each cluster, from `most_prominent` or `heads_of`.
 
     Returns
     -------
     centers : ndarray of shape (n_clusters,), int64
-        The densest peak of each, by decreasing gamma; the densest row is one of them.
+        The densest peak of each cluster, by decreasing gamma; the densest row is one of them.
     labels : int32 array of shape (n,)
     """
     cluster = cluster_of_peaks(peaks.into, heads)
@@ -353,7 +374,7 @@ def clusters_of(
     of_root = np.array([roots[row] for row in rows.tolist()])
     density, product = (np.array(each[xp.asarray(rows)].tolist()) for each in (rho, gamma))
     top: dict[int, int] = {}
-    for head in np.argsort(-density, kind="stable").tolist():  # of equal densities the lower row comes first
+    for head in np.argsort(-density, kind="stable").tolist():  # among equal densities, the lower row comes first
         top.setdefault(int(of_root[head]), head)
     ranked = sorted(top.values(), key=lambda head: (-product[head], rows[head]))
     number_of = np.empty(int(of_root.max()) + 1, np.int32)
@@ -369,7 +390,7 @@ def heads_of(peaks: FullPeaks, count: int | None, chosen: np.ndarray | None, nea
         if count is not None and len(heads) < count:
             raise InputError(
                 f"n_clusters={count} should be at most {len(heads)}, the number of peaks, with "
-                "assignment='separated'; ask for fewer clusters, or use assignment='denser'."
+                "assignment='separated'; request fewer clusters, or use assignment='denser'."
             )
         return heads
     ends = np.union1d(peaks.rows, np.flatnonzero(nearest < 0))

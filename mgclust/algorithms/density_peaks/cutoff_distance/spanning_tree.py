@@ -1,4 +1,14 @@
-"""Peaks of a graph of rows with densities, and how they merge; see `separation`."""
+"""Peaks of the density on a graph of rows, and the saddles at which they merge; see `separation`.
+
+The result is that of these lines, where an edge joins a row to each of its nearest rows::
+
+    each row leads to the densest of its nearest rows, if that is denser than the row; else the row is a peak
+    the cluster of a peak consists of all rows that lead to it
+    for edges (i, j) between different clusters, by decreasing min(rho_i, rho_j):
+        p, q = the peaks of both clusters, p the denser one
+        saddle[q], into[q] = min(rho_i, rho_j), p
+        merge both clusters; p is the peak
+"""
 
 from __future__ import annotations
 
@@ -8,34 +18,46 @@ import numpy as np
 
 __all__ = ["MAX_NEIGHBORS", "MIN_NEIGHBORS", "SpanningTree", "neighbors_of", "tree_of"]
 
-MIN_NEIGHBORS, MAX_NEIGHBORS, NEIGHBOR_SHARE = 6, 16, 0.02  # that a row is joined to; the share of the sample
-NECK, NECK_SIZE = 0.5, 2  # edges that a neck has at most, by those of a curve; rows behind it, by the neighbours of one
+# Each row is joined to this fraction of the rows of the sample, within these limits.
+NEIGHBOR_SHARE, MIN_NEIGHBORS, MAX_NEIGHBORS = 0.02, 6, 16
+NECK = 0.5  # most edges of a neck, relative to the edges that cross a point of a curve
+NECK_SIZE = 2  # least number of rows behind a neck, relative to the number of neighbours of a row
 
 
 class SpanningTree(NamedTuple):
-    """Peaks of a sample, and how they merge."""
+    """Peaks of a sample of m rows, and their merges; p is the number of peaks."""
 
-    rows: np.ndarray  # (p,): of the sample, densest first
-    rho: np.ndarray  # (p,)
-    saddle: np.ndarray  # (p,): density where it meets a denser one; 0: nowhere
-    into: np.ndarray  # (p,): the peak it becomes part of there; -1: nowhere
-    apart: np.ndarray  # (p,): rows of its cluster there, if no more than a neck leads on; else 0
-    peak: np.ndarray  # (m,): the one that each row of the sample leads to
+    rows: np.ndarray  # (p,): rows of the sample that are peaks, densest first
+    rho: np.ndarray  # (p,): their density
+    saddle: np.ndarray  # (p,): density at which the peak's cluster touches a denser one; 0: it touches none
+    into: np.ndarray  # (p,): the peak that it becomes part of at this saddle; -1: none
+    apart: np.ndarray  # (p,): rows of its cluster at this saddle, if only a neck leads to other rows; else 0
+    peak: np.ndarray  # (m,): the peak that each row of the sample leads to
 
 
 def neighbors_of(m: int) -> int:
-    """Nearest rows that each of m is joined to."""
+    """Number of nearest rows to which each row of a sample of m rows is joined.
+
+    Parameters
+    ----------
+    m : int
+
+    Returns
+    -------
+    int
+    """
     return min(max(round(NEIGHBOR_SHARE * m), MIN_NEIGHBORS), MAX_NEIGHBORS, m - 1)
 
 
 def tree_of(rho: np.ndarray, near: np.ndarray) -> SpanningTree:
-    """Find the peaks of a graph, and at which density they merge.
+    """Find the peaks of the density on a graph, and the densities at which they merge.
 
     Parameters
     ----------
     rho : float64 array of shape (m,)
+        Density of each row.
     near : int64 array of shape (m, k)
-        The rows that each is joined to, both ways.
+        The rows to which each row is joined; edges count in both directions.
 
     Returns
     -------
@@ -45,7 +67,7 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> SpanningTree:
     by_density = np.argsort(-rho, kind="stable")
     place = np.empty(m, np.int32)
     place[by_density] = np.arange(m, dtype=np.int32)
-    joined = place.take(columns)  # by place from here on
+    joined = place.take(columns)  # from here on, rows are numbered by their place in the order of density
     up = np.empty(m, np.int32)
     up[place] = np.minimum(joined.min(axis=0), place)
     while True:
@@ -63,7 +85,7 @@ def tree_of(rho: np.ndarray, near: np.ndarray) -> SpanningTree:
     one, other = peak[row], other.reshape(-1)[differs]
     low = np.maximum(place[row], joined.reshape(-1)[differs])
     edge = (np.minimum(one, other) * np.int64(len(peaks)) + np.maximum(one, other)) * m + low
-    edge.sort()  # pair by pair, of each the densest first
+    edge.sort()  # by pair of peaks, and within each pair the densest edge first
     pair = edge // m
     begin = np.flatnonzero(np.diff(pair, prepend=-1))
     edges = np.diff(begin, append=len(pair))

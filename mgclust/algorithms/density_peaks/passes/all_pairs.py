@@ -38,35 +38,37 @@ __all__ = ["AllPairs", "Neighbors", "positive_radii"]
 Array = Any
 
 MIN_FEATURES_FOR_NEIGHBORS = 4
-SUM_ERROR = {4: 1e-6, 8: 1e-12}  # relative, of Gaussian densities by the size of their rows' numbers; tests hold it
-UNIT_TOLERANCE = 2.0**-23  # of a density, that rounding its terms to whole units may change
+SUM_ERROR = {4: 1e-6, 8: 1e-12}  # relative error of Gaussian sums, by the item size of the rows; tests check it
+UNIT_TOLERANCE = 2.0**-23  # relative change of a density that is accepted when its terms are rounded to units
 
 
 class Neighbors(NamedTuple):
-    """The nearest rows of each of this rank's rows, kept on the way by the density pass."""
+    """The nearest rows of each row of this rank, which the density pass keeps."""
 
-    s: Array
-    index: Array
+    s: Array  # (local rows, count): reduced distances, ascending
+    index: Array  # (local rows, count), int64: row numbers
 
     @classmethod
     def none_yet(cls, context: Context, count: int) -> Neighbors:
-        """Room for so many a row."""
+        """Make empty lists of `count` rows per row: infinite distances, index -1."""
         xp, shape = context.kernels.xp, (len(context.rows), count)
         return cls(xp.full(shape, xp.inf, dtype=context.dtype), xp.full(shape, -1, dtype="int64"))
 
 
 class AllPairs:
-    """The figures of all rows, each from one pass over all pairs; on the device of every rank, in row order.
+    """Values of density peaks for all rows, each from one pass over all pairs.
+
+    Results are arrays of shape (n,) in row order, on the device of every rank.
 
     Parameters
     ----------
     context : Context
     measure : Metric
-        The rows are prepared for it.
+        The metric; the constructor prepares the rows for it.
     exactness : dict
-        How the figures were found is added to it, for `DensityPeaks.exactness_`.
+        Receives facts about the computation, for `DensityPeaks.exactness_`.
     gaussian : bool
-        As of `prepare_rows`.
+        See `prepare_rows`.
     weights : float64 array of shape (n,), optional
         The weights of all rows, on the device.
     """
@@ -98,18 +100,18 @@ class AllPairs:
         self.watch_distances(np.zeros(0))
 
     def watch_distances(self, distances: np.ndarray) -> None:
-        """Note by how much rounding may change distances on which densities depend, where that is much."""
+        """Record by how much rounding may change the distances on which densities depend, if it is too much."""
         error = self._prepared.error_of(self._measure, distances)
         if doubtful(error, self._measure):
             self._exactness["distance_relative_error"] = float(f"{error:.2g}")
 
     def rho_error(self, dc: float, total: float) -> float:
-        """Bound of the relative error of Gaussian densities of at least 1, where the weights of all rows are `total`.
+        """Bound of the relative error of Gaussian densities of at least 1, if the weights of all rows sum to `total`.
 
-        Beside what the sum adds it is that of the rows, which rounding has moved by e = 2 `moved` for each pair. With
-        r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc, to first order, or by
-        4 r^1.5 e sqrt(factor / dc) where d is factor times a square. Since t log(1/t)^a is concave for these a, the
-        mean of r^(2 a) with weights t is at most log(total / rho)^a.
+        The bound adds the error of the sum and the error of the rows. Rounding has moved the rows of a pair by
+        e = 2 `moved`. With r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc to first order. If d
+        is factor times a square, it changes by 4 r^1.5 e sqrt(factor / dc). Because t log(1/t)^a is concave for these
+        a, the mean of r^(2 a) with weights t is at most log(total / rho)^a.
         """
         measure, e, most = self._measure, 2.0 * self._prepared.moved, math.log(max(total, math.e))
         moved = 2.0 * most**0.5 * e / dc
@@ -121,22 +123,22 @@ class AllPairs:
         return SUM_ERROR[self._context.dtype.itemsize]
 
     def norm(self, s: float) -> str:
-        """The arithmetic that distances of this scale can afford."""
+        """Choose how distances are computed: by products if distances of this scale are exact enough with them."""
         reach = self._kernels.pairs.PRODUCT_REACH
         return choose_norm(self._measure, self._context.dataset_shape[1], self._prepared.radius, s, reach)
 
     @property
     def pairs(self) -> int:
-        """All pairs i < j; of weighted rows in squares of the unit of their weights."""
+        """Number of pairs i < j; for weighted rows, in squares of the unit of weights."""
         n = self._context.dataset_shape[0]
         return n * (n - 1) // 2 if self._weights is None else self._weights.pairs
 
     def in_rows(self, pairs: int) -> int:
-        """So many of `pairs` in squares of the weight of one row."""
+        """Convert a number of pairs from squares of the unit to squares of the weight of one row."""
         return pairs if self._weights is None else self._weights.in_rows(pairs)
 
     def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:
-        """Reduced distance below which this share of the pairs lie, and the error of the distance."""
+        """Reduced distance below which this fraction of the pairs lies, and the error of the distance."""
         if self._weights is not None:
             return self._weighted_cutoff(self._weights, fraction, seed), 0.0
         sample = sample_rows(
@@ -154,7 +156,7 @@ class AllPairs:
         return s, 0.0
 
     def smallest_positive(self, seed: int) -> tuple[float, int]:
-        """Smallest reduced distance of rows that differ, 0 if all are equal, and the number of pairs that are equal."""
+        """Smallest positive reduced distance, 0 if all rows are equal; and the number of pairs of equal rows."""
         if self._weights is not None:
             return self._smallest_weighted(self._weights)
         return smallest_positive(self._context, self._measure, partial(self.pair_histogram, self._measure.norm), seed)
@@ -167,7 +169,7 @@ class AllPairs:
         return self._at_place(weights, zeros + 1), equal
 
     def _at_place(self, weights: PairWeights, place: int, bracket: PairSample | None = None) -> float:
-        """The reduced distance at a place among all ordered pairs."""
+        """The reduced distance at a place in the sorted distances of all ordered pairs."""
         bracket = bracket or PairSample(0.0, 0.0, float("inf"), np.inf, place, np.nan, False)
         count = weighted_count(self._context, weights, self._tiles)
         s, self._exactness["dc_passes"] = pair_quantile(self._context, bracket, count)
@@ -183,7 +185,7 @@ class AllPairs:
         )
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
-        """Count all pairs i < j in so many bins, as `Pairs.pair_histogram` does from ``low=first``; int64."""
+        """Count the pairs i < j of all ranks in `bins` bins, as `Pairs.pair_histogram` with ``low=first``; int64."""
         out = self._xp.zeros(1 + bins, dtype="int64")
         for rows, columns, diagonal in half_pairs(self._context):
             self._kernels.pairs.pair_histogram(
@@ -192,7 +194,7 @@ class AllPairs:
         return self._context.comm.all_reduce(out, "sum")
 
     def sample_histogram(self, norm: str, x: Array) -> Count:
-        """Prepare the count of the pairs i < j of a sample, which every rank has, as `pair_histogram` does."""
+        """Return a function that counts the pairs i < j of a sample in bins; every rank has the whole sample."""
 
         def count(first: int, shift: int, bins: int) -> Array:
             out = self._xp.zeros(1 + bins, dtype="int64")
@@ -202,7 +204,7 @@ class AllPairs:
         return count
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
-        """Gaussian density, float64, and the nearest rows of own ones where the pass can keep them."""
+        """Gaussian density, float64, and the nearest rows of this rank's rows if the pass can keep them."""
         context, rows = self._context, self._context.rows
         scale = self._measure.scale(dc)
         exponents = norm == "l2-dot" and self._measure.power == 1
@@ -229,10 +231,10 @@ class AllPairs:
         return context.comm.all_gather(mine), near if keep else None
 
     def _rho_both_ways(self, norm: str, scale: float) -> Array:
-        """Gaussian density, float64, from each pair once.
+        """Gaussian density, float64, with each pair computed once.
 
-        Terms are rounded to a unit so small that n of them fit into 63 bits. Rows whose density is so low that this
-        could show are summed up once more, one by one.
+        Terms are rounded to whole units, which are so small that n terms fit into 63 bits. Rows whose density is so low
+        that this rounding could matter are summed again by `gaussian_sum`.
         """
         context, xp, n = self._context, self._xp, self._context.partition.n_rows
         unit = 2.0 ** (62 - n.bit_length())
@@ -253,7 +255,7 @@ class AllPairs:
         return self._recomputed(rho, low, norm, scale) if self._exactness["rho_recomputed_rows"] else rho
 
     def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
-        """The densities of all rows, those that a mask names summed up by `gaussian_sum`."""
+        """Densities of all rows; rows that the mask selects are summed again by `gaussian_sum`."""
         context, xp = self._context, self._xp
         duplicate_rows = DuplicateRows(context)
         mine = rho[context.rows.start : context.rows.stop].copy()
@@ -261,7 +263,7 @@ class AllPairs:
         for chunk, block in context.all_pairs():
             own = self._own(chunk)
             few = xp.flatnonzero(low[chunk.start : chunk.stop])
-            left_out = duplicate_rows.columns(chunk, block)  # each block is looked at, in order
+            left_out = duplicate_rows.columns(chunk, block)  # must see each block, in order
             sums = mine[own.start + few]
             self._kernels.pairs.gaussian_sum(
                 chunk.x[few],
@@ -277,19 +279,19 @@ class AllPairs:
         return context.comm.all_gather(mine)
 
     def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:
-        """One over the distance to the k-th nearest other row, float64, and the k nearest rows of own ones.
+        """Reciprocal of the distance to the k-th nearest other row, float64, and the k nearest rows of local rows.
 
-        Rows with k equal to them come before all others: theirs is twice the largest of those.
+        A row that is equal to k other rows gets twice the largest density of the remaining rows.
         """
         near = self.nearest_rows(k)
         return self.rho_of(near, k), near
 
     def rho_of(self, near: Neighbors, k: int) -> Array:
-        """`knn_rho` from the nearest rows of own ones, k of them at least."""
+        """Compute the density of `knn_rho` from lists of at least k nearest rows."""
         return self._inverse(near.s[:, k - 1], k)
 
     def nearest_rows(self, k: int) -> Neighbors:
-        """The k nearest rows of own ones, themselves left out; of equally near ones the lower number comes first."""
+        """The k nearest other rows of each local row; among equal distances, the lower row number comes first."""
         context, xp = self._context, self._xp
         near = Neighbors.none_yet(context, k)
         for done, chunk in enumerate(context.chunks()):
@@ -300,18 +302,19 @@ class AllPairs:
         return near
 
     def _inverse(self, s: Array, k: int) -> Array:
-        """One over the distance of each row to its k-th nearest, from the reduced ones of own rows."""
+        """Reciprocal of the distance of all rows to their k-th nearest row, from reduced distances of local rows."""
         last = self._measure.distances(self._context.comm.all_gather(s.astype("float64")), self._xp)
         return 1.0 / positive_radii(last, k, self._xp)
 
     def weighted_rho(self, density: str, s_dc: float, weights: Array | None) -> Array:
-        """Gaussian or cutoff density of weighted rows, float64; `weights` of all rows, 1 if left out.
+        """Gaussian or cutoff density of weighted rows, float64; `weights` of all rows, or None for 1.
 
-        Rows at distance 0 count as one, whose weight is the sum of theirs less a unit, the row itself, and not below 0.
-        So equal rows have equal densities, bit for bit, and a weight of 2 means what a row given twice does.
+        Rows at distance 0, the row itself included, count as one row. Its weight is the sum of their weights less 1,
+        and not below 0. So the densities of equal rows are bitwise identical, and a weight of 2 has the same effect as
+        a repeated row.
         """
         xp = self._xp
-        self._exactness["rho"] = "all pairs"  # whatever the algorithm of the rest
+        self._exactness["rho"] = "all pairs"  # also if trees and grids compute the rest
         equal, others = (xp.zeros(len(self._context.rows), dtype="float64") for _ in range(2))
         for own, columns, s in self._tiles():
             add_density(
@@ -327,7 +330,7 @@ class AllPairs:
         return self._context.comm.all_gather(density_of(equal, others, xp))
 
     def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Own rows, columns, and their reduced distances, tile by tile; columns ascend."""
+        """Yield slices of local rows and of columns, with their reduced distances; columns ascend."""
         for chunk, block in self._context.all_pairs():
             own = self._own(chunk)
             for rows, columns, s in computed_tiles(
@@ -336,7 +339,7 @@ class AllPairs:
                 yield _shifted(rows, own.start), _shifted(columns, block.start), s
 
     def count_within(self, norm: str, threshold: float) -> Array:
-        """Number of rows within a reduced distance of each, itself included; int64."""
+        """Number of rows within a reduced distance of each row, which itself counts; int64."""
         mine = self._xp.zeros(len(self._context.rows), dtype="int64")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.count_within(
@@ -345,18 +348,18 @@ class AllPairs:
         return self._context.comm.all_gather(mine)
 
     def nearest_higher(self, norm: str, order: Array, neighbors: Neighbors | None) -> tuple[Array, Array]:
-        """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest."""
+        """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest row."""
         context, xp, rows = self._context, self._xp, self._context.rows
         own_order = order[rows.start : rows.stop]
         best = xp.full(len(rows), xp.inf, dtype=context.dtype)
         index = xp.full(len(rows), -1, dtype="int64")
-        missing = None  # rows whose kept neighbours do not decide
+        missing = None  # mask of the rows without a denser row among their kept neighbours
         if neighbors is not None:
             known, where, certain = nearest_known(order, own_order, *neighbors, xp)
             best[certain], index[certain] = known[certain], where[certain]
             missing = ~certain
             searched = context.comm.all_reduce(xp.asarray([count_true(missing)]), "sum")
-            self._exactness.setdefault("delta_searched_rows", int(searched[0]))  # of the first densities
+            self._exactness.setdefault("delta_searched_rows", int(searched[0]))  # only for the first densities
         for chunk, block in context.all_pairs():
             mine = self._own(chunk)
             x, which = chunk.x, mine
@@ -378,7 +381,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def nearest_below(self, order: Array, few: Array, limit: Array) -> tuple[Array, Array]:
-        """Reduced distance and index of the nearest row whose order is below the limit of each of a few rows."""
+        """Reduced distance and index of the nearest row whose order is below a limit, for a few rows and limits."""
         context, xp, rows = self._context, self._xp, self._context.rows
         mine = xp.flatnonzero((few >= rows.start) & (few < rows.stop))
         best = xp.full(len(mine), xp.inf, dtype=context.dtype)
@@ -397,7 +400,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def gap(self, group: np.ndarray) -> float:
-        """Least reduced distance between a group of rows and all others."""
+        """Least reduced distance between a group of rows and all other rows."""
         context, xp = self._context, self._xp
         x, inside = context.gather_rows(group), xp.zeros(context.dataset_shape[0], dtype="int32")
         inside[xp.asarray(group)] = 2
@@ -411,7 +414,7 @@ class AllPairs:
         return float(context.comm.all_reduce(best, "min").min())
 
     def border(self, norm: str, threshold: float, labels: Array) -> Array:
-        """Mask of the rows that have a row of another label within a reduced distance; uint8."""
+        """Mask of the rows that have a row of another label within a reduced distance, uint8."""
         mine = self._xp.zeros(len(self._context.rows), dtype="uint8")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.border(
@@ -426,7 +429,7 @@ class AllPairs:
         return self._context.comm.all_gather(mine)
 
     def farthest(self, row: int) -> float:
-        """The largest reduced distance from one row of the data set to any other."""
+        """The largest reduced distance from one row to any other row."""
         context, xp = self._context, self._xp
         owner = context.partition.owner(row // context.partition.block_rows)
         x = context.rows.read(row, row + 1) if owner == context.rank else None
@@ -439,18 +442,18 @@ class AllPairs:
         return float(context.comm.all_reduce(largest, "max")[0])
 
     def _own(self, chunk: Block) -> slice:
-        """Position of a chunk among the own rows."""
+        """Position of a chunk in this rank's rows."""
         return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
 
 
 def positive_radii(radius: Array, k: int, xp: Any, *, adaptive: bool = False) -> Array:
-    """Distances to the k-th nearest row, of which 0 becomes half the smallest of the others; refused where all are."""
+    """Replace distances of 0 to the k-th nearest row by half the smallest positive one; reject them if all are 0."""
     apart = radius > 0
     if not any_true(apart):
         which, larger = ("'adaptive'", f"give a k above {k}") if adaptive else (str(k), "raise k")
         raise InputError(
-            f"k={which}: each row has {k} rows equal to it, so no density can be told apart; drop duplicate rows, or "
-            f"{larger} if there are others."
+            f"k={which}: each row is equal to {k} other rows, so all densities are the same; drop duplicate rows, or "
+            f"{larger} if some rows differ."
         )
     return xp.where(apart, radius, xp.where(apart, radius, xp.inf).min() / 2)
 

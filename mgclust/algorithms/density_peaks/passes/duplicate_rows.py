@@ -1,13 +1,13 @@
-"""Equal rows have equal densities, bit for bit: all of them leave out the same column.
+"""Bitwise identical densities for duplicate rows: all of them leave out the same column.
 
-The Gaussian density of a row is a sum without the row's own 1. The terms are added in the order of the columns, and a
-sum without one 1 is rounded otherwise than one without another. If each row left out itself, the densities of equal
-rows would differ in the last bit, and the rule for ties (see `mgclust.algorithms.density_peaks.ranks`) would not
-apply to them. So a row leaves out the first row that is equal to it: the sum is the same, and all equal rows add the
-same terms in the same order.
+The Gaussian density of a row is a sum without the row's own term, which is 1. The terms are added in the order of the
+columns, so the rounding of the sum depends on which 1 is left out. If each row left out itself, the densities of equal
+rows could differ in the last bit, and the rule for ties (see `mgclust.algorithms.density_peaks.ranks`) would not apply
+to them. So each row leaves out the first row that is equal to it: the sum is the same, and all equal rows add the same
+terms in the same order.
 
-Equal rows have equal hashes. One gather of 8 bytes a row tells which hashes occur twice; rows with such a hash are
-compared before one counts as equal to the other.
+Equal rows have equal hashes. One gather of 8 bytes per row shows which hashes occur twice. Rows with such a hash are
+compared before they count as equal.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Array = Any
 
 
 class DuplicateRows:
-    """First row of all that is equal to it, for each row of this rank.
+    """First of all rows that is equal to a row, for each row of this rank.
 
     Parameters
     ----------
     context : Context
-        All ranks make one together.
+        All ranks must call the constructor together.
     """
 
     def __init__(self, context: Context) -> None:
@@ -40,7 +40,7 @@ class DuplicateRows:
         self._some = any_true(self._first != xp.arange(rows.start, rows.stop))
 
     def columns(self, chunk: Block, block: Block) -> Array:
-        """The column that each row of a chunk is to leave out; blocks must come in ascending order.
+        """Column that each row of a chunk leaves out; blocks must come in ascending order.
 
         Parameters
         ----------
@@ -50,7 +50,7 @@ class DuplicateRows:
         Returns
         -------
         int64 array of shape (rows of the chunk,)
-            A row's own number where no row before it is equal to it. Numbers of later blocks may yet change.
+            The row's own number if no earlier row is equal to it. Numbers that lie in later blocks can still change.
         """
         first = self._first[chunk.start - self._start : chunk.stop - self._start]
         if self._some:
@@ -67,14 +67,16 @@ def first_of_duplicates(rows: Array, wanted: Array, xp: Any) -> Array:
     Parameters
     ----------
     rows : array of shape (n, d)
+        All rows.
     wanted : int64 array of shape (k,)
-        Numbers of the few.
+        Row numbers of the few rows.
     xp : module
         numpy or cupy.
 
     Returns
     -------
     int64 array of shape (k,)
+        Row number of the first equal row, for each of the few rows.
     """
     first = first_with_hash(row_hashes(rows, xp), xp)[wanted]
     return compared(rows[wanted], rows[first], wanted, first, xp)
@@ -89,12 +91,12 @@ def kinds_of_rows(context: Context) -> tuple[Array, Array]:
 
 
 def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
-    """The first row's number where the rows are equal, else the own one."""
+    """Number of the first row if it is equal to the row, else the row's own number."""
     return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `masks`
 
 
 def first_with_hash(hashes: Array, xp: Any) -> Array:
-    """The first position of each value."""
+    """First position with the same hash, for each position."""
     n = len(hashes)
     ordered = xp.sort(hashes)
     if not any_true(ordered[1:] == ordered[:-1]):

@@ -1,4 +1,4 @@
-"""Tiles that take each pair of rows once, as much work for each rank as for any other."""
+"""Tiles that contain each pair of rows once, with the same amount of work for every rank."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from mgclust.engine.spmd import Context
 
 __all__ = ["half_pairs"]
 
-GROUPS = 8  # of a rank's blocks, in which these meet each other
+GROUPS = 8  # groups of a rank's blocks; pairs within a rank are taken between groups
 
 
 def half_pairs(context: Context) -> Iterator[tuple[Block, Block, bool]]:
-    """Tiles that hold every pair i < j once: (rows, columns, columns are the rows).
+    """Yield tiles (rows, columns, diagonal) that contain every pair i < j once; on the diagonal, columns are the rows.
 
-    A pair of row blocks could be counted by either's owner. Ranks wait for each other as columns stream by, so that
-    each should have as much to do as any other for *every* column block. Between two ranks p < q, halves meet: p
-    counts its lower half against q's lower half and its upper against q's upper; q counts the rest. Within a rank,
-    which cuts its blocks into a few groups, group I meets the half of the groups behind it, cyclically, and itself in
-    a triangle.
+    Either owner of a pair of row blocks could count it. Ranks wait for each other while columns stream past, so each
+    rank should have the same work for *every* column block. Between two ranks p < q: p counts its lower half against
+    the lower half of q, and its upper half against the upper half of q; q counts the rest. Within a rank, the blocks
+    are cut into a few groups. Each group is counted against one half of the other groups, in cyclic order, and against
+    itself in a triangle.
     """
     partition, me = context.partition, context.comm.rank
     own, size = partition.blocks_of(me), partition.block_rows
     for chunk, block in context.all_pairs():
-        if len(chunk.x) == partition.n_rows:  # no rank waits for another: a triangle
+        if len(chunk.x) == partition.n_rows:  # one rank has all rows and waits for no other: take a triangle
             yield Block(0, block.start, chunk.x[: block.start]), block, False
             yield block, block, True
             continue
@@ -44,7 +44,7 @@ def half_pairs(context: Context) -> Iterator[tuple[Block, Block, bool]]:
 
 
 def _column_runs(own: range, theirs: range, of_block: range, of_chunk: range) -> list[tuple[int, int]]:
-    """Runs of a block's columns that have the same partners, and lie in the chunk or outside."""
+    """Runs of a block's columns that have the same partners, and lie entirely inside or outside the chunk."""
     middle = theirs.start + len(theirs) // 2
     cuts = [*_group_edges(own), of_chunk.start, of_chunk.stop] if own == theirs else [middle]
     inside = {cut for cut in cuts if of_block.start < cut < of_block.stop}
@@ -52,11 +52,12 @@ def _column_runs(own: range, theirs: range, of_block: range, of_chunk: range) ->
 
 
 def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
-    """Runs of own blocks that count their pairs with a run of columns, of which the first block is j, beside itself."""
+    """Runs of own blocks, other than its own, that count their pairs with the run of columns that begins at block j."""
     if own == theirs:
         edges = _group_edges(own)
         count, at = len(edges) - 1, bisect_right(edges, j) - 1
-        # Partners lie 1 .. half before the group; at a distance of count / 2 each pair would come twice.
+        # The partners are the 1st to the half-th group before this one. At distance count / 2, only one of the two
+        # groups may count the pair.
         half = count // 2 if count % 2 or at >= count // 2 else count // 2 - 1
         runs = [(edges[max(at - half, 0)], j), (edges[count + min(at - half, 0)], edges[count])]
         return [run for run in runs if run[0] < run[1]]
@@ -66,6 +67,6 @@ def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
 
 
 def _group_edges(own: range) -> list[int]:
-    """The first blocks of a rank's groups, and the end of the last: each tile costs a launch."""
+    """First block of each group of a rank, and the end of the last group; few groups, because each tile is a launch."""
     count = min(len(own), GROUPS)
     return [own.start + len(own) * group // count for group in range(count + 1)] if count else [own.start]

@@ -1,16 +1,18 @@
-"""Near-linear ways to the same figures in one, two or three dimensions.
+"""The values of density peaks in near-linear time, for one, two or three features.
 
-All-pairs passes cost n^2. With few features every rank can hold all rows (12 bytes each in 3-D), sorted into boxes
-(`mgclust.kernels.pairs.boxes.column_boxes`), and answer its share of the questions by skipping what is far away:
+Passes over all pairs cost n^2. With few features, every rank can hold all rows (12 bytes each in 3-D), sorted into a
+tree of bounding boxes (`mgclust.kernels.pairs.boxes.column_boxes`). Each rank computes a part of the results, and skips
+distant boxes::
 
-dc       counts pairs of boxes that lie wholly within or beyond the bracket at once       same bits as all pairs
-delta    nearest denser row, best box first                                               same bits
-cutoff   whole boxes within dc at once                                                    same bits
-halo     boxes of other labels only                                                       same bits
-rho      Gaussian: a convolution, by non-uniform FFT (`low_dimension.gaussian_grid`)      stated absolute error
+    dc       counts pairs of boxes that lie wholly inside or outside the bracket at once    bitwise identical
+    delta    nearest denser row, best box first                                             bitwise identical
+    cutoff   counts boxes that lie wholly within dc at once                                 bitwise identical
+    halo     searches only boxes of other labels                                            bitwise identical
+    rho      Gaussian: convolution by non-uniform FFT (`low_dimension.gaussian_grid`)       stated absolute error
 
-The error of the FFT is a bound on any row's sum. Rows whose rho is too small for it to be a relative error of
-`RHO_TOLERANCE` are summed directly; `exactness_` says how many.
+"Bitwise identical" compares with the passes over all pairs. The error of the FFT bounds the error of the sum of any
+row. If rho is so small that this would exceed a relative error of `RHO_TOLERANCE`, the row is summed directly;
+`exactness_` has the number of these rows.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ __all__ = ["NearLinear", "is_taken", "most_cells", "tree_bytes"]
 
 Array = Any
 
-WORTH_IT = 10_000  # rows from which "auto" takes this path
+WORTH_IT = 10_000  # least number of rows for which "auto" takes this path
 RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40
 CELLS_PER_ROW = 32
@@ -39,34 +41,52 @@ MIN_CELLS, MAX_CELLS = 1 << 21, 1 << 24
 
 
 def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
-    """Return whether a run takes this path."""
+    """Return whether a run takes this path.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Shape of the data.
+    metric : Metric
+    algorithm : {"auto", "brute", "grid"}
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    InputError
+        With "grid", if there are too many features, or for a metric without this path.
+    """
     n, d = shape
     possible = d <= CURVE_FEATURES and metric.norm == "l2"
     if algorithm == "grid" and not possible:
         raise InputError(
             f"algorithm='grid' needs at most {CURVE_FEATURES} features and metric='euclidean', 'sqeuclidean', 'cosine' "
-            f"or 'correlation'; there are n_features={d} and metric='{metric.name}'. Use algorithm='brute' or 'auto'."
+            f"or 'correlation', not n_features={d} and metric='{metric.name}'; use algorithm='brute' or 'auto'."
         )
     return possible and (algorithm == "grid" or (algorithm == "auto" and n >= WORTH_IT))
 
 
 def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> int:
-    """Most bytes at once of boxes and of what is found in them, beside the rows that a rank holds.
+    """Largest number of bytes at once for the boxes and the results of searches, in addition to a rank's rows.
 
-    Boxes are made from four arrays of their rows, beside their sorted places; they keep two, and the row numbers. The
-    boxes of all rows come first, then those of a sample, then the searches: `vectors` is what the searches have.
+    Making boxes needs four copies of their rows, and the sorted positions. Finished boxes keep two copies, and the row
+    numbers. The boxes of all rows are made first, then the boxes of a sample; then come the searches, which need
+    `vectors` bytes.
     """
     made, kept = 64 + 4 * d * itemsize, 9 + 17 * d * itemsize // 8
     return max(made * n, kept * n + made * sample, kept * n + vectors)
 
 
 def most_cells(n: int) -> int:
-    """Cells of the largest grid that `gaussian_rho` takes; finer ones are left to all pairs."""
+    """Number of cells of the largest grid that `gaussian_rho` uses; for finer grids it passes over all pairs."""
     return min(max(MIN_CELLS, CELLS_PER_ROW * n), MAX_CELLS)
 
 
 class NearLinear(AllPairs):
-    """The same figures from boxes of all rows, which every rank holds; see `AllPairs` for what they are."""
+    """The values of `AllPairs`, from bounding boxes of all rows, which every rank holds."""
 
     algorithm = "grid"
 
@@ -84,7 +104,7 @@ class NearLinear(AllPairs):
         every = context.comm.all_gather(own[0] if len(own) == 1 else self._xp.concatenate(own))
         self._sorted, self._boxes = context.kernels.low_dimension.boxes_along_curve(every)
         n = len(every)
-        # The positions along the curve that this rank answers for.
+        # The positions along the curve whose rows this rank computes.
         self._start, self._stop = n * context.rank // context.size, n * (context.rank + 1) // context.size
         self._mine = self._sorted[self._start : self._stop]
 
@@ -103,7 +123,7 @@ class NearLinear(AllPairs):
         return self._context.comm.all_reduce(out, "sum")
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
-        """Sum by the FFT; from all pairs where the exponent is s squared, or where the grid would be too large."""
+        """Sum by the FFT; over all pairs if the exponent is s squared, or the grid would be too large."""
         kernels, xp, rows, n = self._kernels, self._xp, self._sorted, len(self._sorted)
         scale = self._measure.scale(dc)
         low, high = (kernels.memory.to_host(end).tolist() for end in (rows.min(axis=0), rows.max(axis=0)))
@@ -158,7 +178,7 @@ class NearLinear(AllPairs):
         return self._xp.zeros(self._stop - self._start, dtype=dtype)
 
     def _by_row(self, mine: Array) -> Array:
-        """All ranks' answers, put from positions along the curve back into row order."""
+        """Gather the results of all ranks, and put them from the order along the curve into row order."""
         every = self._context.comm.all_gather(mine)
         out = self._xp.empty_like(every)
         out[self._boxes.index[: len(every)]] = every

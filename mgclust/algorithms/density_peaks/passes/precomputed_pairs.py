@@ -1,7 +1,8 @@
-"""Density peaks of a matrix of distances: each rank reads its own rows, and nothing is computed twice or sent.
+"""Density peaks of a precomputed matrix of distances.
 
-Except once: whether the matrix is symmetric takes a look at all rows past each rank's. Of distances that two ways of
-rounding have made unequal, each row has its own.
+Each rank reads its own rows of the matrix. Nothing is computed twice, and no distances are sent, except for one check:
+to find whether the matrix is symmetric, all rows stream past each rank. If rounding has made the two distances of a
+pair different, each of its rows uses its own entry.
 """
 
 from __future__ import annotations
@@ -23,18 +24,27 @@ from mgclust.kernels.pairs.metrics import METRICS, Metric
 __all__ = ["PrecomputedPairs", "measure_of"]
 
 Array = Any
-CHECKED_ROWS = 512  # that are compared with columns at a time
-SMALLEST_SHARE = 2.0**20  # of the smallest normal number: the least that the largest distance may be
-GIVEN = Metric("precomputed", norm="l1")  # s is the distance, as it is for Manhattan's
+CHECKED_ROWS = 512  # rows that are compared with columns at a time
+SMALLEST_SHARE = 2.0**20  # the largest distance must exceed the smallest normal number by this factor
+GIVEN = Metric("precomputed", norm="l1")  # the reduced distance s is the distance itself, as for "manhattan"
 
 
 def measure_of(metric: str) -> Metric:
-    """The metric of this name, or what stands for one where distances are given."""
+    """Return the metric of this name, or `GIVEN` for precomputed distances.
+
+    Parameters
+    ----------
+    metric : str
+
+    Returns
+    -------
+    Metric
+    """
     return GIVEN if metric == "precomputed" else METRICS[metric]
 
 
 class PrecomputedPairs(AllPairs):
-    """The same figures from the distances that the rows are; see `AllPairs` for what they are."""
+    """The values of `AllPairs`, from rows that are precomputed distances."""
 
     algorithm = "given"
 
@@ -47,7 +57,7 @@ class PrecomputedPairs(AllPairs):
     def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:  # noqa: D102
         if self._weights is not None:
             return self._at_place(self._weights, self._weights.place(pair_rank_of(self.pairs, fraction))), 0.0
-        # Of all n x n numbers: the diagonal comes first, then each pair twice.
+        # The rank among all n x n numbers: the n zeros of the diagonal come first, and each pair occurs twice.
         n = self._context.dataset_shape[0]
         rank = n + 2 * pair_rank(n, fraction)
         return order_statistic(self._context, lambda: (s for _, _, s in self._tiles()), rank), 0.0
@@ -65,7 +75,7 @@ class PrecomputedPairs(AllPairs):
     def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:  # noqa: D102
         mine = self._own_zeros(self._context.dtype)
         for own, _, s in self._tiles():
-            mine[own] = self._xp.partition(s, k, axis=1)[:, k]  # the first is the row's own 0, or one like it
+            mine[own] = self._xp.partition(s, k, axis=1)[:, k]  # position 0 is the row's own 0, or another 0
         return self._inverse(mine, k), None
 
     def nearest_rows(self, k: int) -> Neighbors:  # noqa: D102
@@ -84,7 +94,7 @@ class PrecomputedPairs(AllPairs):
         for own, _, s in self._tiles():
             higher = order < order[first + own.start : first + own.stop, None]
             s = xp.where(higher, s, xp.inf)
-            at = s.argmin(axis=1)  # the first of equals
+            at = s.argmin(axis=1)  # the first of equal distances
             best[own] = s[xp.arange(len(s)), at]
             index[own] = xp.where(xp.isfinite(best[own]), at, -1)
         return self._context.comm.all_gather(best), self._context.comm.all_gather(index)
@@ -112,7 +122,7 @@ class PrecomputedPairs(AllPairs):
         return float(self._context.comm.all_reduce(largest, "max")[0])
 
     def _tiles(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Own rows, some at a time, with all their columns."""
+        """Yield slices of local rows and of all columns, with the distances."""
         rows, n = self._context.rows, self._context.dataset_shape[0]
         step = max(1, tile_numbers(self._xp, self._context.spare) // n)
         for chunk in rows.chunks():
@@ -126,26 +136,26 @@ class PrecomputedPairs(AllPairs):
         return self._xp.zeros(len(self._context.rows), dtype=dtype)
 
     def _reject_tiny(self, largest: float) -> None:
-        """Refuse distances that lose digits, or all of them, in their type."""
+        """Reject distances that are so small that they lose digits in their type."""
         context, least = self._context, SMALLEST_SHARE * float(np.finfo(self._context.dtype).tiny)
-        # Distances that became 0 in a narrower type are no equal rows.
+        # Distances that became 0 in a narrower type must not count as equal rows.
         largest = largest or float(context.comm.all_reduce(np.array([context.rows.vanished]), "max")[0])
         if not 0 < largest <= least:
             return
         helps = context.dtype != np.float64 and largest > SMALLEST_SHARE * float(np.finfo(np.float64).tiny)
         raise InputError(
-            f"distances reach {largest:.3g}; with metric='precomputed' and dtype='{context.dtype}' the largest should "
-            f"be above {least:.1g}; rescale the data{' or use dtype=' + repr('float64') if helps else ''}."
+            f"metric='precomputed': the largest distance is {largest:.3g}, with dtype='{context.dtype}' it should be "
+            f"above {least:.1g}; rescale the data{' or use dtype=' + repr('float64') if helps else ''}."
         )
 
     def _reject_no_distances(self) -> None:
-        """Refuse a matrix with a negative number, another diagonal than 0, or more asymmetry than rounding leaves."""
+        """Reject a matrix with negative numbers, with a diagonal other than 0, or with more asymmetry than rounding."""
         context, xp = self._context, self._xp
         n = context.dataset_shape[0]
         largest = largest_value(context)
         self._reject_tiny(largest)
         tolerance = float(np.finfo(context.dtype).eps) ** 0.5 * largest
-        found = np.full(3, n * n, np.int64)  # the first place of each kind
+        found = np.full(3, n * n, np.int64)  # the first position of each fault
         for chunk, block in context.all_pairs():
             for start in range(chunk.start, chunk.stop, CHECKED_ROWS):
                 own = slice(start - chunk.start, start - chunk.start + CHECKED_ROWS)
@@ -169,10 +179,10 @@ class PrecomputedPairs(AllPairs):
         raise InputError(
             (
                 f"Negative values in data: with metric='precomputed' the distance in row {i}, column {j} is {here:g}, "
-                "it should be >= 0; similarities are for affinity propagation.",
+                "it should be >= 0; give distances, or use affinity propagation for similarities.",
                 f"metric='precomputed': the distance of row {i} to itself is {here:g}, it should be 0; give distances, "
-                "not similarities, and np.fill_diagonal(D, 0) where it is 0 but for rounding.",
+                "not similarities, and use np.fill_diagonal(D, 0) if it differs from 0 only by rounding.",
                 f"metric='precomputed': row {i}, column {j} is {here:g}, but row {j}, column {i} is {there:g}; "
-                f"distances should be symmetric (to {tolerance:.1g}): give (D + D.T) / 2, if that is what you mean.",
+                f"distances should be symmetric (to {tolerance:.1g}): give (D + D.T) / 2 if their mean is correct.",
             )[kind]
         )

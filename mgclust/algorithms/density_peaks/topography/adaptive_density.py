@@ -1,10 +1,10 @@
-r"""Densities with their errors from nearest rows, the number of which may follow the data: ``k="adaptive"``.
+r"""Densities and their standard errors, from the k nearest rows, or from a number chosen for each row (k="adaptive").
 
-With r_il the distance of row i to its l-th nearest row, d the intrinsic dimension
-(`mgclust.algorithms.density_peaks.topography.intrinsic_dimension`), omega_d the volume of the unit ball in d
+r_il is the distance of row i to its l-th nearest row, d is the intrinsic dimension
+(`mgclust.algorithms.density_peaks.topography.intrinsic_dimension`), omega_d is the volume of the unit ball in d
 dimensions, and ``V_ik = omega_d r_ik^d``::
 
-    k given     log density = log(k / (n V_ik))                       error = 1 / sqrt(k)
+    integer k   log density = log(k / (n V_ik))                       error = 1 / sqrt(k)
     k_i*        the first k >= 3 at which the densities about row i and about its (k + 1)-th nearest row j differ:
                 2 k (2 log(V_ik + V_jk) - log V_ik - log V_jk - log 4) > 23.928,
                 which by chance has the probability 1e-6; at most 100
@@ -14,19 +14,22 @@ dimensions, and ``V_ik = omega_d r_ik^d``::
                 error = sqrt((4 k + 2) / (k (k - 1)))
 
 (Rodriguez, d'Errico, Facco, Laio, Computing the free energy without collective variables, J. Chem. Theory Comput.
-14:1206-1215, 2018.) For given a, L is largest at ``exp(b) = k / S(a)`` with ``S = sum v_l exp(a l)``, and what is left
-is largest where the mean of l, weighted with ``v_l exp(a l)``, is (k + 1) / 2. That mean grows with a: one unknown,
-found by Newton's method within a bracket. Where it has no such root, since nearly all of k shells are empty, a is 0.
+14:1206-1215, 2018.)
 
-rho is the d-th root of the density less its error, up to a constant: ``exp((b - error) / d)`` with the volumes taken
-without omega_d, or 1 / r_k where k is given. It orders the rows as ``log density - error`` does, and overflows for
-no d.
+Maximum of L. For given a, L is largest at ``exp(b) = k / S(a)`` with ``S = sum v_l exp(a l)``. The remaining function
+of a is largest if the mean of l, weighted with ``v_l exp(a l)``, is (k + 1) / 2. This mean grows with a, so Newton's
+method within a bracket finds the root. If there is no root, because nearly all of the k shells are empty, a is 0.
 
-Equal rows. Distances of 0 do not end a neighbourhood: it holds at least the first row that differs, if that is one of
-the 100. Where it is not, r_k is half the smallest of the other rows. All rows that are equal have the same bits.
+rho is, up to a constant, the d-th root of exp(log density - error): ``exp((b - error) / d)``, with volumes without
+omega_d; for an integer k it is 1 / r_k. It orders the rows as ``log density - error`` does, and does not overflow for
+any d.
 
-Cost. The passes of the nearest rows; then 100 numbers a row, a few dozen times. Each rank sends the distances of its
-lists to all others, one rank after the other.
+Duplicate rows. Distances of 0 do not end a neighbourhood: it contains at least the first row that differs, if that is
+among the 100. If it is not, r_k is half the smallest r_k of the other rows. The results of equal rows are bitwise
+identical.
+
+Cost. The passes for the nearest rows; then a few dozen steps on 100 numbers per row. Each rank sends the distances of
+its lists to all others, one rank after the other.
 """
 
 from __future__ import annotations
@@ -61,43 +64,52 @@ Array = Any
 
 MIN_K, MAX_K = 3, 100
 FEWEST_ROWS = MIN_K + 2
-CHANCE = 23.928127  # of the chi-square distribution of one degree of freedom, 1e-6 lies above
+CHANCE = 23.928127  # a chi-square variable of one degree of freedom exceeds this with probability 1e-6
 STEEPEST = 20.0  # log of the largest change of the density between the middle of a neighbourhood and its end
-STEPS, CLOSE = 60, 1e-10
-PIECE_BYTES = 12 * 8 * MAX_K  # a row of the block at hand
+STEPS, CLOSE = 60, 1e-10  # largest number of Newton steps, and relative tolerance of the mean
+PIECE_BYTES = 12 * 8 * MAX_K  # memory per row of a block
 
 
 class LogDensity(NamedTuple):
-    """Densities of all rows, on the device of every rank, and what they were found with."""
+    """Densities of all rows, on the device of every rank, with the dimension and neighbourhoods behind them."""
 
-    dim: float
-    dim_rows: int  # whose two nearest rows said it
-    k: Array  # (n,), int32
-    value: Array  # (n,), float64
-    error: Array  # (n,), float64
+    dim: float  # intrinsic dimension
+    dim_rows: int  # number of rows from which the dimension was found
+    k: Array  # (n,), int32: rows of each neighbourhood
+    value: Array  # (n,), float64: log density
+    error: Array  # (n,), float64: its standard error
 
 
 def most_neighbors(n: int) -> int:
-    """Length of the lists of nearest rows for ``k="adaptive"``."""
+    """Length of the lists of nearest rows of n rows for ``k="adaptive"``.
+
+    Parameters
+    ----------
+    n : int
+
+    Returns
+    -------
+    int
+    """
     return min(MAX_K, n - 1)
 
 
 def log_densities(
     context: Context, measure: Metric, near: Neighbors, *, adaptive: bool, most_dim: float
 ) -> tuple[LogDensity, Array]:
-    """Find the densities from lists of nearest rows, and the rho that orders by them.
+    """Find the densities from lists of nearest rows, and the rho by which rows are ordered.
 
     Parameters
     ----------
     context : Context
     measure : Metric
-        Of the distances in the lists.
+        Metric of the distances in the lists.
     near : Neighbors
-        Of own rows, without the rows themselves: k of them, or `most_neighbors`.
+        Nearest rows of this rank's rows, without the rows themselves: k per row, or `most_neighbors`.
     adaptive : bool
-        Whether neighbourhoods follow the data; else k is the length of the lists.
+        Whether k is chosen for each row; else k is the length of the lists.
     most_dim : float
-        The intrinsic dimension is no larger.
+        Upper limit of the intrinsic dimension.
 
     Returns
     -------
@@ -135,7 +147,7 @@ def log_densities(
 
 
 def _dimension(context: Context, measure: Metric, near: Neighbors, most: float) -> tuple[float, int]:
-    """Intrinsic dimension, at most `most`, and how many rows have said it."""
+    """Intrinsic dimension, at most `most`, and the number of rows from which it was found."""
     xp = context.kernels.xp
     two = context.comm.all_gather(measure.distances(near.s[:, :2].astype("float64"), xp))
     r = context.kernels.memory.to_host(two)
@@ -143,14 +155,14 @@ def _dimension(context: Context, measure: Metric, near: Neighbors, most: float) 
     dim = min(two_nearest_dimension(np.log(r[apart, 1] / r[apart, 0])), most)
     if not math.isfinite(dim):
         raise InputError(
-            "metric='precomputed': the intrinsic dimension is unknown, since each row has an equal one, or its two "
-            "nearest rows at the same distance; drop duplicate rows, or use an integer k without significance."
+            "metric='precomputed': the intrinsic dimension is unknown, because each row has a duplicate, or its two "
+            "nearest rows are at the same distance; drop duplicate rows, or use an integer k without significance."
         )
     return dim, int(apart.sum())
 
 
 def _pieces(context: Context) -> Iterator[slice]:
-    """Blocks of own rows, by their position: the same rows together on any number of ranks."""
+    """Positions of local rows, block by block: each block has the same rows on any number of ranks."""
     first = context.rows.start
     for block in context.partition.blocks_of(context.rank):
         start, stop = context.partition.bounds(block)
@@ -158,7 +170,7 @@ def _pieces(context: Context) -> Iterator[slice]:
 
 
 def _radii_beyond(context: Context, s: Array, index: Array) -> Array:
-    """Reduced distance of the (k + 1)-th nearest row to its own k-th nearest one, for k = 3, 4, ...."""
+    """Reduced distance of each row's (k + 1)-th nearest row to its own k-th nearest row, for k = 3, 4, ...."""
     xp, columns = context.kernels.xp, slice(MIN_K, s.shape[1])
     out = xp.zeros((len(s), s.shape[1] - MIN_K), dtype=s.dtype)
     place = xp.arange(MIN_K - 1, s.shape[1] - 1)
@@ -175,16 +187,18 @@ def _radii_beyond(context: Context, s: Array, index: Array) -> Array:
 
 
 def neighborhoods(r: Array, beyond: Array, dim: float, xp: Any) -> Array:
-    """k* of some rows.
+    """Find k* of some rows.
 
     Parameters
     ----------
     r : float64 array of shape (m, width)
         Distances to the nearest rows, ascending.
     beyond : float64 array of shape (m, width - 3)
-        For k = 3, 4, ...: the distance of the (k + 1)-th nearest row to its own k-th nearest one.
+        For k = 3, 4, ...: the distance of the (k + 1)-th nearest row to its own k-th nearest row.
     dim : float
+        Intrinsic dimension.
     xp : module
+        numpy or cupy.
 
     Returns
     -------
@@ -203,7 +217,7 @@ def neighborhoods(r: Array, beyond: Array, dim: float, xp: Any) -> Array:
 
 
 def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
-    """Logarithm of the density times the volume of a ball with the radius r_k: b in place of log(k).
+    """Logarithm of the density times the volume of a ball of radius r_k: b, which replaces log(k).
 
     Parameters
     ----------
@@ -212,8 +226,11 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
     radius : float64 array of shape (m,)
         r_k, positive.
     k : int32 array of shape (m,)
+        Rows of each neighbourhood.
     dim : float
+        Intrinsic dimension.
     xp : module
+        numpy or cupy.
 
     Returns
     -------
@@ -246,7 +263,7 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
 
 
 def _moments(v: Array, t: Array, a: Array, xp: Any) -> tuple[Array, Array, Array]:
-    """Sum of the weights v exp(a t) of each row, mean and variance of t."""
+    """Sum of the weights v exp(a t), and weighted mean and variance of t, for each row."""
     weight = v * xp.exp(a[:, None] * t)
     total = weight.sum(axis=1)
     some = xp.where(total > 0, total, 1.0)
@@ -255,11 +272,11 @@ def _moments(v: Array, t: Array, a: Array, xp: Any) -> tuple[Array, Array, Array
 
 
 def adaptive_error(k: Array, xp: Any) -> Array:
-    """Standard error of the logarithm of a density from k rows; float64."""
+    """Standard error of the logarithm of a density from k rows, float64."""
     ks = k.astype("float64")
     return xp.sqrt((4 * ks + 2) / (ks * (ks - 1)))
 
 
 def adaptive_rho(b: Array, error: Array, radius: Array, dim: float, xp: Any) -> Array:
-    """Density less its error, its d-th root, up to a constant."""
+    """The d-th root of exp(log density - error), up to a constant."""
     return xp.exp((b - error) / dim) / radius

@@ -1,9 +1,9 @@
-"""Intrinsic dimension of rows by their two nearest rows (TwoNN; Facco et al., Scientific Reports 7:12140, 2017).
+"""Intrinsic dimension from the two nearest rows of each row (TwoNN; Facco et al., Scientific Reports 7:12140, 2017).
 
-With r_1 and r_2 the distances of a row to its two nearest ones, mu = r_2 / r_1 has the distribution
-``F(mu) = 1 - mu^(-d)`` where the density hardly changes within r_2, whatever the density is. So d is the slope of
-``-log(1 - F)`` over ``log(mu)``, a line through the origin, with F the share of the rows that have no larger mu. The
-tenth of the rows with the largest mu is left out: there the density does change.
+r_1 and r_2 are the distances of a row to its two nearest rows. If the density hardly changes within r_2,
+mu = r_2 / r_1 has the distribution ``F(mu) = 1 - mu^(-d)``, whatever the density is. So d is the slope of
+``-log(1 - F)`` against ``log(mu)``, a line through the origin, where F is the fraction of the rows that have at most
+this mu. The tenth of the rows with the largest mu is left out, because the density changes there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["two_nearest_dimension"]
 
-KEPT = 0.9  # of the rows, those of least mu
+KEPT = 0.9  # fraction of the rows that is used, those with the smallest mu
 
 
 def two_nearest_dimension(log_ratios: np.ndarray) -> float:
@@ -21,12 +21,12 @@ def two_nearest_dimension(log_ratios: np.ndarray) -> float:
     Parameters
     ----------
     log_ratios : ndarray of shape (m,), float64
-        Of the rows whose nearest row is not equal to them.
+        log(mu) of the rows that have no duplicate.
 
     Returns
     -------
     float
-        Infinite where there is no row, or each has its two nearest at the same distance.
+        Infinite if there is no such row, or the two nearest rows of every row are at the same distance.
     """
     m = len(log_ratios)
     kept = int(KEPT * m)

@@ -1,24 +1,25 @@
 r"""Clusters whose peaks are significant: automatic topography of the density.
 
-After d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by non-parametric density
-peak clustering, Information Sciences 560:476-492, 2021. With the logarithm of the density and its error of each row
-(`mgclust.algorithms.density_peaks.topography.adaptive_density`), k_i nearest rows being the neighbourhood of row i, and
-rows ordered by ``log density - error``::
+The method is that of d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by
+non-parametric density peak clustering, Information Sciences 560:476-492, 2021. Each row has a log density and its
+standard error (`mgclust.algorithms.density_peaks.topography.adaptive_density`). The neighbourhood of row i consists of
+its k_i nearest rows. Rows are ordered by ``log density - error``, and "denser" refers to this order::
 
-    peaks     rows that no row of their neighbourhood exceeds, and that are in the neighbourhood of no row that
-              exceeds them; each other row belongs to the peak that its links to nearest denser rows lead to
-    border    row i of cluster c, no peak, borders on c' if the first row j of its neighbourhood that is not of c
-              belongs to c', and no row of c is nearer to j than i is (among the rows in the list of j)
-    saddle    of c and c': the densest row, less its error, of all that border on the other one
+    peak      a row without a denser row in its neighbourhood, that is not in the neighbourhood of a denser row; each
+              other row belongs to the peak to which its links to nearest denser rows lead
+    border    row i of cluster c, unless it is a peak, borders on c' if the first row j of its neighbourhood outside c
+              belongs to c', and no row of c in the list of j is nearer to j than i
+    saddle    of c and c': the densest of all border rows of c that border on c', and of c' that border on c
     height    of the peak of c over that saddle: (log density of peak - of saddle) / (error of peak + of saddle)
-    merge     while a height is less than `significance`: at the densest saddle of such, of the two clusters the one
-              that is less high joins the other, which takes over its saddles
+    merge     while a height is less than `significance`: take the saddle of the largest log density with such a
+              height; of its two clusters, the one with the lower height joins the other, which takes over its saddles
 
-A peak then stands out from each neighbouring cluster by at least `significance` errors. Clusters without a common
-border do not merge. The halo are rows less dense than the densest saddle of their cluster.
+Each remaining peak exceeds the saddle to each neighbouring cluster by at least `significance` errors. Clusters without
+a common border do not merge. The halo of a cluster consists of its rows whose log density is less than that of its
+densest saddle.
 
-Cost. Some vectors of n numbers between the ranks, and one look at each list; saddles and merges on every rank, in time
-that follows the number of pairs of clusters that meet.
+Cost. The ranks exchange a few vectors of n numbers, and read each list once. Every rank finds saddles and merges, in
+time that grows with the number of pairs of clusters with a common border.
 """
 
 from __future__ import annotations
@@ -44,30 +45,29 @@ __all__ = [
 ]
 
 Array = Any
-# Of noise, the lowest peak exceeds its saddle by at most 2.55: benchmarks/results/density_peaks/significance.json.
+# In noise, the lowest peak exceeds its saddle by at most 2.55: benchmarks/results/density_peaks/significance.json.
 CLEAR_HEIGHT = 3.0
-# Rows of a neighbourhood by which small clusters stand out, and noise does not.
+# With densities from this number of nearest rows, small clusters stand out, and noise does not.
 CLEAR_NEIGHBORS = 24
-# A cluster of fewer rows has no neighbourhood of its own (the smallest has as many).
+# A cluster of fewer rows is smaller than the smallest neighbourhood.
 FEW_IN_CLUSTER = 3
-Saddles = dict[int, dict[int, int]]  # of two clusters: the row; both ways
+Saddles = dict[int, dict[int, int]]  # saddles[a][b] and saddles[b][a]: row of the saddle of two clusters
 
 
 class Peaks(NamedTuple):
-    """Evidence of the clusters: what they stand on."""
+    """Evidence for the clusters: heights of their peaks, saddles, and counts for warnings."""
 
-    heights: np.ndarray  # (n_clusters,), float64: over the highest saddle, in errors; infinite without a saddle
+    heights: np.ndarray  # (n_clusters,), float64: least height over a saddle, in errors; infinite without a saddle
     saddles: np.ndarray  # (n_saddles, 3), int64: two clusters, and the row at the densest border
-    found: int  # peaks before merges
-    merged: float | None  # the largest height at which one was merged
-    # Centres that stand out clearly by `CLEAR_NEIGHBORS` nearest rows alone, and clusters that hold several of them.
-    standing: int = 0
-    joined: int = 0
+    found: int  # number of peaks before merges
+    merged: float | None  # largest height of a peak that was merged
+    standing: int = 0  # centres that stand out clearly with densities from `CLEAR_NEIGHBORS` nearest rows
+    joined: int = 0  # clusters that hold several of these centres
     tiny: int = 0  # clusters of fewer than `FEW_IN_CLUSTER` rows
 
 
 class Topography(NamedTuple):
-    """Clusters, on every rank."""
+    """The clusters, equal on every rank."""
 
     centers: np.ndarray  # (n_clusters,), int64: by decreasing rho * delta
     labels: np.ndarray  # (n,), int32
@@ -84,21 +84,23 @@ def significant_clusters(
     gamma: np.ndarray,
     significance: float,
 ) -> Topography:
-    """Find them, on every rank.
+    """Find the significant clusters, on every rank.
 
     Parameters
     ----------
     context : Context
     density : LogDensity
+        Densities of all rows.
     near : Neighbors
-        Of own rows.
+        Nearest rows of this rank's rows.
     order : int32 array of shape (n,)
-        Position of each row by decreasing density less its error.
+        Position of each row by decreasing ``log density - error``.
     nearest_higher : int64 array of shape (n,)
+        Nearest denser row of each row.
     gamma : ndarray of shape (n,)
         ``rho * delta``, by which clusters are numbered.
     significance : float
-        Errors by which a peak has to exceed its saddles.
+        Least height of a peak over its saddles, in errors.
 
     Returns
     -------
@@ -143,7 +145,7 @@ def significant_clusters(
 
 
 def _peaks(context: Context, k: Array, near: Neighbors, order: Array) -> Array:
-    """Rows that no row of their neighbourhood exceeds, nor any in whose neighbourhood they are; int64, ascending."""
+    """Rows without a denser row in their neighbourhood, and in no neighbourhood of a denser row; int64, ascending."""
     xp, rows = context.kernels.xp, context.rows
     own = order[rows.start : rows.stop, None]
     inside = xp.arange(near.s.shape[1]) < k[rows.start : rows.stop, None]
@@ -157,7 +159,7 @@ def _peaks(context: Context, k: Array, near: Neighbors, order: Array) -> Array:
 def _borders(
     context: Context, k: Array, near: Neighbors, labels: Array, peaks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cluster of a border row, cluster that it borders on, and the row, of all border rows."""
+    """Border rows: the cluster of each row, the cluster that it borders on, and its row number."""
     xp, rows, host = context.kernels.xp, context.rows, context.kernels.memory.to_host
     own = slice(rows.start, rows.stop)
     label = labels[near.index]
@@ -167,7 +169,7 @@ def _borders(
     mine = xp.flatnonzero(borders)
     row, there = mine + rows.start, near.index[mine, other[mine].view("uint8").argmax(axis=1)]
     row, there = context.comm.all_gather(row), context.comm.all_gather(there)
-    # The lists of the rows on the other side are their owners'.
+    # The lists of the rows on the other side are on the ranks that own these rows.
     nearer = xp.zeros(len(row), dtype="uint8")
     here = xp.flatnonzero((there >= rows.start) & (there < rows.stop))
     same = label[there[here] - rows.start] == labels[row[here], None]
@@ -179,7 +181,7 @@ def _borders(
 
 
 def height(value: np.ndarray, error: np.ndarray, peak: int, saddle: int) -> float:
-    """Height of a peak over a saddle, in their errors."""
+    """Height of a peak over a saddle, relative to the sum of their errors."""
     return float((value[peak] - value[saddle]) / (error[peak] + error[saddle]))
 
 
@@ -191,20 +193,21 @@ def merge_peaks(
     Parameters
     ----------
     value, error : ndarray of shape (n,)
-        Logarithm of the density of each row, and its error.
+        Log density of each row, and its error.
     peaks : ndarray of shape (m,), int
-        The peak of each cluster.
+        Row number of the peak of each cluster.
     saddles : dict
-        Row of the saddle of two clusters, ``saddles[a][b]`` and ``saddles[b][a]``; changed in place: clusters that are
-        merged have none left.
+        Row of the saddle of two clusters, ``saddles[a][b]`` and ``saddles[b][a]``. Changed in place: merged clusters
+        have no saddles left.
     significance : float
+        Least height of a peak over its saddles, in errors.
 
     Returns
     -------
     into : ndarray of shape (m,), int
-        The cluster that each has become part of; itself where it is left.
+        The cluster that each cluster became part of; itself if it was not merged.
     merged : list of float
-        Heights of the peaks that are no more.
+        Heights of the merged peaks.
     """
     into, merged = np.arange(len(peaks)), []
 
@@ -220,7 +223,7 @@ def merge_peaks(
     while queue:
         _, a, b, row = heapq.heappop(queue)
         if saddles.get(a, {}).get(b) != row:
-            continue  # of clusters that were merged, or a saddle that another has replaced
+            continue  # one of the clusters was merged, or a denser saddle replaced this one
         of_a, of_b = heights(a, b)
         stays, goes = (a, b) if of_a >= of_b else (b, a)
         merged.append(min(of_a, of_b))
