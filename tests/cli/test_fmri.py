@@ -149,7 +149,7 @@ def test_voxels_that_do_not_change_are_a_warning_or_an_error(mgclust_, files, ma
         ("", ("--standardize", "psc"), "standardize='psc' should be 'zscore'"),
         ("", ("--constant", "keep"), "constant='keep' should be 'drop' or 'refuse'"),
         ("", ("mask.nii.gz",), "mask.nii.gz is one volume"),
-        ("", ("points.csv",), "points.csv is no volume"),
+        ("", ("points.csv",), "points.csv is not a volume"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(mgclust_, files, made, change, options, expected):

@@ -78,7 +78,7 @@ def test_a_folder_that_is_no_table_is_refused(tmp_path):
     with pytest.raises(InputError, match="keeps a column in names of folders"):
         open_dataset(folder)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"is a directory that is no zarr store and holds no .parquet"):
+    with pytest.raises(InputError, match=r"is a directory, but not a zarr store, and holds no .parquet"):
         open_dataset(tmp_path / "empty")
 
 

@@ -329,7 +329,7 @@ def test_wrong_files(tmp_path):
     np.save(tmp_path / "g.npy", np.zeros((0, 2)))
     refused(tmp_path / "g.npy", "empty graph")
     refused(tmp_path / "missing.txt", "does not exist")
-    refused(tmp_path / "missing", "does not exist, nor is its suffix one of")
+    refused(tmp_path / "missing", "does not exist, and its suffix is not one of")
     (tmp_path / "g.pdf").write_bytes(b"x")
     refused(tmp_path / "g.pdf", "has suffix '.pdf'; it should be ")
     (tmp_path / "g.txt").write_bytes("0 1\nÅ b\n".encode("latin-1"))

@@ -101,7 +101,7 @@ WRONG = {
     "no canopies": (plots.canopies, (X, PEAKS), "give a result of 'canopy'"),
     "no merges": (plots.dendrogram, (PEAKS,), "holds no merges"),
     "no history": (plots.modularity, (PEAKS,), "should be|give a result of|holds no"),
-    "no silhouettes": (plots.silhouettes, (PEAKS,), "give one of 'silhouette'"),
+    "no silhouettes": (plots.silhouettes, (PEAKS,), "give a result of 'silhouette'"),
     "no labels": (plots.silhouettes, (WIDTHS.samples_,), "labels=None"),
     "few silhouettes": (plots.silhouettes, (WIDTHS.samples_[:5], LABELS), r"it should be \(5,\)"),
     "model as volume": (plots.label_slices, (PEAKS,), r"volume has shape \(\), it should be \(x, y, z\)"),
