@@ -62,9 +62,9 @@ def open_graph(
           matrix that `scipy.sparse.save_npz` wrote.
         - ``.npy``: an array of edges.
         - ``.parquet``, ``.pq`` (or a folder of these), ``.feather``: a table.
-        - ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and similar): one edge per line. Fields
-          are separated by blanks, tabs, commas, semicolons or bars. Lines that begin with ``#`` or ``%`` are comments. A
-          third field is the weight.
+        - ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and similar): one edge per line.
+          Fields are separated by blanks, tabs, commas, semicolons or bars. Lines that begin with ``#`` or ``%`` are
+          comments. A third field is the weight.
         - ``.mtx``: Matrix Market, coordinate.
         - ``.graph``, ``.metis``: METIS.
         - ``.graphml``, ``.gml``: read by networkx.

@@ -224,7 +224,7 @@ def test_masks_that_do_not_fit(tmp_path, series, mask):
 @pytest.mark.parametrize("name", ["x.mgz", "x.img", "x.gii", "x.func.gii", "x.h5ad", "x.mat"])
 def test_other_formats_are_refused_with_what_reads_them(tmp_path, name):
     for options in ({}, {"mask": "m.nii"}, {"constant": "drop"}):
-        assert "is not read: in Python give" in refusal(tmp_path / name, **options)
+        assert "which mgclust does not read; in Python give" in refusal(tmp_path / name, **options)
 
 
 def test_runs_of_two_subjects_are_told(tmp_path, series):
