@@ -776,7 +776,7 @@ def test_constant_rows_are_refused_with_count_and_first(value):
     x[[9, 40, 200]] = value
     dataset = open_dataset(x, standardize="zscore")
     dataset.read(0, 9)
-    with pytest.raises(InputError, match="3 of 257 rows, the first is row 9"):
+    with pytest.raises(InputError, match="3 of 257 rows are constant, the first is row 9"):
         dataset.read(30, 50)
     open_dataset(x, detrend=True).read(0, 257)
 

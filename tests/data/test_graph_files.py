@@ -475,7 +475,7 @@ BOMB = """<?xml version="1.0"?><!DOCTYPE graphml [<!ENTITY a "aaaaaaaaaa">]>
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_a_document_type_is_refused(tmp_path, encoding):
     (tmp_path / "g.graphml").write_bytes(BOMB.replace("?>", f' encoding="{encoding}"?>', 1).encode(encoding))
-    with pytest.raises(InputError, match=r"declares a document type \(DTD\), which is refused"):
+    with pytest.raises(InputError, match=r"declares a document type \(DTD\), which is rejected"):
         open_graph(tmp_path / "g.graphml")
 
 
