@@ -70,7 +70,7 @@ def test_one_command_from_a_bold_file_to_a_parcellation(mgclust_, files, made):
     np.testing.assert_array_equal(volume[tuple(exemplars.T)], np.arange(1, 7))
     assert json.loads(Path("out/bold_desc-densityPeaks_dseg.json").read_text())["Parameters"]["n_clusters"] == 6
     page = Path("out/report.html").read_text()
-    assert 'alt="label slices"' in page and "The clusters in their place" in page
+    assert 'alt="label slices"' in page and "Clusters at their place" in page
 
 
 def test_without_a_report_the_volume_is_there_all_the_same(mgclust_, files):
