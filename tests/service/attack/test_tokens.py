@@ -152,8 +152,8 @@ def test_no_token_makes_one_that_does_more_or_lives_longer(served, engine):
     short, narrow = shown(engine, "admin", days=1), shown(engine, "admin", ["admin"], days=None)
     never = shown(engine, "admin", days=None)
     refused = (
-        (short, {"days": None}, "makes none that never does"),
-        (short, {"user": "ann", "days": None}, "makes none that never does"),
+        (short, {"days": None}, "cannot create a token that never expires"),
+        (short, {"user": "ann", "days": None}, "cannot create a token that never expires"),
         (narrow, {}, "not the scopes read, submit"),
         (narrow, {"scopes": ["read"]}, "not the scopes read;"),
         (narrow, {"user": "root"}, "not the scopes read, submit"),

@@ -822,7 +822,7 @@ def test_limits_of_the_queue(engine, settings, monkeypatch):
         submit(jobs)
     submit(jobs, key="k")
     submit(jobs, BOB), submit(jobs, BOB)
-    with pytest.raises(TooManyJobs, match="3 jobs of all users wait; submit again later"):
+    with pytest.raises(TooManyJobs, match="3 jobs of all users wait, the maximum; submit again later"):
         submit(jobs, ROOT)
     with pytest.raises(TooManyJobs, match="3 jobs of all users"):
         jobs.retry(ANN, first.id)
