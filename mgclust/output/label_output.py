@@ -109,9 +109,7 @@ def _write_segmentation(
     stem = output_stem([run.location.path for run in dataset.runs], method)
     keys = dataset.to_grid(labels + 1).astype(np.int32)
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
-    names = [
-        f"parcel {index}" for index in range(1, n_clusters + 1)
-    ]  # numbered as in the volume, where 0 is background
+    names = [f"parcel {index}" for index in range(1, n_clusters + 1)]  # numbered as in the volume
     colors = plots.cluster_colors(n_clusters)
     if dataset.kind == "nifti":
         _write_volume(volume, keys, dataset)

@@ -165,7 +165,7 @@ def test_part_of_a_cluster(client):
 
 def test_more_workers_than_there_are(client, monkeypatch):
     monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.5)
-    with pytest.raises(InputError, match=r"has 4 worker\(s\) after 0.5 s, 9 are needed"):
+    with pytest.raises(InputError, match=r"has 4 worker\(s\) after 0.5 s, but 9 are needed"):
         connect(client, "cpu", n_workers=9).__enter__()
 
 
@@ -350,7 +350,7 @@ def test_a_local_cluster_whose_workers_do_not_come(tmp_path, monkeypatch):
     ):
         connect("local", "cpu", n_workers=2).__enter__()
     assert "client=None" in str(caught.value)
-    assert "may say why. In a script, call mgclust below `if __name__ == '__main__':`; else" in str(caught.value)
+    assert "may show why. In a script, call mgclust below `if __name__ == '__main__':`; else" in str(caught.value)
     assert gone(before)
 
 

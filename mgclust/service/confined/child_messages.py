@@ -23,10 +23,7 @@ __all__ = [
 MAX_LINE_BYTES = 64 << 10  # a genuine line has a few hundred, an error a few thousand
 MAX_READING_BYTES = 1 << 20  # limit of a reader's answer; a preview of a hundred thousand clusters exceeds it
 MAX_ERROR_CHARACTERS = 4096  # as JSON (up to 12 bytes per character), this fits into a line
-MAX_WARNINGS, MAX_WARNING_CHARACTERS = (
-    8,
-    500,
-)  # limits per result, together as long as an error; a genuine result has a few
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # per result, together as long as an error; a genuine one has a few
 MAX_DEPTH = 16  # nesting of dicts and lists
 MAX_MESSAGES = 1000  # per read of the pipe, without heartbeats; a genuine attempt writes a few per second
 MAX_PROGRESS_NAMES = 40  # in a progress event

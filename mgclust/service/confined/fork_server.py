@@ -40,10 +40,8 @@ from mgclust.service.confined.confine import become_subreaper, environment, exit
 __all__ = ["ForkServer", "run_child"]
 
 OPTION = "--fork-server"
-ADOPTED, OWN = (
-    "adopted",
-    "own",
-)  # the forks are children of the process that started the fork server, or of the fork server itself
+# The forks are children of the process that started the fork server, or of the fork server itself.
+ADOPTED, OWN = "adopted", "own"
 LOAD_TIMEOUT_SECONDS = 30.0  # time that children wait for a new fork server; then they import the modules themselves
 ANSWER_TIMEOUT_SECONDS = 5.0  # time for the answer to a fork
 # Modules that most children need; other modules are imported by the children that need them.

@@ -46,9 +46,7 @@ class Attempts(Jobs):
         self._runner, self.clock = runner, RunningTimeClock()
         self._heartbeats: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
         self.blocked: str | None = None  # id of the next job, if `claim` found that it cannot start yet
-        self._turn: str | None = (
-            None  # id of the job that is next by fair share but was blocked; only urgent jobs overtake it
-        )
+        self._turn: str | None = None  # id of a job whose turn has come, but which was blocked; urgent jobs overtake it
 
     def claim(self, can_start: Callable[[Job], bool] = lambda job: True) -> Job | None:
         """Start a new attempt of the next job, and set the job RUNNING.

@@ -29,9 +29,8 @@ def size_of_job(settings: Settings, id_: str) -> int:
 
 def lock_users(session: Session, names: set[str]) -> None:
     """Lock these users until the transaction ends, so that limits hold; SQLite has only one writer anyway."""
-    wanted = (
-        select(User.name).where(User.name.in_(names)).order_by(User.name)
-    )  # always in the same order, so that there is no deadlock
+    # Always in the same order, so that there is no deadlock.
+    wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)
     session.execute(wanted.with_for_update(key_share=True))
 
 

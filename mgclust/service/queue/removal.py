@@ -131,9 +131,7 @@ def sweep(engine: Engine, settings: Settings) -> None:
     for partial in settings.data.glob("uploads/*/partial"):
         with contextlib.suppress(OSError), open(partial, "rb") as file:
             if time.time() - os.fstat(file.fileno()).st_mtime > RECEIVING_GRACE_SECONDS:
-                fcntl.flock(
-                    file, fcntl.LOCK_EX | fcntl.LOCK_NB
-                )  # fails while a process receives the upload, because that process holds the lock
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the process that receives it holds the lock
                 partial.unlink()
                 partial.parent.rmdir()
     _fill_in_sizes(engine, settings)

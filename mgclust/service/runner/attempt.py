@@ -174,10 +174,7 @@ def _writable(order: dict[str, Any]) -> dict[str, RootedFile]:
         (folder.parent / name).mkdir(exist_ok=True)
         found[name] = RootedFile(str(folder.parent), name)
     tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
-    os.environ |= {
-        "TMPDIR": tempfile.tempdir,
-        "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir,
-    }  # for workers of this process
+    os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # for its workers
     if len(os.fsencode(tempfile.tempdir)) > LONGEST_TEMPORARY_FOLDER:
         os.chdir(tempfile.tempdir)
         os.environ["TMPDIR"] = "."

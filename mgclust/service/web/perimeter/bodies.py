@@ -36,9 +36,8 @@ class ShortBodies:
         """Read the body of a request, or reject it, before the request is handled."""
         caller = scope.get("state", {}).get("caller")
         if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
-            await self._app(
-                scope, receive, send
-            )  # `AuthenticationMiddleware` lets requests without a caller have no body
+            # `AuthenticationMiddleware` lets requests without a caller have no body.
+            await self._app(scope, receive, send)
             return
         async with contextlib.AsyncExitStack() as turn:
             try:
