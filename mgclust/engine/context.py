@@ -1,4 +1,4 @@
-"""What an algorithm sees of its run: its rows, the other ranks, the kernels, and a clock.
+"""View of a run that an algorithm gets: its rows, the other ranks, the kernels, and a clock.
 
 An algorithm is a function ``f(context, **parameters)`` that runs on every rank. All ranks call the same collectives in
 the same order; the return value of rank 0 is the result. The usual form::

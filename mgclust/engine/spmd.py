@@ -62,8 +62,8 @@ class Outcome:
         the caller to the ranks and back).
     hardware : dict
         Devices, hosts and versions. On a cluster also "workers", the number of workers that there were;
-        "fewer_because", if a run without a number of workers used fewer: the reason in words; and "retries", how often it was tried
-        again after a worker was lost.
+        "fewer_because", if a run without a number of workers used fewer: the reason in words; and "retries", how often
+        it was tried again after a worker was lost.
     ranks : int
         Number of ranks.
     """

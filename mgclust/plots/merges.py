@@ -71,7 +71,7 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
         return _rounds(result, own_axes(ax, FIGURE))
     history = np.asarray(result_or_history if result is None else result.arrays["modularity_history"], dtype=float)
     if history.ndim != 1 or not len(history):
-        raise InputError(f"history has shape {history.shape}, it should have one value for each number of communities.")
+        raise InputError(f"history has shape {history.shape}, it should be (n,): one value per number of communities.")
     n = len(history)
     best = n - int(np.argmax(history))
     chosen = best if result is None else int(result.scores["n_clusters"])

@@ -43,7 +43,7 @@ def is_spelled(field: str) -> bool:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How the lines of a file are read."""
+    """Rules by which the lines of a file are read."""
 
     name: str  # name of the file, for messages
     delimiter: str  # one character; a space stands for any spaces and tabs

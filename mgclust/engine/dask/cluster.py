@@ -1,4 +1,4 @@
-"""Where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
+"""Places where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
 
 `connect` chooses and checks this before any data are read. If it cannot work, the error is one sentence. Runs in this
 process import neither Dask nor CuPy here.
@@ -37,7 +37,7 @@ ADAPTIVE_TIMEOUT = 300.0  # seconds for a cluster that starts workers on demand;
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the ranks of a run are."""
+    """Place of the ranks of a run."""
 
     size: int  # number of workers when it was connected, or number of ranks of a run
     device: str  # "cpu" or "cuda"

@@ -27,8 +27,8 @@ from mgclust.outside.json_text import parse_json
 __all__ = ["HostComm", "Peers"]
 
 Array = Any
-# Largest number of bytes that a collective brings to one rank of the tree, or takes from it: if links are the limit, and
-# if all ranks share the cores of one host. benchmarks/engine/collectives.py measures both ways on either side of these.
+# Largest number of bytes that a collective brings to one rank of the tree, or takes from it: if links are the limit,
+# and if all ranks share the cores of one host. benchmarks/engine/collectives.py measures both ways beside these limits.
 LARGE = 1 << 18
 LARGE_ON_ONE_HOST = 1 << 22
 NOTHING = np.empty(0, np.uint8)
