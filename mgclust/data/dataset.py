@@ -96,7 +96,8 @@ def open_dataset(
     >>> digits = open_dataset(data.samples.path("pendigits"))
     >>> digits.shape, len(digits.labels)
     ((10992, 16), 10992)
-    >>> open_dataset([[1.0, 3.0]], standardize="zscore").read(0, 1)
+    >>> rows = open_dataset([[1.0, 3.0]], standardize="zscore")
+    >>> rows.read(0, 1)
     array([[-1.,  1.]])
     """
     if standardize not in (None, "zscore"):

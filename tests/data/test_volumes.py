@@ -415,7 +415,7 @@ def test_runs_on_other_grids_and_other_kinds_are_refused(tmp_path, series, grayo
     paths = [save(tmp_path / "a.nii", series), save(tmp_path / "b.nii", series, affine=np.eye(4))]
     assert "b.nii is on another grid than" in refusal(paths)
     assert "give runs of one kind" in refusal([paths[0], grayordinates[0]])
-    assert "no volume" in refusal([str(paths[0]), "x.npy"])
+    assert "not a volume" in refusal([str(paths[0]), "x.npy"])
 
 
 def test_what_is_no_mask(tmp_path, series, mask):
@@ -557,7 +557,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, series, mask):
     ):
         with pytest.raises(InputError, match=expected):
             write_labels(dataset, labels, tmp_path, centers=centers)
-    with pytest.raises(InputError, match="existing directory"):
+    with pytest.raises(InputError, match="is not a directory; create it"):
         write_labels(dataset, np.zeros(n, int), tmp_path / "none")
     with pytest.raises(InputError, match="one per row"):
         dataset.to_grid(np.zeros(3))

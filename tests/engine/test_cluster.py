@@ -346,7 +346,7 @@ def test_a_local_cluster_whose_workers_do_not_come(tmp_path, monkeypatch):
     before = children()
     with (
         dask.config.set({"distributed.worker.preload": [str(tmp_path / "hang.py")]}),
-        pytest.raises(RunFailed, match="a local cpu cluster were not there after 5 s, and it was ended") as caught,
+        pytest.raises(RunFailed, match="a local cpu cluster were not ready after 5 s, and it was ended") as caught,
     ):
         connect("local", "cpu", n_workers=2).__enter__()
     assert "client=None" in str(caught.value)
@@ -377,7 +377,7 @@ def test_a_local_cluster_whose_workers_cannot_be_started(monkeypatch):
     monkeypatch.setattr(local_cluster, "LONGEST_START", 3.0)
     monkeypatch.setattr(local_cluster, "END", 1.0)
     before = children()
-    with pytest.raises(RunFailed, match=r"were not there after 3 s, and it was ended|Nanny failed to start"):
+    with pytest.raises(RunFailed, match=r"were not ready after 3 s, and it was ended|Nanny failed to start"):
         connect("local", "cpu", n_workers=2).__enter__()
     assert gone(before)
 

@@ -89,7 +89,7 @@ def test_a_token_of_some_scopes_does_nothing_else(served, engine):
                 both = part[-1] == "save"  # which computes on a result
                 assert (answer.status_code == 403) == (both or scope != needed), (method, path, scope, answer.text)
                 if answer.status_code == 403 and not both:
-                    assert f"and this needs {needed}" in answer.json()["error"]
+                    assert f"but this request needs {needed}" in answer.json()["error"]
     assert seen >= 15
 
 

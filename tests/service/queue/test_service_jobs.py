@@ -528,7 +528,7 @@ def test_what_cannot_be_an_id(jobs, engine, tmp_path):
 def test_one_administrator_remains(engine):
     access.new_token(engine, "ann")
     first, _ = access.new_token(engine, "root")
-    with pytest.raises(LastToken, match="make another"):
+    with pytest.raises(LastToken, match="create another"):
         access.revoke(engine, first)
     second, token = access.new_token(engine, "root")
     assert access.revoke(engine, first)
