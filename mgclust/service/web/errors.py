@@ -98,7 +98,7 @@ def answer_problems(app: FastAPI) -> None:
         sentences = {
             404: "there is nothing at this path.",
             405: f"{request.method} is not possible here.",
-            400: "the request cannot be read; send JSON in UTF-8, without deep nesting and very long numbers.",
+            400: "the request cannot be read; send UTF-8 JSON, not deeply nested, no number of thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
         fault = "input" if error.status_code in (400, 416) else None

@@ -246,7 +246,7 @@ def test_labels_as_numpy_writes_them(tmp_path):
         ("l.dat", "1\n2\n", r"should be \.npy, \.npz, \.csv, \.tsv, \.txt, \.nii, \.nii\.gz or a result directory"),
         ("l.txt", "\n\n", "is empty; it should hold one label per line"),
         ("l.txt", "1\n\n2\n", "line 2 holds no label, or several fields"),
-        ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; a .txt should hold one label per line"),
+        ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; a .txt should hold one"),
         ("l.txt", "4\n4,5\n", "line 2 holds no label, or several fields"),
         ("l.csv", None, "does not exist"),
     ],

@@ -154,9 +154,9 @@ def test_no_token_makes_one_that_does_more_or_lives_longer(served, engine):
     refused = (
         (short, {"days": None}, "cannot create a token that never expires"),
         (short, {"user": "ann", "days": None}, "cannot create a token that never expires"),
-        (narrow, {}, "not the scopes read, submit"),
-        (narrow, {"scopes": ["read"]}, "not the scopes read;"),
-        (narrow, {"user": "root"}, "not the scopes read, submit"),
+        (narrow, {}, "this token, which lacks read, submit"),
+        (narrow, {"scopes": ["read"]}, "this token, which lacks read;"),
+        (narrow, {"user": "root"}, "this token, which lacks read, submit"),
     )
     for headers, wanted, says in refused:
         answer = served.post("/api/v1/tokens", headers=headers, json=wanted)

@@ -116,7 +116,7 @@ function enter(why) {
   label.append("Token", input);
   const note = document.createElement("p");
   note.className = "quiet";
-  note.textContent = "The administrator of the service makes one; it is forgotten when this tab is closed.";
+  note.textContent = "Ask the administrator of the service for a token. The browser forgets it when you close this tab.";
   const problem = document.createElement("p");
   problem.className = "problem";
   problem.setAttribute("role", "alert");
