@@ -217,7 +217,7 @@ def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
         chosen, least = source.scores.get("n_clusters"), source.parameters.get("min_cluster_size") or 0
     if missing := {"n_clusters", "silhouette"} - table.keys():
         what = "the scan" if isinstance(source, Mapping) else f"a result of method={source.method!r}"
-        other = "(plots.validity draws the scan of 'fuzzy-c-means')" if "xie_beni" in table else ""
+        other = " (plots.validity draws the scan of 'fuzzy-c-means')" if "xie_beni" in table else ""
         raise InputError(
             f"{what} has no {' and no '.join(sorted(missing))} of candidates; give a result of "
             f"'adaptive-affinity-propagation'{other}."

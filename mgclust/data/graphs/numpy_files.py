@@ -132,7 +132,7 @@ def open_npz_graph(location: Location, n_nodes: int | None) -> Graph:
     _check_edges(edges)
     if weights is not None and (edges.shape[1] == 3 or weights.shape != edges.shape[:1]):
         raise InputError(
-            f"{weights.name} has shape {weights.shape} , and edges have shape {edges.shape}; it should be "
+            f"{weights.name} has shape {weights.shape}, and edges have shape {edges.shape}; it should be "
             f"({edges.shape[0]},), with edges of 2 columns."
         )
     about = {name: stored[name] for name in ("names", "labels") if name in stored}

@@ -259,7 +259,7 @@ def _why_unfit(answer: Any) -> str:
         return f"no module {answer.name} (install mgclust {__version__} there)"
     if isinstance(answer, BaseException):
         return f"{type(answer).__name__}: {shortened(str(answer))}"
-    return f"mgclust {shortened(answer)}instead of {__version__} (install the same version)"
+    return f"mgclust {shortened(answer)} instead of {__version__} (install the same version)"
 
 
 def _answers(client: Any, workers: list[str], function: Any, *arguments: Any) -> dict[str, Any]:

@@ -301,7 +301,7 @@ def message_of(error: BaseException) -> str:
     return (
         f"{type(error).__name__}: {text}"
         if quoting()
-        else f"{type(error).__name__}in mgclust itself; ask the administrator to report it with the log."
+        else f"{type(error).__name__}, in mgclust itself; ask the administrator to report it with the log."
     )
 
 
