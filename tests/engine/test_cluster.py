@@ -101,9 +101,9 @@ def test_no_gpu_where_one_was_asked_for(no_gpu, where):
         ({"client": None, "n_workers": 2}, "n_workers=2 needs a cluster; start one here"),
         (
             {"client": "auto", "n_workers": 2},
-            "n_workers=2 needs a cluster, but there is no active Dask client: none was",
+            "n_workers=2 needs a cluster, and there is no active Dask client: none was",
         ),
-        ({"client": "auto", "workers": ["a"]}, r"workers=\['a'\] needs a cluster, but there is no active Dask client"),
+        ({"client": "auto", "workers": ["a"]}, r"workers=\['a'\] needs a cluster, and there is no active Dask client"),
         ({"client": None, "resources": {"GPU": 1}}, r"resources={'GPU': 1.0} needs a cluster; start one here"),
         ({"client": "local", "workers": ["a"]}, r"workers=\['a'\] selects workers of a running cluster"),
         ({"workers": []}, r"workers=\[\] should be addresses, names or hosts of workers, at least one; give them"),

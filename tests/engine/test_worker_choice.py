@@ -308,5 +308,5 @@ def test_an_estimator_that_was_fitted_on_workers_predicts_where_there_are_none(o
     again = pickle.loads(pickle.dumps(model))
     assert again.n_workers == 2 and again.client == "auto"  # an address of this process is none of another
     np.testing.assert_array_equal(getattr(again, use)(X if X is ROWS else 2), expected)
-    with pytest.raises(InputError, match="n_workers=2 needs a cluster, but there is no active Dask client"):
+    with pytest.raises(InputError, match="n_workers=2 needs a cluster, and there is no active Dask client"):
         again.fit(X)

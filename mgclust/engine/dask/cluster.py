@@ -185,7 +185,7 @@ def _needs_cluster(n_workers: int | None, rules: WorkerRules, automatic: bool) -
         )
     if automatic:
         return InputError(
-            f"{what} needs a cluster, but there is no active Dask client: none was connected, or it is closed (Dask "
+            f"{what} needs a cluster, and there is no active Dask client: none was connected, or it is closed (Dask "
             "closes a client whose scheduler has gone). Connect a client, or start a cluster here with client='local'."
         )
     return InputError(f"{what} needs a cluster; start one here with client='local'.")

@@ -3,7 +3,7 @@
 ::
 
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
-           "files": {name: file beneath a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
+           "files": {name: file below a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}, "warnings": [sentence, ...]} or
           {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a heartbeat;
