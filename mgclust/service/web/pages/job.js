@@ -1,4 +1,4 @@
-// One job: its progress, its error, its result.
+// The page of a job: its progress, its error, its result.
 
 import { showDecision } from "./recenter.js";
 import { ask, askJson, events, post, start } from "./session.js";
@@ -106,7 +106,7 @@ function fileEntry(file) {
   return item;
 }
 
-// Fetched with the token, which a link would not send, and then saved as a file.
+// Fetch a file with the token, which a link would not send, then save it.
 async function download(name, fetching) {
   by("download-state").textContent = `Fetching ${name} ...`;
   try {

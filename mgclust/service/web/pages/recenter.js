@@ -1,4 +1,4 @@
-// Other centres, by a box on the decision graph or by numbers: preview their clusters, store them.
+// Choose other centres by a box on the decision graph or by numbers, preview their clusters, and store them.
 
 import { ask, askJson, newKey, post } from "./session.js";
 import { bytes, clusters, element, show } from "./words.js";
@@ -20,7 +20,7 @@ function numbers(buffer) {
   return new kind(buffer.slice(start));
 }
 
-// A field for each parameter of the choice that is a number.
+// Make a field for each parameter of the choice that is a number.
 function fields(parameters) {
   const named = Object.entries(parameters).filter(([, about]) => ["number", "integer"].includes(about.values));
   return named.map(([name, about]) => {
@@ -78,7 +78,7 @@ export async function showDecision(path, job, method, download) {
     if (told) drawSizes(by("sizes"), told.sizes);
   }
 
-  // One request at a time; of choices made meanwhile only the last is requested.
+  // Send one request at a time; of the choices made meanwhile, send only the last.
   let asking = false;
   async function choose(wanted) {
     [choice, key] = [wanted, newKey()];

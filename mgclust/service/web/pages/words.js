@@ -17,7 +17,7 @@ export function facts(list, pairs) {
   list.replaceChildren(...pairs.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
 }
 
-// The same, each name with its value in an element.
+// Like `facts`, with one element for each name and its value.
 export function figures(list, pairs) {
   list.replaceChildren(...pairs.map(([name, value]) => {
     const pair = element("div");
