@@ -46,8 +46,8 @@ def open_dataset(
     source : array, DataFrame, list, path, URL or Dataset
         One of the following.
 
-        - In memory: a NumPy, CuPy or Dask array, a memory map, a table of pandas, polars, pyarrow or Dask, a nested
-          list, or a sparse matrix of SciPy or CuPy, which becomes dense some rows at a time.
+        - In memory: a NumPy, CuPy or Dask array, a memory map, a table of pandas, polars, pyarrow or Dask, or a nested
+          list; also a sparse matrix of SciPy or CuPy, which becomes dense some rows at a time.
         - A path, or a URL that fsspec knows (``http``, ``s3``, ``file``): .npy, .npz, .csv, .tsv, .parquet, .pq,
           .feather, .zarr, or a folder of .parquet. A .npz file needs an array ``X`` or only one array; its array ``y``
           becomes the labels. Text may be compressed (.gz, .bz2, .zst), or come from a named pipe or standard input
@@ -75,9 +75,9 @@ def open_dataset(
         numbers, or are numbers that look like names: 0, 1, 2, ..., or years or wavelengths above other data. If the
         line may be read in both ways, there is a warning.
     index : bool, optional
-        Whether to leave out the first column of a table, because it numbers or names the rows. By default, a column is
-        left out with a warning if it has no name (or is called ``index`` or ``Unnamed: 0``), if its values are
-        0, 1, 2, ... in any order, or if it is called ``id`` and holds text or distinct whole numbers. If `columns` is
+        Whether to leave out the first column of a table, because it numbers or names the rows. By default, it is
+        left out with a warning in three cases: it has no name (or is called ``index`` or ``Unnamed: 0``); its values
+        are 0, 1, 2, ... in any order; or it is called ``id`` and holds text or distinct whole numbers. If `columns` is
         given, it decides instead.
 
     Returns

@@ -89,9 +89,9 @@ def open_graph(
         Whether the first line of a text file names the columns. By default it does if it has one of the names above,
         words above numbers, or words that do not occur below; in the last case there is a warning.
     index : bool, optional
-        Whether to leave out the first column of a table, because it numbers or names the rows. By default, a column is
-        left out with a warning if it has no name (or is called ``index`` or ``Unnamed: 0``), or holds 0, 1, 2, ...
-        under a header, unless its name makes it a node.
+        Whether to leave out the first column of a table, because it numbers or names the rows. By default, it is
+        left out with a warning in two cases: it has no name (or is called ``index`` or ``Unnamed: 0``), or it holds
+        0, 1, 2, ... under a header. A column that is a node by its name stays.
 
     Returns
     -------

@@ -10,13 +10,15 @@ A `mgclust.engine.run_spec.RunSpec` describes a run; the caller and all ranks ha
 it on one rank. ``rows`` checks the rows for NaN and infinity, and ``memory`` compares the memory that the run needs
 with the memory that is free.
 
-context              what the function sees of its run; ``partition`` defines which rank owns which rows
-transport/           how ranks exchange arrays: ``comm`` has the collectives (a `mgclust.engine.transport.comm.Comm` is
-                     a SoloComm, HostComm or NcclComm), ``session`` keeps connections between runs
-dask/                all code that needs Dask: where ranks run, and monitoring them
-checkpoint           what a run needs to resume; ``checkpoint_files`` reads and writes its files
-certificates, tls    certificates of a cluster with TLS; a lock that keeps TLS connections from breaking each other
-abort, heartbeat     how a rank learns that it should stop, and for how long another rank has not changed
-devices              the GPUs of this process
-safe_path            keeps the current folder off the module path of processes that are started
+The other modules::
+
+    context              what the function sees of its run; partition defines which rank owns which rows
+    transport/           how ranks exchange arrays: comm has the collectives (a Comm is a SoloComm, a HostComm or an
+                         NcclComm), session keeps connections between runs
+    dask/                all code that needs Dask: where ranks run, and monitoring them
+    checkpoint           what a run needs to resume; checkpoint_files reads and writes its files
+    certificates, tls    certificates of a cluster with TLS; keeping TLS connections from breaking each other
+    abort, heartbeat     how a rank learns that it should stop, and for how long another rank has not changed
+    devices              the GPUs of this process
+    safe_path            keeps the current folder off the module path of processes that are started
 """

@@ -61,9 +61,9 @@ class Outcome:
         rows, and sending those that are missing), "connect" (0 if the ranks were connected already) and "dask" (from
         the caller to the ranks and back).
     hardware : dict
-        Devices, hosts and versions. On a cluster also "workers", the number of workers that there were;
-        "fewer_because", if a run without a number of workers used fewer: the reason in words; and "retries", how often
-        it was tried again after a worker was lost.
+        Devices, hosts and versions. On a cluster also "workers" (how many there were) and "retries" (how often the run
+        was tried again after a worker was lost). If a run without a number of workers used fewer than there were,
+        "fewer_because" has the reason in words.
     ranks : int
         Number of ranks.
     """

@@ -43,9 +43,9 @@ def write_labels(
 ) -> list[Path]:
     """Write clusters in the format of their source, in addition to ``labels.csv``.
 
-    - BOLD series (NIfTI): a volume ``<stem>_desc-<method>_dseg.nii.gz`` on the grid of the series (int32; 0 is
-      background, cluster k has the value k + 1); a table ``_dseg.tsv`` with one line per cluster, named as in the
-      report; and ``_dseg.json``, which states how they were made.
+    - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
+      grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
+      per cluster, named as in the report. ``_dseg.json`` states how they were made.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume.
     - Graph with names of nodes: ``labels.csv`` with these names instead of row numbers.
     - Any other source: no further file.

@@ -139,8 +139,8 @@ def _feistel(numbers: Any, bits: int, keys: Sequence[int]) -> Any:
 def _nodes_within(pair: Any, n_clusters: int, cluster_size: int) -> tuple[Any, Any]:
     """The two nodes of a pair within a cluster.
 
-    Pairs of s nodes are counted as (node, distance on a circle), which needs only integers: s pairs for each distance
-    from 1 on, and s / 2 pairs for half the circle if s is even.
+    Pairs of s nodes are counted as (node, distance on a circle), which needs only integers. There are s pairs for
+    each distance from 1 on, and s / 2 pairs for half the circle if s is even.
     """
     s = np.uint64(cluster_size)
     each = np.uint64(max(1, cluster_size * (cluster_size - 1) // 2))

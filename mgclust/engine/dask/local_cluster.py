@@ -3,7 +3,9 @@
 Any program that can connect to a scheduler or worker of Dask can run code there, and every account of a machine can
 connect to its loopback addresses. So all connections use TLS with certificates at both ends, which are made for this
 cluster and held only in memory. Workers get them through the pipe by which they are started, not in their environment
-or command line. Dask's HTTP servers (dashboard, metrics, health) have no such check and are not started. All nodes work
+or command line.
+
+Dask's HTTP servers (dashboard, metrics, health) have no such check and are not started. All nodes work
 in a folder that only this account may write to, because they import modules from there. The default,
 ``dask-scratch-space`` in a shared folder, may belong to another account.
 """

@@ -12,9 +12,13 @@ Its children inherit the confinement.
 
 Hidden paths are the data folder, the roots, files of secrets, and devices such as disks and terminals. Everything else
 on the machine can still be read and executed, because an attempt needs drivers, libraries and shared folders that no
-list could name in advance. Landlock lists paths that are reachable. So the siblings of the hidden paths are listed, at
+list could name in advance.
+
+Landlock lists paths that are reachable. So the siblings of the hidden paths are listed, at
 every level on the way to them; an entry that is created later directly in one of these parent folders is not reachable
-either. A process may write to the job's own folders, devices of GPUs and networks, shared memory and the pipes of CUDA
+either.
+
+A process may write to the job's own folders, devices of GPUs and networks, shared memory and the pipes of CUDA
 MPS. Jobs on several GPUs may also write to files of the account's processes in ``/proc``. The environment has only the
 variables of a list (`environment`).
 

@@ -1,9 +1,13 @@
 """A filter of the system calls of confined processes (seccomp; Linux on x86-64 and aarch64).
 
 Landlock restricts paths, TCP, signals, and the memory of other processes. The kernel allows a process more against
-other processes of its account, whatever their paths: to limit them (``prlimit``), to reschedule them, to change modes,
-owners, times and attributes of files, to use their keys, message queues and System V memory, and to connect to their
-sockets. Code that reads data or clusters does not need these calls, so they fail with EPERM. Other calls that give
+other processes of its account, whatever their paths:
+
+- to limit them (``prlimit``) and to reschedule them;
+- to change modes, owners, times and attributes of files;
+- to use their keys, message queues and System V memory, and to connect to their sockets.
+
+Code that reads data or clusters does not need these calls, so they fail with EPERM. Other calls that give
 access to more of the kernel (namespaces, BPF, io_uring, which also circumvents the filter) fail as on a kernel that
 lacks them.
 
