@@ -44,6 +44,13 @@ class Partition:
         Number of rows of a block; the last block may have fewer.
     size : int
         Number of ranks. If there are fewer blocks than ranks, some ranks own no rows.
+
+    Examples
+    --------
+    >>> from mgclust.engine.partition import Partition
+    >>> partition = Partition.plan(10_000, 3)
+    >>> [partition.rows_of(rank) for rank in range(3)]
+    [(0, 3072), (3072, 6144), (6144, 10000)]
     """
 
     n_rows: int

@@ -74,6 +74,22 @@ def write_labels(
     ------
     InputError
         The directory does not exist, or the labels or centers do not match the data.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mgclust import open_graph
+    >>> from mgclust.output.label_output import write_labels
+    >>> graph = open_graph([("Ann", "Bob"), ("Cem", "Dan")])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = write_labels(graph, [0, 0, 1, 1], folder)
+    ...     print([path.name for path in files], files[0].read_text())
+    ['labels.csv'] node,label
+    Ann,0
+    Bob,0
+    Cem,1
+    Dan,1
+    <BLANKLINE>
     """
     if isinstance(dataset, VolumeDataset):
         return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {})

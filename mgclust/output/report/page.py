@@ -73,6 +73,14 @@ def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> 
     -------
     dict of str to bytes
         PNG files by name, for `write_report`.
+
+    Examples
+    --------
+    >>> from mgclust import FastNewman
+    >>> from mgclust.output.report import draw_pictures
+    >>> model = FastNewman().fit([(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5), (2, 3)])
+    >>> sorted(draw_pictures(model.result_))
+    ['dendrogram', 'modularity']
     """
     drawn = presentation_of(result.method).draw(result.compute(), sample)
     return {name: plots.png(ax) for name, ax in drawn.items()}
