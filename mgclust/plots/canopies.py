@@ -42,8 +42,8 @@ def canopies(
     """Rows in the plane, coloured by their nearest centre; with two features, also the canopies.
 
     With more than two features, the plane is that of the first two principal components (see `scatter`). With two
-    features, the solid lines are the canopies (distance `t1`) and the dotted lines mark `t2`. The dotted lines are
-    drawn only if there are at most 40 canopies.
+    features, solid lines are the canopies (distance `t1`), for at most 1,000 canopies. Dotted lines mark `t2`, for at
+    most 40 canopies.
 
     Parameters
     ----------

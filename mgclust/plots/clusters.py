@@ -46,7 +46,8 @@ DENSITIES = {"cutoff": "neighbours within $d_c$", "knn": "1 / distance to the ne
 def decision_graph(result: Result | Any, ax: Axes | None = None, log: bool | None = None) -> Axes:
     """Decision graph: density against the distance to the nearest denser row.
 
-    Cluster centres stand out above and to the right. The dashed line separates them from the other rows.
+    Cluster centres stand out above and to the right. A dashed line separates them from the other rows, unless low
+    density or a significance test selected them.
 
     Parameters
     ----------

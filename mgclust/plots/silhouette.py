@@ -104,7 +104,7 @@ def silhouettes(samples: Any, labels: Any = None, ax: Axes | None = None) -> Axe
 def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> Axes:
     """Mean silhouette of the candidates of a scan against their number of clusters, with the chosen one marked.
 
-    The smaller curve shows the lowest mean of a cluster in each candidate.
+    A second curve shows the lowest mean of a cluster in each candidate.
 
     Parameters
     ----------

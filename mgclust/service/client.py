@@ -226,7 +226,8 @@ class Service(ServiceConnection):
         Returns
         -------
         list of dict
-            Facts about each token: ``id``, ``scopes``, and the times ``created``, ``expires`` and ``revoked``.
+            Facts about each token: ``id``, ``user``, ``scopes``, and the times ``created``, ``expires``, ``revoked``
+            and ``used`` (seconds since 1970, or None).
         """
         if user is not None and not re.fullmatch("[a-z0-9._@-]+", user):
             raise InputError(f"user={user[:80]!r} should be a user's name; 'mgclust user list' lists all names.")
@@ -249,7 +250,7 @@ class Service(ServiceConnection):
         Returns
         -------
         dict
-            ``id``, ``user`` and ``token``.
+            ``id``, ``user``, ``token`` (the secret) and ``expires`` (seconds since 1970, or None).
         """
         given = {"user": user, "days": days} | ({} if scopes is None else {"scopes": list(scopes)})
         return dict(self.call("POST", "/tokens", json=given))
