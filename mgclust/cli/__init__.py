@@ -97,7 +97,9 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 
 
 @click.group(context_settings=CONTEXT)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
 def commands() -> None:
     """Exact clustering on several GPUs, or on the CPU.
 

@@ -100,15 +100,26 @@ submit = job_command(
         click.Option(
             ["--workers"], type=click.IntRange(1), metavar="N", help="How many CPU processes or Dask workers to use."
         ),
-        click.Option(["--max-seconds"], type=FiniteRange(0, min_open=True), metavar="S", help="Time limit."),
+        click.Option(
+            ["--max-seconds"],
+            type=FiniteRange(0, min_open=True),
+            metavar="S",
+            help="Time limit of an attempt, in seconds.",
+        ),
         click.Option(
             ["--memory"],
             type=click.IntRange(1 << 20),
             metavar="BYTES",
-            help="Memory limit of all processes of the job.",
+            help="Memory limit of all processes of the job, in bytes.",
         ),
         click.Option(["--wait"], is_flag=True, help="Wait until the job has ended."),
-        click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True, help="No pictures."),
+        click.Option(
+            ["--no-report", "report"],
+            is_flag=True,
+            flag_value=False,
+            default=True,
+            help="No report.html and no pictures.",
+        ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the job as JSON."),
     ],
     _submit,
