@@ -19,7 +19,7 @@ MAX_BODY_BYTES = 512 << 10  # twice the limit of a job in the queue
 SHORT_BODY_BYTES = 16 << 10  # bodies up to this size do not wait
 LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer bodies in memory at once, per user and in total; others wait
 WAIT_SECONDS = 30.0
-# Twice the number in a list of 10,000 row numbers, the longest list in a request. A body of the same length with many
+# Twice as many as in a list of 10,000 row numbers, the longest list in a request. A body of the same length with many
 # more delimiters takes a hundred times its size in memory, and seconds to parse.
 DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
 
