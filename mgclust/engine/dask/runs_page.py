@@ -93,7 +93,7 @@ def page(summary: Mapping[str, Any]) -> str:
     tables = [
         _table(
             "Running",
-            ("run", "method", "client", "workers", "stage", "progress", "figures", "seconds"),
+            ("run", "method", "client", "workers", "stage", "progress", "values", "seconds"),
             [
                 (
                     _number(run),
@@ -110,7 +110,7 @@ def page(summary: Mapping[str, Any]) -> str:
         ),
         _table(
             "Waiting",
-            ("run", "method", "client", "asks for", "waits for", "seconds"),
+            ("run", "method", "client", "requested", "waits for", "seconds"),
             [
                 (
                     _number(run),
@@ -125,7 +125,7 @@ def page(summary: Mapping[str, Any]) -> str:
         ),
         _table(
             "Workers",
-            ("worker", "name", "run", "memory", "memory of the GPU", "GPU busy"),
+            ("worker", "name", "run", "memory", "GPU memory", "GPU busy"),
             [
                 (
                     _text(worker["address"]),
