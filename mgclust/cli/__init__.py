@@ -1,12 +1,13 @@
-"""The command line: ``mgclust run | compare | demo | methods | info | warmup | certs``, and those of the job service.
+"""The command line ``mgclust``.
 
-Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, places, memory), 130 cancelled. An error is one
-line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output carries the
-summary, or with ``--json`` one JSON object and nothing else. Everything heavy is imported by the command
-that needs it, so that ``--help`` is quick.
+Commands that run on this machine: ``run``, ``compare``, ``demo``, ``methods`` and ``info`` (in `show`), ``warmup`` and
+``certs``. Commands of the job service are in `jobs`, `accounts` and `serve`. `options` and `output` are shared.
 
-`run`, `compare`, `demo`, `show` (methods, info), `warmup` and `certs` are the commands of this machine; `jobs`,
-`accounts` and `serve` those of the service. `options` and `output` are shared.
+Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, places, memory), 130 cancelled, 143 ended by SIGTERM. An
+error is one line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output has the
+summary, or with ``--json`` one JSON object and nothing else.
+
+Each command imports its heavy modules itself, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     Parameters
     ----------
     args : sequence of str, optional
-        Without the program's name; by default those of this process.
+        Arguments without the program's name. By default, the arguments of this process.
     """
-    # A scheduler's or shell's polite end leaves as little behind as Ctrl-C does.
+    # A run that a scheduler or a shell ends by SIGTERM cleans up as it does after Ctrl-C.
     signal.signal(signal.SIGTERM, _stop)
     sys.exit(run_command(list(sys.argv[1:] if args is None else args)))
 
@@ -70,7 +71,7 @@ def run_command(args: list[str]) -> int:
         click.echo((isinstance(error, click.Abort) and str(error)) or "cancelled", err=True)
         return TERMINATED if isinstance(error.__cause__, _Terminated) else CANCELLED
     except BrokenPipeError:
-        # The reader of our output has left (``mgclust methods | head``): write no more.
+        # The program that reads our output has ended (``mgclust methods | head``): write no more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except (InputError, InsufficientMemoryError) as error:
@@ -78,7 +79,7 @@ def run_command(args: list[str]) -> int:
     except MgclustError as error:
         return _fail(str(error), FAILED)
     except Exception as error:
-        hint = "" if debugging() else " (--debug shows where)"
+        hint = "" if debugging() else " (use --debug to see where)"
         return _fail(f"{type(error).__name__}: {error}{hint}", FAILED)
 
 
@@ -96,7 +97,9 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 
 
 @click.group(context_settings=CONTEXT)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show it.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
 def commands() -> None:
     """Exact clustering on several GPUs, or on the CPU.
 

@@ -1,4 +1,4 @@
-"""Commands for users and tokens of a service."""
+"""Commands for the users and tokens of a service."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def user() -> None:
 @click.argument("name")
 @click.option(
     "--role", type=click.Choice(["user", "admin"]), default="user", show_default=True,
-    help="An admin sees the jobs of all users, and makes users and tokens.",
+    help="An admin sees the jobs of all users, and creates users and tokens.",
 )  # fmt: skip
 def create_user(name: str, role: str) -> None:
-    """Create a user, without a token."""
+    """Create a user. Create a token for the user with 'mgclust token create'."""
     connect_service().create_user(name, role)
-    click.echo(f"made {name}; 'mgclust token create {name}' makes a token", err=True)
+    click.echo(f"created {name}; create a token with 'mgclust token create {name}'", err=True)
 
 
 @user.command("list")
 @as_json_option
 def list_users(as_json: bool) -> None:
-    """List all users: names, roles, and how many valid tokens they have."""
+    """List all users with their roles and their numbers of valid tokens."""
     users = connect_service().users()
     if as_json:
         click.echo(json.dumps(users))
@@ -44,14 +44,14 @@ def list_users(as_json: bool) -> None:
 
 @click.group("token", context_settings=CONTEXT)
 def token() -> None:
-    """Create, list and revoke tokens: your own or, as an administrator, those of others."""
+    """Create, list and revoke your own tokens or, as an administrator, tokens of others."""
 
 
 class _Days(click.ParamType):
     name = "days"
 
     def convert(self, value: Any, parameter: Any, context: Any) -> float | None:
-        """Parse a number > 0, or the word never."""
+        """Parse a number > 0, or the word "never"."""
         if value == "never":
             return None
         return FiniteRange(0, min_open=True).convert(value, parameter, context)
@@ -61,14 +61,14 @@ class _Days(click.ParamType):
 @click.argument("user", required=False)
 @click.option(
     "--scope", "scopes", multiple=True, type=click.Choice(["read", "submit", "admin"]),
-    help="What it may be used for; may be repeated [default: all of the user's role].",
+    help="What the token may be used for; may be repeated [default: all scopes of the user's role].",
 )  # fmt: skip
-@click.option("--days", type=_Days(), default="365", show_default=True, help="Days until it expires, or: never.")
+@click.option("--days", type=_Days(), default="365", show_default=True, help="Days until the token expires, or: never.")
 def create_token(user: str | None, scopes: tuple[str, ...], days: float | None) -> None:
     """Create a token and print it; it cannot be shown again."""
     made = connect_service().create_token(user, scopes or None, days)
     ends = "does not expire" if days is None else f"expires in at most {days:g} days"
-    click.echo(printable(f"token {made['id']} of {made['user']}, which {ends}:"), err=True)
+    click.echo(printable(f"token {made['id']} of {made['user']}; it {ends}:"), err=True)
     click.echo(printable(made["token"]))
 
 

@@ -1,4 +1,4 @@
-"""``mgclust certs``: certificates of a cluster."""
+"""``mgclust certs``: certificates for a Dask cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ __all__ = ["certs"]
 @click.argument("folder", metavar="DIR")
 @click.option("--host", "hosts", multiple=True, metavar="NAME", help="A host's name or address; may be repeated.")
 @click.option(
-    "--days", type=click.IntRange(1), default=90, show_default=True, metavar="N", help="How long they are valid."
+    "--days",
+    type=click.IntRange(1),
+    default=90,
+    show_default=True,
+    metavar="N",
+    help="Days for which the certificates are valid.",
 )
 def certs(folder: str, hosts: tuple[str, ...], days: int) -> None:
     """Make certificates for a cluster's scheduler, workers and clients, in DIR.

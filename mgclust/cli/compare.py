@@ -17,14 +17,15 @@ __all__ = ["compare"]
 @click.argument("second")
 @click.option(
     "--noise", metavar="cluster|drop", default="cluster",
-    help="Rows in no cluster (labels below 0) are one of their own, or are left out. [default: cluster]",
+    help="Rows in no cluster (labels below 0): count them as one more cluster, or drop them. [default: cluster]",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def compare(first: str, second: str, noise: str, as_json: bool) -> None:
     """Compare two labellings of the same rows.
 
-    FIRST and SECOND are result directories or files of labels: .npy, .npz, .csv, .tsv, or .txt with a label a
-    line; or volumes of labels, .nii or .nii.gz, without the voxels that are 0 in both. FIRST may be the truth.
+    FIRST and SECOND are result directories, files of labels or volumes of labels. A file of labels is .npy, .npz, .csv
+    or .tsv, or .txt with one label per line. A volume is .nii or .nii.gz; voxels that are 0 in both volumes are left
+    out. FIRST may be the known truth.
     """
     from mgclust.data.labels import read_label_pair
     from mgclust.results.label_agreement import compare_labels
@@ -48,9 +49,9 @@ def _lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
         "purity": "purity", "inverse_purity": "inverse purity", "error_rate": "error rate",
     }  # fmt: skip
     meant = {
-        "purity": "  clusters of the second within one of the first",
-        "inverse_purity": "  clusters of the first within one of the second",
-        "error_rate": "  rows beside the best one-to-one matching of clusters",
+        "purity": "  1: each cluster of the second lies within one cluster of the first",
+        "inverse_purity": "  1: each cluster of the first lies within one cluster of the second",
+        "error_rate": "  fraction of rows outside the best one-to-one matching of clusters",
     }
     for key, name in names.items():
         value = figures[key]
@@ -60,7 +61,7 @@ def _lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _of_other_data(first: str, second: str) -> list[str]:
-    """A warning where two results are known to be of different data."""
+    """Return a warning if both are results that are known to come from different data, else nothing."""
     import os
 
     from mgclust.results.result import load_result
@@ -70,4 +71,4 @@ def _of_other_data(first: str, second: str) -> list[str]:
     hashes = [load_result(path).source.get("sha256") for path in (first, second)]
     if None in hashes or hashes[0] == hashes[1]:
         return []
-    return [f"{first!r} and {second!r} are results of different data: their rows need not be the same ones."]
+    return [f"{first!r} and {second!r} are results of different data: check that their rows are the same."]

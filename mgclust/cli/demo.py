@@ -1,4 +1,4 @@
-"""``mgclust demo``: points, voxels and a graph, each with a report."""
+"""``mgclust demo``: cluster points, voxels and a graph, and write a report on each."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from mgclust.cli.output import ShownProgress, summary
 
 __all__ = ["demo"]
 
-# What is run, by what, the parameters, and a title. Of the points one pair in a hundred lies within a cluster, so dc
-# has to be smaller than the customary 2 % of the pairs.
+# Name, method, parameters and title of each part. The points have 100 clusters, so only one pair of points in a hundred
+# lies within a cluster: dc has to be smaller than the customary 2 % of the pairs.
 DEMO: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("points", "density-peaks", {"dc_fraction": 0.002}, "100,000 generated points, 100 true clusters on a grid"),
     (
         "voxels",
         "fuzzy-c-means",
         {"n_clusters": 6, "m": 1.1, "metric": "correlation", "random_state": 0},
-        "1,983 voxels of a BOLD series of the studyforrest visual localizer, by the correlation of their series",
+        "1,983 voxels of the studyforrest visual localizer (BOLD), compared by the correlation of their series",
     ),
     ("graph", "communities", {}, "the 77 characters of Les Misérables"),
 )
 
 
 @click.command("demo", context_settings=CONTEXT)
-@click.option("-o", "--output", metavar="DIR", help="Directory to make; default mgclust-demo, or the next free.")
+@click.option("-o", "--output", metavar="DIR", help="Directory to create; default mgclust-demo, or the next free name.")
 @click.pass_obj
 def demo(command: list[str], output: str | None) -> None:
-    """Cluster points, voxels of a BOLD series and a graph, with pictures and reports.
+    """Cluster points, voxels of a BOLD series and a graph; write results, pictures and reports.
 
-    Voxels need nibabel (pip install 'mgclust[fmri]'); without it they are left out.
+    The voxels need nibabel (pip install 'mgclust[fmri]') and are skipped without it.
     """
     from mgclust.algorithms import METHODS
     from mgclust.output.file_run import fit, save
@@ -47,7 +47,7 @@ def demo(command: list[str], output: str | None) -> None:
     with atomic_directory(target) as directory:
         for name, method, parameters, title in DEMO:
             if name == "voxels" and importlib.util.find_spec("nibabel") is None:
-                click.echo("voxels: left out, because nibabel is not installed (pip install 'mgclust[fmri]')\n")
+                click.echo("voxels: skipped, because nibabel is not installed (pip install 'mgclust[fmri]')\n")
                 continue
             dataset = _open(name, directory)
             with ShownProgress() as progress:
@@ -59,7 +59,7 @@ def demo(command: list[str], output: str | None) -> None:
 
 
 def _open(name: str, directory: Path) -> Any:
-    """The data of a part; generated points are kept beside the results, as a file to run other methods on."""
+    """Open the data of a part. Generated points are also saved as a file next to the results, for other methods."""
     from mgclust.data import open_dataset, samples
     from mgclust.datasets import make_gaussian_grid
 

@@ -1,4 +1,4 @@
-"""Commands for jobs of a service: submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads."""
+"""Commands for the jobs of a service: submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def _show(job: RemoteJob, as_json: bool) -> None:
 
 
 def _warn(job: RemoteJob) -> None:
-    """Print the warnings of a result, if there is one."""
+    """Print the warnings of the job's result, if it has a result."""
     for text in job.info.get("warnings") or ():
         click.echo(printable(f"warning: {text}"), err=True)
 
 
 @contextlib.contextmanager
 def _watching(id_: str) -> Iterator[None]:
-    """Say on Ctrl-C that the job continues."""
+    """Report on Ctrl-C that the job continues."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -60,7 +60,7 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
     mask = given.pop("mask", None)
-    # A flag that is not set is None or, if it has no opposite, False; only --no-header says something by False.
+    # A flag that is not set is None or, without an opposite, False. Only False of --no-header is a choice of the user.
     options: dict[str, Any] = {
         name: value for name, value in given.items() if value or (value is False and name in ("header", "index"))
     }
@@ -85,24 +85,41 @@ submit = job_command(
     "METHOD INPUT... [OPTIONS]",
     """Send a job to a service and print its id.
 
-    Takes what 'mgclust run' takes. The service is that of MGCLUST_URL and MGCLUST_TOKEN, or the one on this machine.
+    The arguments are those of 'mgclust run'. MGCLUST_URL and MGCLUST_TOKEN name the service; by default it is the
+    service on this machine.
     """,
     [
         click.Option(
             ["--priority"],
             type=click.IntRange(-100, 100),
             default=0,
-            help="Higher comes first among your own jobs; above 0, before all jobs, for administrators.",
+            help="Higher runs first among your own jobs; above 0 (administrators only), before all other jobs.",
         ),
-        click.Option(["--remote"], is_flag=True, help="INPUT names files on the service's machine."),
-        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs of the service to use."),
-        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="CPU processes or Dask workers to use."),
-        click.Option(["--max-seconds"], type=FiniteRange(0, min_open=True), metavar="S", help="Time limit."),
+        click.Option(["--remote"], is_flag=True, help="INPUT names files on the machine of the service."),
+        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="How many GPUs of the service to use."),
         click.Option(
-            ["--memory"], type=click.IntRange(1 << 20), metavar="BYTES", help="Memory limit of its processes."
+            ["--workers"], type=click.IntRange(1), metavar="N", help="How many CPU processes or Dask workers to use."
         ),
-        click.Option(["--wait"], is_flag=True, help="Wait for its end."),
-        click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True, help="No pictures."),
+        click.Option(
+            ["--max-seconds"],
+            type=FiniteRange(0, min_open=True),
+            metavar="S",
+            help="Time limit of an attempt, in seconds.",
+        ),
+        click.Option(
+            ["--memory"],
+            type=click.IntRange(1 << 20),
+            metavar="BYTES",
+            help="Memory limit of all processes of the job, in bytes.",
+        ),
+        click.Option(["--wait"], is_flag=True, help="Wait until the job has ended."),
+        click.Option(
+            ["--no-report", "report"],
+            is_flag=True,
+            flag_value=False,
+            default=True,
+            help="No report.html and no pictures.",
+        ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the job as JSON."),
     ],
     _submit,
@@ -113,10 +130,10 @@ submit = job_command(
 @click.option(
     "--state", type=click.Choice(["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), help="Only these."
 )
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to list at most.")
 @as_json_option
 def jobs(state: str | None, limit: int, as_json: bool) -> None:
-    """List the latest jobs."""
+    """List the latest jobs, the latest first."""
     listed = connect_service().jobs(state, limit)
     if as_json:
         click.echo(json.dumps([job.info for job in listed]))
@@ -139,7 +156,7 @@ def status(id: str, as_json: bool) -> None:
 @click.argument("id")
 @as_json_option
 def watch(id: str, as_json: bool) -> None:
-    """Follow a job until it has ended; fail if it fails."""
+    """Follow a job until it ends; exit with an error if the job fails."""
     with _watching(id):
         job = connect_service().job(id)
         for _ in job.watch():
@@ -181,18 +198,18 @@ def retry(id: str) -> None:
 @click.command("delete", context_settings=CONTEXT)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def delete(ids: tuple[str, ...]) -> None:
-    """Delete jobs that have ended, with their results and logs, and print them."""
+    """Delete ended jobs with their results and logs, and print what was deleted."""
     service = connect_service()
     for id_ in ids:
         _show(service.job(id_).delete(), False)
 
 
 @click.command("uploads", context_settings=CONTEXT)
-@click.option("--delete", "ids", multiple=True, metavar="ID", help="Delete this one and print it; may be repeated.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
+@click.option("--delete", "ids", multiple=True, metavar="ID", help="Delete this upload and print it; may be repeated.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to list at most.")
 @as_json_option
 def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """List the latest uploads, or delete some that no job needs."""
+    """List the latest uploads, or delete uploads that no job needs."""
     service = connect_service()
     listed = [service.delete_upload(id_) for id_ in ids] if ids else service.uploads(limit)
     if as_json:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the service that they use."""
+"""Options that several commands share, and the connection to the service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def debugging() -> bool:
-    """Return whether tracebacks are requested."""
+    """Return whether the user asked for tracebacks."""
     return os.environ.get("MGCLUST_DEBUG", "0") not in ("", "0")
 
 
@@ -35,12 +35,22 @@ def debug_option() -> click.Option:
 
 
 def place_options() -> list[click.Parameter]:
-    """Make the options that say where to run."""
+    """Make the options that select where to run."""
     return [
-        click.Option(["--scheduler"], metavar="ADDRESS", help="A running Dask cluster (tcp:// or tls://)."),
-        click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="GPUs to use, here or of the cluster."),
+        click.Option(["--scheduler"], metavar="ADDRESS", help="Address of a running Dask cluster (tcp:// or tls://)."),
+        click.Option(
+            ["--gpus"],
+            type=click.IntRange(1),
+            metavar="N",
+            help="How many GPUs to use, of this machine or of the cluster.",
+        ),
         click.Option(["--cpu"], is_flag=True, help="Use no GPU."),
-        click.Option(["--workers"], type=click.IntRange(1), metavar="N", help="With --cpu or --scheduler: how many."),
+        click.Option(
+            ["--workers"],
+            type=click.IntRange(1),
+            metavar="N",
+            help="How many workers to use; needs --cpu or --scheduler.",
+        ),
     ]
 
 
@@ -48,7 +58,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 
 
 class FiniteRange(click.FloatRange):
-    """A range without NaN, which passes its comparisons, and infinity: JSON has neither."""
+    """A range without NaN and infinity: JSON has neither, and NaN would pass the comparisons of a range."""
 
     def convert(self, value: Any, parameter: Any, context: Any) -> float:
         """Parse a finite number."""
@@ -59,7 +69,7 @@ class FiniteRange(click.FloatRange):
 
 
 def connect_service() -> Any:
-    """The service of the environment."""
+    """Connect to the service that the environment variables name."""
     try:
         from mgclust.service.client import Service
     except ModuleNotFoundError as error:
@@ -70,10 +80,10 @@ def connect_service() -> Any:
 
 
 def not_installed(error: ModuleNotFoundError) -> InputError:
-    """The error of a service whose packages are missing."""
-    return InputError(f"{error.name} is not installed; the service needs pip install 'mgclust[service]'.")
+    """Make the error for missing packages of the service."""
+    return InputError(f"{error.name} is not installed, and the service needs it; run pip install 'mgclust[service]'.")
 
 
 def date(seconds: float) -> str:
-    """A time of the service in local time, to the minute."""
+    """Format a time of the service as local time, to the minute."""
     return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")

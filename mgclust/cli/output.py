@@ -1,4 +1,4 @@
-"""Progress and outcome of a run, in a few lines of text."""
+"""Progress and result of a run, in a few lines of text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ShownProgress", "summary"]
 
 
 class ShownProgress:
-    """Progress of a run: a bar on a terminal, plain lines in a log."""
+    """Progress of a run: a bar on a terminal, plain lines in a log file."""
 
     def __init__(self) -> None:
         self.stage, self.printed = "", 0.0
@@ -48,7 +48,7 @@ class ShownProgress:
             self.bar.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take the ``stage`` and ``fraction`` that a run reports, and whatever figures come with them."""
+        """Show the ``stage`` and ``fraction`` that a run reports, and the values that come with them."""
         if "warning" in event:
             self._warn(str(event["warning"]))
             return
@@ -68,7 +68,7 @@ class ShownProgress:
             click.echo(f"{time.strftime('%H:%M:%S')} {stage}{': ' if text else ''}{text}", err=True)
 
     def _warn(self, text: str) -> None:
-        """A line that stays, whenever it comes."""
+        """Print a line that the progress bar does not overwrite."""
         text = printable(text)
         if self.bar is not None:
             self.bar.console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
@@ -77,7 +77,7 @@ class ShownProgress:
 
 
 def summary(result: Result, path: Path, report: bool) -> str:
-    """Say what came out, one fact a line."""
+    """Summarize a result, one fact per line."""
     from mgclust.algorithms import presentation_of
     from mgclust.base.progress import seconds_text
 

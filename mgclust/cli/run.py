@@ -1,4 +1,4 @@
-"""``mgclust run METHOD INPUT -o DIR``: one subcommand per method, made from the method's parameters."""
+"""``mgclust run METHOD INPUT -o DIR``: one subcommand per method, built from the parameters of the method."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Act = Callable[..., None]
 
 
 class _Methods(click.Group):
-    """One subcommand per method, made from its parameters when it is asked for."""
+    """One subcommand per method, built from the parameters of the method when it is first requested."""
 
     def __init__(self, own: list[click.Parameter], act: Act, **given: Any) -> None:
         super().__init__(**given)
@@ -56,16 +56,16 @@ def _declarations() -> Mapping[str, Any]:
 
 
 def job_command(name: str, metavar: str, help: str, own: list[click.Parameter], act: Act) -> click.Group:
-    """Make a command that takes a method, its input and its parameters.
+    """Make a command whose arguments are a method, its input and its parameters.
 
     Parameters
     ----------
     name, metavar, help : str
-        Of the command.
+        Name, usage line and help text of the command.
     own : list of click.Parameter
-        Options beside those of the method and of its input.
+        Options of the command, in addition to the options of the method and of its input.
     act : callable
-        ``act(method, parameters, command line, sources=..., **options)``.
+        Called as ``act(method, parameters, command line, sources=..., **options)``.
     """
     return _Methods(own, act, name=name, help=help, context_settings=CONTEXT, subcommand_metavar=metavar)
 
@@ -112,7 +112,7 @@ def _metavar(option: Any) -> str:
 
 
 def _source_options(declared: Any) -> list[click.Parameter]:
-    """Options of reading the input: passed on as text, which is checked when the input is opened."""
+    """Make the options for reading the input. They are passed on as text and checked when the input is opened."""
     from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 
     shown = {
@@ -155,9 +155,9 @@ def _cluster(
 
     place = {option.name: how.pop(str(option.name)) for option in place_options()}
     if place["gpus"] and (place["cpu"] or place["workers"]):
-        raise InputError("--gpus goes neither with --cpu nor with --workers.")
+        raise InputError("--gpus cannot be combined with --cpu or --workers; leave one out.")
     if place["workers"] and not (place["cpu"] or place["scheduler"]):
-        raise InputError("--workers goes with --cpu or --scheduler.")
+        raise InputError("--workers needs --cpu or --scheduler; add one of them.")
     check_target(output, overwrite)  # before hours of computing
     saved = _checkpoint(checkpoint, checkpoint_seconds)
     if retries is not None:
@@ -167,7 +167,7 @@ def _cluster(
         result = fit(method(**parameters, **where), dataset, progress, saved)
         save(result, dataset, Path(output), overwrite, report, command, progress)
         if saved is not None:
-            saved.remove()  # before a cluster takes its time to end
+            saved.remove()  # first, because closing a cluster takes time
     if as_json:
         click.echo(json.dumps({"output": os.path.abspath(output), **result.to_dict()}, allow_nan=False))
     else:
@@ -179,7 +179,7 @@ def _checkpoint(folder: str | None, seconds: float | None) -> CheckpointConfig |
 
     if folder is None:
         if seconds is not None:
-            raise click.UsageError("--checkpoint-seconds goes with --checkpoint")
+            raise click.UsageError("--checkpoint-seconds needs --checkpoint; add it")
         return None
     return CheckpointConfig(folder) if seconds is None else CheckpointConfig(folder, seconds)
 
@@ -189,22 +189,23 @@ run = job_command(
     "METHOD INPUT... -o DIR [OPTIONS]",
     """Cluster a file and write a result directory.
 
-    INPUT is a file of rows, or a BOLD series of one or several runs, one after the other; a method that finds
-    communities takes a graph. 'mgclust methods' lists the methods, and 'mgclust run METHOD --help' the options of one.
+    INPUT is a file of rows, or a BOLD series of one or several runs, which are joined in time. Methods that find
+    communities take a graph instead. 'mgclust methods' lists the methods; 'mgclust run METHOD --help' lists the options
+    of one method.
     """,
     [
-        click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to make."),
+        click.Option(["-o", "--output"], required=True, metavar="DIR", help="Result directory to create."),
         *place_options(),
         click.Option(["--checkpoint"], metavar="DIR",
-                     help="Save now and then how far the run is; the same command then resumes from there."),
+                     help="Save the state of the run here at times; the same command resumes from it."),
         click.Option(["--checkpoint-seconds"], type=float, metavar="S",
-                     help="At least so long between two checkpoints. [default: 60]"),
+                     help="Shortest time between two checkpoints, in seconds. [default: 60]"),
         click.Option(["--retries"], type=click.IntRange(0), metavar="N",
-                     help="How often a run that has lost a worker is tried again. [default: 1 or 0, by method]"),
+                     help="How often to try again after a worker was lost. [default: 1 or 0, depending on the method]"),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
         click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,
-                     help="No report.html and no pictures."),
+                     help="Write no report.html and no pictures."),
     ],
     _cluster,
 )  # fmt: skip

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["commands"]
 
-GC_FULL_THRESHOLD = 50  # young collections of the web process before a full one; Python has 10
+GC_FULL_THRESHOLD = 50  # young garbage collections of the web process before a full one; Python's default is 10
 
 
 def _check_place(settings: Settings) -> None:
-    """Reject a folder or a database that cannot be used, before anything starts."""
+    """Reject a folder or a database that cannot be used, before any process starts."""
     from sqlalchemy.exc import DBAPIError
 
     from mgclust.service.queue.models import DatabaseLost, open_database, reading
@@ -59,17 +59,18 @@ def _check_place(settings: Settings) -> None:
 
 
 def _check_shared_memory(settings: Settings) -> None:
-    """Reject hidden paths in the folder where processes make semaphores.
+    """Reject hidden paths below the folder in which processes create semaphores.
 
-    Landlock lists what is reachable: an attempt that must not reach one folder there can make nothing there.
+    Landlock takes a list of the folders that an attempt may reach. To leave out one folder below /dev/shm would
+    therefore forbid an attempt to create anything in /dev/shm.
     """
     from mgclust.service.confined.confine import landlock
 
     for path in settings.concealed if landlock() else ():
         if Path(os.path.realpath(path)).is_relative_to("/dev/shm"):
             raise InputError(
-                f"{path} should not be below /dev/shm: Landlock hides it from jobs, which could then make no "
-                "semaphores there, and no workers would start; give a folder elsewhere."
+                f"{path} should not be below /dev/shm: Landlock hides it from jobs, which then cannot create "
+                "semaphores there, so that no workers start; give a folder elsewhere."
             )
 
 
@@ -88,16 +89,17 @@ def _check_access(data: Path) -> None:
                 ) from error
             click.echo(f"{data} was open to other accounts (mode {mode:04o}); its mode is 0700 now", err=True)
         return
-    # A volume of Kubernetes with fsGroup belongs to root, and its group is that of the service.
+    # A volume of Kubernetes with fsGroup belongs to root; its group is the group of the service.
     if status.st_uid != 0 or mode & 0o002:
         whose = f"belongs to another account (uid {status.st_uid}, mode {mode:04o})"
-        raise InputError(f"data={str(data)!r} {whose}, which could change what is in it; give a folder of your own.")
+        raise InputError(f"data={str(data)!r} {whose}, which could change its content; give a folder of your own.")
 
 
 def _settings(roots: tuple[str, ...], given: dict[str, Any]) -> Settings:
-    """Settings of the command line and of the environment, from which they are removed: child processes inherit it.
+    """Read the settings from the command line and the environment, and remove them from the environment.
 
-    A command line can be read by every account of the machine, so a password in it is rejected.
+    They are removed because child processes inherit the environment. A password on the command line is rejected,
+    because every account of the machine can read command lines.
     """
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
@@ -111,8 +113,8 @@ def _settings(roots: tuple[str, ...], given: dict[str, Any]) -> Settings:
         raise InputError(f"--database should be a URL: {error}.") from error
     if url.password or "password" in url.query:
         raise InputError(
-            f"--database should hold no password, which every account of this machine could read; set "
-            f"{PREFIX}DATABASE_FILE, or {PREFIX}DATABASE."
+            f"--database should hold no password, because every account of this machine could read it; set "
+            f"{PREFIX}DATABASE_FILE or {PREFIX}DATABASE instead."
         )
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
@@ -123,11 +125,17 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that `serve` and `runner` share."""
     for option in reversed(
         (
-            click.option("--data", metavar="DIR", help="Folder of jobs and uploads."),
-            click.option("--database", metavar="URL", help="PostgreSQL in place of SQLite in the folder."),
-            click.option("--scheduler", metavar="ADDRESS", help="A running Dask cluster in place of this machine."),
+            click.option("--data", metavar="DIR", help="Folder for jobs and uploads."),
+            click.option(
+                "--database", metavar="URL", help="PostgreSQL database to use instead of SQLite in the data folder."
+            ),
+            click.option(
+                "--scheduler", metavar="ADDRESS", help="Compute on this running Dask cluster instead of this machine."
+            ),
             click.option("--cpu", is_flag=True, default=None, help="Use no GPU."),
-            click.option("--slots", type=click.IntRange(1), metavar="N", help="Jobs at once [default: 1]."),
+            click.option(
+                "--slots", type=click.IntRange(1), metavar="N", help="How many jobs run at once [default: 1]."
+            ),
             click.option(
                 "--root", "roots", multiple=True, metavar="DIR", help="A folder that jobs may read; may be repeated."
             ),
@@ -139,10 +147,12 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command("serve", context_settings=CONTEXT)
 @_place_options
-@click.option("--host", metavar="ADDRESS", help="Where to listen [default: 127.0.0.1].")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="0: any free one [default: 8700].")
-@click.option("--no-runner", is_flag=True, help="Only the web process; 'mgclust runner' is started elsewhere.")
-@click.option("--adopt", is_flag=True, help="Start a new database for a data folder whose own is lost.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on [default: 127.0.0.1].")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0: any free port [default: 8700]."
+)
+@click.option("--no-runner", is_flag=True, help="Start only the web process; start 'mgclust runner' elsewhere.")
+@click.option("--adopt", is_flag=True, help="Start a new database for a data folder whose database is lost.")
 def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) -> None:
     """Serve jobs: start a web process, and a runner that computes them."""
     try:
@@ -171,11 +181,11 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         click.echo(
             f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True
         )
-        # Imported modules stay: collecting garbage among them would stop every request for 0.15 s again and again,
-        # most of what the slowest submits waited for.
+        # Freeze the imported modules: collecting garbage among them would stop all requests for 0.15 s again and again,
+        # most of the time that the slowest submits waited.
         gc.collect()
         gc.freeze()
-        # Each open event stream keeps some 200 objects, too: a full collection with 800 streams takes 0.09 s.
+        # Each open event stream keeps about 200 objects: a full collection with 800 streams takes 0.09 s.
         gc.set_threshold(*gc.get_threshold()[:2], GC_FULL_THRESHOLD)
         connections = Connections(settings)
         connections.raise_limit()
@@ -183,7 +193,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
             app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
             http=connections,  # type: ignore[arg-type]  # called like a class
             ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
-            log_level="error",  # no line for each request that breaks HTTP
+            log_level="error",  # no line for each request that is not valid HTTP
             proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
         )  # fmt: skip
         supervisor = threading.Thread(
@@ -220,7 +230,7 @@ def runner(roots: tuple[str, ...], **given: Any) -> None:
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set: an exception would be lost if it arose in a destructor."""
+    """Yield an event that SIGTERM and Ctrl-C set; an exception would be lost if it were raised in a destructor."""
     stopping = threading.Event()
     handled = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -1,4 +1,4 @@
-"""``mgclust methods`` and ``mgclust info``: what there is."""
+"""``mgclust methods`` and ``mgclust info``: lists of the methods, and of the devices of this machine."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ def methods(as_json: bool) -> None:
         for (flag, values, text), parameter in zip(rows, method["parameters"], strict=True):
             default = "" if parameter["default"] is None else f" [{str(parameter['default']).lower()}]"
             click.echo(f"  {flag:{widths[0]}}  {values:{min(widths[1], 24)}}  {text}{default}")
-    click.echo("\nmgclust run METHOD INPUT -o DIR; 'mgclust run METHOD --help' says more.")
+    click.echo("\nUsage: mgclust run METHOD INPUT -o DIR. Details: mgclust run METHOD --help.")
 
 
 @click.command("info", context_settings=CONTEXT)
-@click.option("--scheduler", metavar="ADDRESS", help="Also ask a running Dask cluster (tcp:// or tls://).")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Also list the workers of this running Dask cluster (tcp:// or tls://)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(scheduler: str | None, as_json: bool) -> None:
-    """Show the devices, memory and versions of this machine, and of a cluster."""
+    """Show the devices, memory and versions of this machine, and the workers of a cluster."""
     machine = _machine()
     if scheduler:
         machine["cluster"] = _cluster(scheduler)

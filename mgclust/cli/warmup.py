@@ -22,10 +22,10 @@ __all__ = ["warmup"]
 @click.argument("methods", nargs=-1, metavar="[METHOD]...")
 @click.option("--cpu", is_flag=True, help="Use no GPU.")
 def warmup(methods: tuple[str, ...], cpu: bool) -> None:
-    """Compile the kernels of some methods, or of all, in float32, so that first runs need not.
+    """Compile the float32 kernels of some methods, or of all methods, so that later runs need not compile them.
 
-    They are kept on disk, for this user, processor and GPU, by Numba (NUMBA_CACHE_DIR) and CuPy (CUPY_CACHE_DIR). Each
-    method runs on small made data, as many at a time as there are cores.
+    Numba (NUMBA_CACHE_DIR) and CuPy (CUPY_CACHE_DIR) keep the kernels on disk for this user, processor and GPU. Each
+    method runs on small generated data; as many methods run at a time as there are cores.
     """
     from mgclust.algorithms import METHODS
     from mgclust.engine import devices
@@ -38,7 +38,7 @@ def warmup(methods: tuple[str, ...], cpu: bool) -> None:
     cases.sort(key=lambda case: case[1].seconds, reverse=True)
     started = time.monotonic()
     device = "cpu" if cpu or devices.why_no_gpu() else "cuda"
-    spawn = multiprocessing.get_context("spawn")  # a process that forks from one with threads may hang
+    spawn = multiprocessing.get_context("spawn")  # a process that is forked from a process with threads may hang
     with safe_path(), ProcessPoolExecutor(min(len(cases), devices.cores()), mp_context=spawn) as pool:
         running = {pool.submit(_fit, *case, device): case for case in cases}
         for done in as_completed(running):
@@ -50,7 +50,7 @@ def warmup(methods: tuple[str, ...], cpu: bool) -> None:
 
 
 def _fit(method: type[Method], case: WarmUp, device: str) -> float:
-    """Run a method once; the seconds that it takes."""
+    """Run a method once and return the seconds that it takes."""
     import numpy as np
 
     from mgclust.data import Dataset, open_dataset, open_graph

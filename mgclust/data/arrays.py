@@ -1,6 +1,6 @@
-"""Rows that are already in memory: on this host, on a GPU, or on Dask's workers.
+"""Rows that are already in memory: on this host, on a GPU, or on the workers of Dask.
 
-CuPy, Dask, pandas and SciPy are recognised without importing them, which takes time: a caller that has such
+CuPy, Dask, pandas and SciPy are recognised without importing them, because imports take time. A caller that has such
 an object has imported its library.
 """
 
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 Columns = Sequence[str | int] | str | None
-_CHECKED_NUMBERS = 2**16  # at a time
+_CHECKED_NUMBERS = 2**16  # numbers that are checked at a time
 
-# Of objects that hold rows among other things, by package and class: what to give in their place.
+# Objects that hold rows among other things, by package and class: what to give instead.
 _REMEDIES = {
     ("anndata", "AnnData"): "give an array of it, X.X or X.obsm['X_pca'], or a graph, X.obsp['connectivities']",
     ("nibabel", "SpatialImage"): "its voxels are rows for methods that take rows, and for open_dataset",
@@ -54,7 +54,7 @@ _REMEDIES = {
 
 
 class ArrayDataset(CheckedDataset):
-    """A NumPy array, or what could be made into one."""
+    """A NumPy array, or an object that was converted to one."""
 
     kind = "array"
 
@@ -71,7 +71,10 @@ class ArrayDataset(CheckedDataset):
         return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
 
     def checksum(self) -> int:
-        """CRC-32 of all rows, or of 1/16 of them in blocks all over a large array; see `Dataset.checksum`."""
+        """CRC-32 of all rows; of a large array, of blocks spread over it that hold 1/16 of the rows.
+
+        See `Dataset.checksum`.
+        """
         n, found = self.shape[0], 0
         step = max(1, _CHECKED_NUMBERS // self.shape[1])
         apart = step if n <= 16 * step else 16 * step
@@ -81,7 +84,7 @@ class ArrayDataset(CheckedDataset):
 
 
 class DeviceDataset(CheckedDataset):
-    """A CuPy array; `read` returns CuPy arrays of the same device."""
+    """A CuPy array. `read` returns CuPy arrays on the same device."""
 
     kind = "cuda array"
 
@@ -94,7 +97,7 @@ class DeviceDataset(CheckedDataset):
 
 
 class DaskDataset(CheckedDataset):
-    """A Dask array, whose chunks may be on workers already: the engine takes `dask_array` and leaves them."""
+    """A Dask array. Its chunks may be on workers already; the engine takes `dask_array` and leaves them there."""
 
     kind = "dask array"
 
@@ -121,7 +124,7 @@ class DaskDataset(CheckedDataset):
 
     @property
     def dask_array(self) -> Any:
-        """The rows, of `dtype`, with one chunk across the columns."""
+        """The rows as a Dask array of type `dtype`, with one chunk across the columns."""
         return self._array
 
     def fingerprint(self) -> str:
@@ -129,9 +132,10 @@ class DaskDataset(CheckedDataset):
         return self._combine(dask_digests(self._array))
 
     def take(self, indices: Any) -> np.ndarray:
-        """See `Dataset.take`; the workers pick the rows.
+        """A few rows; see `Dataset.take`. The workers pick the rows.
 
-        By chunks: Dask's own selection of rows by number takes memory of the caller for all rows in some versions.
+        The rows are picked chunk by chunk, because in some versions Dask's own selection by row number takes memory for
+        all rows in the calling process.
         """
         chosen = np.asarray(indices, np.int64)
         ascending, places = np.unique(chosen, return_inverse=True)
@@ -160,19 +164,21 @@ class DaskDataset(CheckedDataset):
 
 
 def _picked(block: Any, wanted: list[np.ndarray], block_id: tuple[int, ...] = (0, 0)) -> Any:
-    """Rows of a chunk whose numbers are wanted."""
+    """Rows of a chunk whose numbers are in `wanted`."""
     return block[wanted[block_id[0]]]
 
 
 def plain_rows(block: Any, dtype: Any) -> Any:
-    """Chunk of rows as a NumPy or CuPy array: what is masked becomes NaN, what a sparse matrix does not store 0.
+    """Convert a chunk of rows to a NumPy or CuPy array.
+
+    Masked values become NaN; values that a sparse matrix does not store become 0.
 
     Parameters
     ----------
     block : array
-        Of Dask: its chunks may be of other types than it says.
+        Chunk of a Dask array. It may have another type than the array states.
     dtype : dtype
-        Floating type of what is masked.
+        Floating type to which a masked array is converted.
     """
     if isinstance(block, np.ma.MaskedArray):
         return np.ma.filled(block.astype(dtype), np.nan)
@@ -182,7 +188,7 @@ def plain_rows(block: Any, dtype: Any) -> Any:
 
 
 def _is_sparse_block(block: Any) -> bool:
-    """Return whether a chunk is a sparse matrix of SciPy, CuPy or sparse."""
+    """Return whether a chunk is a sparse matrix of SciPy, CuPy or the package sparse."""
     return hasattr(block, "todense")
 
 
@@ -197,9 +203,9 @@ def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bo
     source : object
         NumPy, CuPy or Dask array, DataFrame, nested list, or anything that NumPy can convert.
     columns : sequence of str or int, optional
-        Columns of a DataFrame.
+        Columns of a DataFrame to read, by name or position.
     index : bool, optional
-        Whether the first column of a DataFrame is left out.
+        Whether to leave out the first column of a DataFrame as an index.
     """
     reject_containers(source)
     _reject_graphs(source)
@@ -236,15 +242,15 @@ def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bo
     if hasattr(source, "__cuda_array_interface__"):
         if not (hasattr(source, "get") and hasattr(source, "astype")):
             raise InputError(
-                f"a CUDA array of type {module}.{type(source).__name__} is not read; wrap it without a copy "
-                "by cupy.asarray(x)."
+                f"a CUDA array of type {module}.{type(source).__name__} cannot be read; wrap it without a copy "
+                "with cupy.asarray(x)."
             )
         return DeviceDataset(source)
     return ArrayDataset(_as_numbers(source))
 
 
 def _numeric(frame: Any) -> Any:
-    """A Dask data frame or series whose partitions are arrays of numbers; what pandas has for missing ones is NaN."""
+    """Convert the partitions of a Dask data frame or series to arrays of numbers; missing values become NaN."""
     series = frame.ndim == 1
     types = {frame.name: frame.dtype} if series else dict(zip(frame.columns, frame.dtypes, strict=True))
     wanted = []
@@ -261,33 +267,33 @@ def _numeric(frame: Any) -> Any:
 
 
 def reject_containers(source: Any) -> None:
-    """Refuse objects that hold rows, and more: which of it is meant, their owner has to say."""
+    """Reject objects that hold rows among other things: the user must say which part to cluster."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source
     for kind in type(first).__mro__:
         package = kind.__module__.partition(".")[0]
         if (package, kind.__name__) in _REMEDIES:
             remedy = _REMEDIES[package, kind.__name__]
-            raise InputTypeError(f"X is {type(first).__name__} of {package} in memory, which is no table; {remedy}.")
+            raise InputTypeError(f"X is {type(first).__name__} of {package} in memory, which is not a table; {remedy}.")
 
 
 def _reject_graphs(source: Any) -> None:
-    """Refuse graphs, which NumPy would take for the list of their nodes."""
+    """Reject graphs, which NumPy would convert to a list of their nodes."""
     for kind in type(source).__mro__:
         if (kind.__module__.partition(".")[0], kind.__name__) in _NETWORKS:
             raise InputTypeError(
-                f"X is a {type(source).__name__} of {type(source).__module__.partition('.')[0]}, which has edges and "
-                "no rows; Communities clusters the nodes of a graph."
+                f"X is a {type(source).__name__} of {type(source).__module__.partition('.')[0]}, which has edges "
+                "instead of rows; use Communities to cluster the nodes of a graph."
             )
 
 
 def collected(source: Any) -> Any:
-    """A lazy frame of polars as a frame; anything else as it is."""
+    """Return a lazy frame of polars as a frame; anything else unchanged."""
     lazy = type(source).__module__.partition(".")[0] == "polars" and type(source).__name__ == "LazyFrame"
     return source.collect() if lazy else source
 
 
 def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | None, name: str) -> list[int]:
-    """Positions of the wanted columns among ``names``, for integers as in `integers_as_names`; all of them for None."""
+    """Positions of the requested columns among `names`; all if `columns` is None. See also `integers_as_names`."""
     if columns is None:
         return list(range(len(names)))
     if isinstance(columns, (str, int, np.integer)):
@@ -315,7 +321,7 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
 
 
 def integers_as_names(names: Sequence[str], columns: Sequence[Any]) -> list[Any]:
-    """Replace integers among columns by names if each of them is the name of one column; else they are positions."""
+    """Replace integers by names if each integer is the name of exactly one column; else they are positions."""
     count = Counter(names)
     named = all(count[str(column)] == 1 for column in columns if _is_integer(column))
     return [str(column) if named and _is_integer(column) else column for column in columns]
@@ -326,12 +332,12 @@ def _is_integer(column: Any) -> bool:
 
 
 def _as_numbers(source: Any) -> np.ndarray:
-    """Whatever NumPy makes of ``source``, if those are numbers."""
+    """Convert `source` to an array of numbers with NumPy."""
     name = "X"
     if source is None or isinstance(source, (dict, set, bytes)) or hasattr(source, "__next__"):
         raise InputTypeError(f"{name} is a {type(source).__name__}; give an array of rows x features or a path.")
     if isinstance(source, np.ma.MaskedArray) and np.ma.is_masked(source):
-        # Masked is missing: it must not come back as the number underneath.
+        # A masked value is missing: it must not come back as the number under the mask.
         source = np.ma.filled(source.astype(float_dtype(source.dtype, name)), np.nan)
     try:
         array = np.asarray(source)
@@ -342,13 +348,13 @@ def _as_numbers(source: Any) -> np.ndarray:
     try:
         return array.astype(np.float64)
     except TypeError as error:
-        raise InputTypeError(f"{name} holds something that is no number: {error}.") from error
+        raise InputTypeError(f"{name} holds a value that is not a number: {error}.") from error
     except ValueError as error:
-        raise InputError(f"{name} holds something that is no number: {error}.") from error
+        raise InputError(f"{name} holds a value that is not a number: {error}.") from error
 
 
 def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bool | None) -> Dataset:
-    """Columns of a pandas, polars or pyarrow table, copied once unless they already are one float block."""
+    """Open columns of a pandas, polars or pyarrow table; they are copied once unless they are one float block."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     names = [str(label) for label in labels]
@@ -375,7 +381,7 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bo
 
 
 def _index_columns(frame: Any, labels: Sequence[Any]) -> int:
-    """Return how many of the first columns of a table with names number its rows."""
+    """Return how many of the first columns of a table are an index, by their names and values."""
     if len(labels) < 2 or not all(isinstance(label, str) for label in labels):
         return 0
     if count := index_columns(labels):
@@ -395,7 +401,7 @@ def _first_values(frame: Any, most: int = SAMPLE_LINES) -> np.ndarray:
 
 
 def _feature_names(labels: Sequence[Any]) -> list[str] | None:
-    """Labels of columns that are names; numbers are none, as for scikit-learn."""
+    """Names of the columns; None if they are numbered, as in scikit-learn."""
     return list(labels) if labels and all(isinstance(label, str) for label in labels) else None
 
 
@@ -414,7 +420,7 @@ def _column(frame: Any, position: int, name: str) -> np.ndarray:
         )
     if values.dtype.kind == "O":
         try:
-            if hasattr(frame, "iloc"):  # pandas' own "missing" is no number for NumPy
+            if hasattr(frame, "iloc"):  # NumPy cannot convert pandas' own missing value
                 return series.to_numpy(dtype=np.float64, na_value=np.nan)
             return values.astype(np.float64)
         except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Bases of all sources of rows, and the shapes and types of number that they may have."""
+"""Base classes of all sources of rows, with checks of their shapes and types of number."""
 
 from __future__ import annotations
 
@@ -14,36 +14,48 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["TAKE_NUMBERS", "CheckedDataset", "Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
 
-# Rows are hashed in blocks of this many bytes, so that a Dask array can be hashed where its chunks are.
+# Rows are hashed in blocks of this many bytes, so that each chunk of a Dask array can be hashed where it is.
 _DIGEST_BYTES = 2**24
 _MAX_NUMBERS = 2**56
-TAKE_NUMBERS = 2**22  # read at a time by `Dataset.take`
+TAKE_NUMBERS = 2**22  # numbers that `Dataset.take` reads at a time
 
 
 class InputTypeError(InputError, TypeError):
-    """Data whose elements are not numbers at all (scikit-learn expects a TypeError there)."""
+    """Input whose elements are not numbers at all. It is a TypeError as well, which scikit-learn expects here."""
 
 
 class Dataset:
-    """Rows that are read when they are asked for.
+    """Rows that are read on demand.
+
+    `mgclust.open_dataset` makes datasets. To add a source, derive a class and implement ``_read(start, stop)``.
 
     Parameters
     ----------
     shape : tuple of int
-        (n_samples, n_features); also an attribute, as the following are.
+        (n_samples, n_features). Also an attribute, like `dtype` and `name`.
     dtype : numpy.dtype
-        Float32 or float64: what `read` returns.
+        Type of the numbers that `read` returns: float32 or float64.
     name : str
-        For messages and for the provenance of a result.
+        Name of the source in messages and in the provenance of a result.
 
     Attributes
     ----------
     labels : ndarray of shape (n_samples,) or None
-        The known truth, where the source holds one.
+        Known truth, if the source holds it.
     dask_array : dask.array.Array or None
-        The rows as a Dask array with one chunk across the columns, where the source is one.
+        The rows as a Dask array with one chunk across the columns, if the source is one.
     feature_names : list of str or None
-        Names of the columns, where the source has them.
+        Names of the columns, if the source has them.
+
+    Examples
+    --------
+    >>> from mgclust import open_dataset
+    >>> dataset = open_dataset([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> dataset.shape, dataset.dtype.name
+    ((3, 2), 'float64')
+    >>> dataset.read(1, 3)
+    array([[3., 4.],
+           [5., 6.]])
     """
 
     kind = "dataset"
@@ -56,63 +68,72 @@ class Dataset:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The known truth, where the source holds one."""
+        """Known truth, if the source holds it."""
         return None
 
     @property
     def dask_array(self) -> Any:
-        """The rows as a Dask array, where the source is one."""
+        """The rows as a Dask array, if the source is one."""
         return None
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences that the user of a result should know of these rows."""
+        """Warnings about these rows for the user of a result, as sentences."""
         return []
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
-        """The clusters in their place, as `mgclust.plots.label_slices` draws them; None where rows have no place.
+        """Clusters as a volume, in the form of the arguments of `mgclust.plots.label_slices`.
 
         Parameters
         ----------
         labels : array of shape (n_samples,), int
-            Clusters 0, 1, ...; -1 for none.
+            Clusters 0, 1, ...; -1 for rows in no cluster.
+
+        Returns
+        -------
+        dict or None
+            None if the rows are not voxels.
         """
         return None
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of memory that `read` takes beside the rows that it returns, such as what is decoded together.
+        """Bytes of memory that `read` takes in addition to the rows that it returns, e.g. for chunks that it decodes.
 
         Parameters
         ----------
         rows : int
-            How many neighbouring rows this process is going to read, a few at a time.
+            Number of neighbouring rows that this process is going to read, a few at a time.
+
+        Returns
+        -------
+        int
         """
         return 0
 
     def expect(self, start: int, stop: int) -> None:
-        """Say that this process is going to read rows ``start`` to ``stop - 1`` only.
+        """Announce that this process is going to read only the rows ``start`` to ``stop - 1``.
 
-        A source that can only be read as a whole then keeps no more than those. Reading others stays possible.
+        A source that can only be read as a whole then keeps only these rows. Other rows can still be read.
 
         Parameters
         ----------
         start, stop : int
-            ``0 <= start <= stop <= n_samples``.
+            Range of the rows, with ``0 <= start <= stop <= n_samples``.
         """
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows ``start`` to ``stop - 1``.
+        """Read the rows ``start`` to ``stop - 1``.
 
         Parameters
         ----------
         start, stop : int
-            ``0 <= start <= stop <= n_samples``.
+            Range of the rows, with ``0 <= start <= stop <= n_samples``.
 
         Returns
         -------
         array of shape (stop - start, n_features)
-            C-contiguous, of `dtype`; a CuPy array where the source is one. It may be a view of the source:
-            do not write into it.
+            C-contiguous, of type `dtype`; a CuPy array if the source is one. It may be a view of the source: do not
+            write into it.
 
         Raises
         ------
@@ -124,22 +145,23 @@ class Dataset:
         return self._read(int(start), int(stop))
 
     def take(self, indices: Any) -> np.ndarray:
-        """A few rows, in host memory.
+        """Read a few rows into host memory.
 
         Parameters
         ----------
         indices : sequence of int
-            Row numbers; the rows come in this order.
+            Row numbers, in any order.
 
         Returns
         -------
         ndarray of shape (len(indices), n_features)
+            The rows in the order of `indices`, of type `dtype`.
         """
         n, d = self.shape
         chosen = np.asarray(indices, np.int64)
         ascending = np.sort(chosen)
         rows = np.empty((len(chosen), d), self.dtype)
-        # In blocks, since a file that is no array has to be read from its beginning for every read.
+        # Read in blocks: a file that is not an array has to be read from its beginning for every read.
         block = max(1, TAKE_NUMBERS // d)
         for start in range(0, n, block):
             stop = min(start + block, n)
@@ -153,17 +175,21 @@ class Dataset:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """SHA-256 that tells whether two runs saw the same data, in hexadecimal.
+        """SHA-256 by which to recognise the data in another run, in hexadecimal.
 
-        Of a file: its bytes. Of an array: its shape, dtype and rows; equal for NumPy, CuPy and Dask arrays
-        of equal content, whatever their chunks.
+        It covers the bytes of a file, or the shape, dtype and rows of an array. NumPy, CuPy and Dask arrays of equal
+        content have the same fingerprint, whatever their chunks.
+
+        Returns
+        -------
+        str
         """
         block = _digest_rows(self.shape[1], self.dtype)
         n = self.shape[0]
         return self._combine(row_digests(self.read(i, min(i + block, n))) for i in range(0, n, block))
 
     def checksum(self) -> int | None:
-        """Checksum of rows that others may write into; None if the source itself notices changes."""
+        """Checksum of rows that other code may change in memory; None if the source itself notices changes."""
         return None
 
     def _combine(self, digests: Any) -> str:
@@ -173,7 +199,7 @@ class Dataset:
         return total.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read, in plain values that fit into JSON."""
+        """Describe the source as plain values that fit into JSON."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -189,21 +215,21 @@ class Dataset:
 
 
 class CheckedDataset(Dataset):
-    """Rows whose source says its shape and its type of number: both are checked here.
+    """Base class for sources that state their shape and type of number: both are checked here.
 
     Parameters
     ----------
     shape : tuple of int
-        Of the source.
+        Shape of the source.
     dtype : numpy.dtype
-        Of the source's numbers, which are read as float32 or float64.
+        Type of the source's numbers, which are read as float32 or float64.
     name : str
-        For messages and for the provenance of a result.
+        Name of the source in messages and in the provenance of a result.
 
     Raises
     ------
     InputError
-        It is no table of real numbers.
+        The source is not a table of real numbers.
     """
 
     def __init__(self, shape: Any, dtype: Any, name: str) -> None:
@@ -211,19 +237,19 @@ class CheckedDataset(Dataset):
 
 
 def _digest_rows(n_features: int, dtype: np.dtype) -> int:
-    """Return how many rows are hashed at once; depends on the shape of the data alone."""
+    """Return how many rows are hashed at once; the number depends only on the shape and type of the data."""
     return max(1, _DIGEST_BYTES // (n_features * dtype.itemsize))
 
 
 def row_digests(rows: Any) -> np.ndarray:
-    """SHA-256 of one block of rows as an array (1, 32) of bytes; also runs on Dask's workers."""
+    """SHA-256 of one block of rows as an array (1, 32) of bytes. Also runs on the workers of Dask."""
     host = rows.get() if hasattr(rows, "get") else np.asarray(rows)
     host = np.ascontiguousarray(host, dtype=host.dtype.newbyteorder("<"))
     return np.frombuffer(hashlib.sha256(host.reshape(-1).view(np.uint8).data).digest(), np.uint8)[None, :]
 
 
 def dask_digests(array: Any) -> np.ndarray:
-    """`row_digests` of a Dask array's blocks, by the workers that hold them."""
+    """`row_digests` of the blocks of a Dask array, computed by the workers that hold them."""
     rows = array.rechunk((_digest_rows(array.shape[1], array.dtype), array.shape[1]))
     chunks = ((1,) * rows.numblocks[0], (32,))
     meta = np.empty((0, 0), dtype=np.uint8)
@@ -232,15 +258,15 @@ def dask_digests(array: Any) -> np.ndarray:
 
 
 def float_dtype(dtype: Any, name: str) -> np.dtype:
-    """Return the floating type that numbers of ``dtype`` are read as.
+    """Return the floating type in which numbers of type `dtype` are read.
 
-    float32 and float64 stay; small integers, bool and float16 fit into float32 without loss; all else
-    becomes float64.
+    float32 and float64 stay. Small integers, bool and float16 become float32, which holds them without loss. All other
+    types become float64.
 
     Raises
     ------
     InputError
-        For what is no real number.
+        The type is not one of real numbers.
     """
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
@@ -258,7 +284,7 @@ def float_dtype(dtype: Any, name: str) -> np.dtype:
 
 
 def check_shape(shape: Any, name: str) -> tuple[int, int]:
-    """Refuse what is not a table of at least one row and one column."""
+    """Reject shapes other than a table of at least one row and one column; return the shape."""
     shape = tuple(shape)
     if not shape:
         raise InputError(
@@ -281,5 +307,5 @@ def check_shape(shape: Any, name: str) -> tuple[int, int]:
     if n == 0:
         raise InputError(f"{name} has 0 sample(s) (shape=(0, {d})) while a minimum of 1 is required.")
     if n * d > _MAX_NUMBERS:
-        raise InputError(f"{name} has shape=({n}, {d}), more numbers than any machine holds; is it whole?")
+        raise InputError(f"{name} has shape=({n}, {d}), more numbers than any machine holds; check the file.")
     return n, d

@@ -1,4 +1,4 @@
-"""`open_dataset`: one way in for every source of rows."""
+"""`open_dataset` opens every source of rows."""
 
 from __future__ import annotations
 
@@ -36,53 +36,69 @@ def open_dataset(
     header: bool | None = None,
     index: bool | None = None,
 ) -> Dataset:
-    """Open rows for clustering without reading more of them than needed.
+    """Open rows for clustering, without reading more of them than needed.
+
+    Values of tables are not checked here: the run that reads them finds NaN and infinity. A volume is read when it is
+    opened, and rejected if a voxel of the mask holds such values.
 
     Parameters
     ----------
     source : array, DataFrame, list, path, URL or Dataset
-        NumPy, CuPy or Dask array, memory map, table of pandas, polars, pyarrow or Dask, nested list, sparse matrix of
-        SciPy or CuPy (of which some rows at a time become dense); an image of nibabel; or the path or URL
-        (``http``, ``s3``, ``file``: whatever fsspec knows) of a .npy, .npz, .csv, .tsv, .parquet, .pq, .feather, .zarr,
-        .nii or .nii.gz, or of a folder of .parquet. Text may be compressed (.gz, .bz2, .zst), or come from a named pipe
-        or standard input (``-``). In a .npz the array ``X`` or the only one is taken and ``y`` becomes the labels. Of a
-        4-D NIfTI file the voxels are rows, in C order of the grid (the order of ``volume[mask]``), and the points in
-        time are features; of a CIFTI file (.dtseries.nii) the grayordinates are rows. A list of such files are runs on
-        one grid: they are put one after the other in time, each detrended and standardised by itself.
+        One of the following.
+
+        - In memory: a NumPy, CuPy or Dask array, a memory map, a table of pandas, polars, pyarrow or Dask, or a nested
+          list; also a sparse matrix of SciPy or CuPy, which becomes dense some rows at a time.
+        - A path, or a URL that fsspec knows (``http``, ``s3``, ``file``): .npy, .npz, .csv, .tsv, .parquet, .pq,
+          .feather, .zarr, or a folder of .parquet. A .npz file needs an array ``X`` or only one array; its array ``y``
+          becomes the labels. Text may be compressed (.gz, .bz2, .zst), or come from a named pipe or standard input
+          (``-``).
+        - A BOLD series: .nii or .nii.gz (4-D), .dtseries.nii, or an image of nibabel. Rows are the voxels, in C order
+          of the grid (the order of ``volume[mask]``), or the grayordinates; features are the points in time. A list of
+          such files are runs on one grid. They are joined in time; each run is detrended and standardised by itself.
     mask : path, nibabel image or array, optional
-        Which voxels of a NIfTI series are rows: a 3-D NIfTI file, image or array on the same grid, 1 where they are and
-        0 elsewhere. By default every voxel that is not 0 at all times.
+        Voxels of a NIfTI series that are rows: a 3-D NIfTI file, image or array on the same grid, which is 1 in these
+        voxels and 0 elsewhere. By default, every voxel that is not 0 at all times.
     standardize : {None, "zscore"}
-        "zscore": each row to mean 0 and standard deviation 1 over its features (divisor: their number).
+        "zscore" scales each row to mean 0 and standard deviation 1 over its features (divisor: their number).
     detrend : bool
         Subtract from each row its least-squares line over its features, before standardising.
     delimiter : str, optional
-        Of a .csv or .tsv file; guessed from its first line.
+        Separator of the fields of a .csv or .tsv file. By default it is guessed from the first line.
     columns : sequence of str or int, optional
-        Columns of a table by name or by position from 0; all by default. Integers are names if each of them names a
-        column, as years do.
+        Columns of a table to read, by name or by position from 0. By default all columns. Integers are names if each of
+        them names a column (such as a year), else positions.
     constant : {None, "drop", "refuse"}
-        Of a volume: what to do with voxels that do not change over time in at least one run. By default they are left
-        out, and `mgclust.data.Dataset.warnings` says how many.
+        What to do with voxels of a volume that do not change over time in at least one run. "drop" and None: leave them
+        out; `mgclust.data.Dataset.warnings` states how many. "refuse": raise an InputError.
     header : bool, optional
-        Whether the first line of a .csv or .tsv names the columns. By default it does if its fields are no numbers, or
-        numbers that look like names: 0, 1, 2, ..., years or wavelengths above other data. A warning says so if the
-        line may also be the other.
+        Whether the first line of a .csv or .tsv file names the columns. By default it does if its fields are not
+        numbers, or are numbers that look like names: 0, 1, 2, ..., or years or wavelengths above other data. If the
+        line may be read in both ways, there is a warning.
     index : bool, optional
-        Whether the first column of a table is left out because it numbers or names the rows. By default a column that
-        has no name (or ``index``, ``Unnamed: 0``), has the values 0, 1, 2, ... in any order, or is called ``id`` and
-        holds text or different whole numbers, is left out with a warning. `columns` decides instead if it is given.
+        Whether to leave out the first column of a table, because it numbers or names the rows. By default, it is
+        left out with a warning in three cases: it has no name (or is called ``index`` or ``Unnamed: 0``); its values
+        are 0, 1, 2, ... in any order; or it is called ``id`` and holds text or distinct whole numbers. If `columns` is
+        given, it decides instead.
 
     Returns
     -------
     Dataset
-        Values of tables are not looked at: NaN and infinity are found by the run that reads them. A volume is read
-        when it is opened, and refused if a voxel of the mask holds such values.
+        The rows, as float32 or float64; see `mgclust.data.Dataset.read`.
 
     Raises
     ------
     InputError
-        The source is no table of real numbers, or cannot be read.
+        The source is not a table of real numbers, or cannot be read.
+
+    Examples
+    --------
+    >>> from mgclust import data, open_dataset
+    >>> digits = open_dataset(data.samples.path("pendigits"))
+    >>> digits.shape, len(digits.labels)
+    ((10992, 16), 10992)
+    >>> rows = open_dataset([[1.0, 3.0]], standardize="zscore")
+    >>> rows.read(0, 1)
+    array([[-1.,  1.]])
     """
     if standardize not in (None, "zscore"):
         raise InputError(f"standardize={standardize!r} should be 'zscore' or None.")
@@ -103,7 +119,7 @@ def open_dataset(
         if value not in (None, True, False):
             raise InputError(f"{name}={value!r} should be True, False or None.")
     if columns is not None and index:
-        raise InputError("index=True leaves out the first column, and columns=... names all that are read; give one.")
+        raise InputError("index=True and columns=... exclude each other; give one of them.")
     dataset = _open(source, Requested(delimiter, columns, header=header, index=index))
     if transform.detrend or transform.zscore:
         return TransformedDataset(dataset, transform)
@@ -111,7 +127,7 @@ def open_dataset(
 
 
 def _volumes(source: Any) -> list[Location]:
-    """The runs, if `source` is a volume, by its path or in memory, or a list of such."""
+    """Locations of the runs, if `source` is a volume (its path or an image) or a list of volumes."""
     if is_path(source) or is_image(source):
         location = _location(source)
         return [location] if is_volume(location) or is_image(source) else []
@@ -125,8 +141,8 @@ def _volumes(source: Any) -> list[Location]:
     for location in locations:
         if not is_volume(location):
             raise InputError(
-                f"source names {len(source)} files, and {location.name} is no volume; several files are runs of a BOLD "
-                "series (.nii, .nii.gz): give one file."
+                f"source names {len(source)} files, but {location.name} is not a volume; several files must be runs of "
+                "a BOLD series (.nii, .nii.gz). Give one file."
             )
     return locations
 
@@ -159,7 +175,7 @@ def _delimited(location: Location) -> bool:
 def _open_object(source: Any, columns: Sequence[str | int] | str | None, index: bool | None) -> Dataset:
     if isinstance(source, Dataset):
         if columns is not None or index is not None:
-            raise InputError("columns and index should be given where the dataset is opened first.")
+            raise InputError("columns and index have no effect on an open dataset; give them when you open it.")
         return source
     mapped = open_memmap(source) if isinstance(source, np.memmap) and columns is None and index is None else None
     return mapped or open_array(source, columns, index)

@@ -1,4 +1,4 @@
-"""Base classes of rows in files: what stays as it was, and what is read by rows or as a whole."""
+"""Base classes of rows in files, which must not change while they are open."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["FileDataset", "InFile", "LoadedDataset"]
 
 
 class InFile(Dataset):
-    """Rows or edges at a `Location`, which must stay as it was when it was opened."""
+    """Rows or edges at a `Location`, whose content must not change after it was opened."""
 
     location: Location
     _stamp: Any
     _held: Any = None
 
     def hold(self) -> None:
-        """Keep all rows in memory, since the file is about to vanish."""
+        """Keep all rows in memory, because the file is about to vanish."""
         self._held = self.read(0, self.shape[0])
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows ``start`` to ``stop - 1``; see `mgclust.data.Dataset.read`."""
+        """Read the rows ``start`` to ``stop - 1``; see `mgclust.data.Dataset.read`."""
         if self._held is not None and 0 <= start <= stop <= len(self._held):
             return self._held[start:stop]
         self._check()
@@ -35,7 +35,7 @@ class InFile(Dataset):
         self.location.check(self._stamp)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the file's bytes, or of the rows where the file was a pipe."""
+        """SHA-256 of the file's bytes, or of the rows if the file was a pipe."""
         if self._held is not None:
             return super().fingerprint()
         self.location.check(self._stamp)
@@ -43,34 +43,35 @@ class InFile(Dataset):
 
 
 class FileDataset(InFile, CheckedDataset):
-    """Rows at a `mgclust.data.location.Location`; pickles as the path and what was asked of it.
+    """Rows at a `mgclust.data.location.Location`. A pickle holds only the path and the options.
 
-    A format implements ``_read(start, stop)``, which gets valid bounds and returns these rows.
+    To add a format, implement ``_read(start, stop)``. It is called with valid bounds and returns these rows.
 
     Parameters
     ----------
     location : Location
-        Of the file, which must stay as it is.
+        Location of the file, which must not change.
     shape : tuple of int
-        (n_samples, n_features), as the file says.
+        (n_samples, n_features), as the file states.
     dtype : numpy.dtype
-        Of the numbers in the file; rows are read as float32 or float64.
+        Type of the numbers in the file. Rows are read as float32 or float64.
     """
 
     def __init__(self, location: Location, shape: Any, dtype: Any) -> None:
         super().__init__(shape, dtype, location.name)
         self.location = location
         self._stamp = location.stamp()
-        self._opened: Any = None  # whatever is kept between reads; dropped by pickling
+        self._opened: Any = None  # anything that is kept between reads; pickles leave it out
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
 
 class LoadedDataset(FileDataset):
-    """Rows of a format that can only be read as a whole: once, when the first of them is needed.
+    """Rows in a format that can only be read as a whole; the file is read when the first row is needed.
 
-    A format implements ``_load()``, which returns all rows. Parameters are those of `mgclust.data.files.FileDataset`.
+    To add a format, implement ``_load()``, which returns all rows. For the parameters, see
+    `mgclust.data.files.FileDataset`.
     """
 
     def _load(self) -> np.ndarray:
@@ -82,12 +83,16 @@ class LoadedDataset(FileDataset):
         Parameters
         ----------
         rows : int
-            How many rows this process is going to read, which changes nothing: the file is read as a whole.
+            Number of rows that this process is going to read. It has no effect, because the file is read as a whole.
+
+        Returns
+        -------
+        int
         """
         return 2 * self.shape[0] * self.shape[1] * self.dtype.itemsize if self._opened is None else 0
 
     def _check(self) -> None:
-        if self._opened is None:  # what is in memory stays as it was; behind a URL, each check is a request
+        if self._opened is None:  # rows in memory cannot change, and each check of a URL is a request
             super()._check()
 
     def _read(self, start: int, stop: int) -> np.ndarray:

@@ -1,6 +1,7 @@
-"""The table of formats: by suffix, what opens a file as rows, as a graph, and as labels.
+"""Table of file formats: by suffix, the functions that open a file as rows, as a graph, and as labels.
 
-Volumes (.nii, .nii.gz) stand beside it: several of them are one data set (`mgclust.data.readers.volumes`).
+Volumes (.nii, .nii.gz) are not in this table, because several of them are one data set
+(`mgclust.data.readers.volumes`).
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ What = Literal["rows", "graph", "labels"]
 
 
 class Format(NamedTuple):
-    """Functions that open files of one format; None where they are not read as that.
+    """Functions that open files of one format.
 
     Attributes
     ----------
     rows : callable or None
-        Makes a data set of a location and of what was said beside it.
+        ``rows(location, asked)`` opens a file as rows, with the options `Requested`. None: files are not read as rows.
     graph : callable or None
-        Makes a graph of these.
+        ``graph(location, asked)`` opens a file as a graph. None: files are not read as graphs.
     labels : callable or None
-        Reads labels at a location.
+        ``labels(location)`` reads a file of labels. None: files are not read as labels.
     table : bool
-        Whether `columns` chooses some.
+        Whether the option `columns` selects columns.
     attributes : bool
-        Whether edges have attributes, of which `weight` chooses one.
+        Whether edges have attributes; the option `weight` selects one.
     delimited : bool
-        Whether rows have a `delimiter`.
+        Whether the option `delimiter` applies.
     text : bool
-        Whether it is text, which may be compressed or come from a pipe.
+        Whether files are text, which may be compressed or come from a pipe.
     """
 
     rows: Callable[[Location, Requested], Dataset] | None = None
@@ -114,12 +115,12 @@ _MORE = {"rows": _VOLUMES, "graph": "", "labels": f"{_VOLUMES} or a result direc
 
 
 def suffixes(what: What) -> str:
-    """List what is read as rows, as a graph or as labels, for messages and help."""
+    """List the suffixes that are read as rows, as a graph or as labels, for messages and help texts."""
     listed = ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what))
     return f"{listed}{_MORE[what]}; text as {', '.join(COMPRESSIONS)} too"
 
 
-# Other formats: in Python, what reads them.
+# Formats that are not read: what reads them in Python.
 _FOREIGN = dict.fromkeys((".mgz", ".mgh", ".img", ".hdr", ".mnc"), "the image that nibabel.load(path) returns") | {
     ".gii": "numpy.stack([each.data for each in nibabel.load(path).darrays], axis=1)",
     ".net": "networkx.read_pajek(path)",
@@ -133,32 +134,33 @@ _FOREIGN = dict.fromkeys((".mgz", ".mgh", ".img", ".hdr", ".mnc"), "the image th
 
 
 def reject_foreign(location: Location, what: What) -> None:
-    """Refuse a format that others read, and say how; `what` it was to be read as."""
+    """Reject a format that mgclust does not read, with advice; `what` is "rows", "graph" or "labels"."""
     remedy = _FOREIGN.get(location.suffix)
     if remedy and not _inside_zarr(location):
         raise InputError(
-            f"{location.name} has suffix {location.suffix!r}, which is not read: in Python give {remedy}, or "
+            f"{location.name} has suffix {location.suffix!r}, which mgclust does not read; in Python give {remedy}, or "
             f"convert it to one of {suffixes(what)}."
         )
 
 
 @contextlib.contextmanager
 def at_hand(location: Location, what: What) -> Iterator[tuple[Location, Format]]:
-    """The format of a file that is to be read as rows, as a graph or as labels, and where it can be read.
+    """Yield a location to read and the format of a file that is opened as `what`: rows, a graph or labels.
 
-    Standard input and named pipes are copied to a file that vanishes afterwards: what is opened has to `hold` its rows.
+    Standard input and named pipes are copied to a temporary file that is deleted afterwards, so the opened dataset has
+    to `hold` its rows.
 
     Raises
     ------
     InputError
-        There is no such file, or none of its suffix is read as that.
+        The file does not exist, or its suffix is not one of `what`.
     """
     if not location.once:
         yield location, _format_of(location, what)
         return
     found = _format_of(location, what) if location.suffix else _DELIMITED
     if not found.text:
-        raise InputError(f"{location.name} is a pipe, of which only text is read; write it to a file.")
+        raise InputError(f"{location.name} is a pipe, and only text is read from pipes; write it to a file.")
     with location.copied() as copy:
         yield copy, found
 
@@ -175,17 +177,17 @@ def _format_of(location: Location, what: What) -> Format:
     known = suffixes(what)
     name = location.name
     if not location.remote and not location.exists():
-        raise InputError(f"{name} does not exist, nor is its suffix one of {known}; check the path.")
+        raise InputError(f"{name} does not exist, and its suffix is not one of {known}; check the path.")
     if not location.remote and location.is_directory():
         raise InputError(
-            f"{name} is a directory that is no zarr store and holds no .parquet; give the path of a file: {known}."
+            f"{name} is a directory, but not a zarr store, and holds no .parquet; give the path of a file: {known}."
         )
     suffix = location.suffix + location.compression
     raise InputError(f"{name} has suffix {suffix!r}; it should be {known}: convert it to one of them.")
 
 
 def _inside_zarr(location: Location) -> bool:
-    """Return whether it is a store, or an array in one, without the suffix."""
+    """Return whether a path without a known suffix is a zarr store, or an array in one."""
     if location.remote:
         return ".zarr/" in location.path
     return any(location.holds(name) for name in ("zarr.json", ".zarray", ".zgroup"))

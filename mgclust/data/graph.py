@@ -1,4 +1,4 @@
-"""`open_graph`: one way in for every source of edges."""
+"""`open_graph` opens every source of edges."""
 
 from __future__ import annotations
 
@@ -34,67 +34,92 @@ def open_graph(
     header: bool | None = None,
     index: bool | None = None,
 ) -> Graph:
-    """Open an undirected graph without reading more of it than needed.
+    """Open an undirected graph, without reading more of it than needed.
+
+    Edges are checked when they are read. Text and tables are read once when they are opened, to count edges and nodes.
 
     Parameters
     ----------
     graph : array, tuple, matrix, graph, table, path, URL or Graph
-        - edges: an array (m, 2) of numbers of nodes, or (m, 3) with a weight; NumPy, CuPy (stays on its device) or
-          Dask; integers, or floats without a fraction. ``(edges, n_nodes)``, ``(edges, weights)`` and
-          ``(edges, weights, n_nodes)`` say more. A list of pairs may also hold names: ``[("Ann", "Bob"), ...]``.
-        - an adjacency matrix: `scipy.sparse`, or a square array that is no array of edges. A symmetric or triangular
-          one has undirected edges, and differences of rounding do not count; an entry on the diagonal is the weight of
-          a self-loop. A table of pandas whose rows are called as its columns is one, too.
-        - a graph of networkx or igraph, with the attribute `weight` of edges and, in igraph, ``name`` of nodes.
-        - a table of pandas, polars, pyarrow or Dask: two columns of nodes, and one of weights where there is a third.
-        - what `mgclust.datasets.make_random_network` returns.
-        - a path or URL. ``.npz``: arrays ``edges``, and where there are such ``n``, ``weights``, ``names`` and
-          ``labels`` (the known truth); or what `scipy.sparse.save_npz` writes. ``.npy``: an array of edges.
-          ``.parquet``, ``.pq`` (or a folder of these), ``.feather``: a table. ``.txt``, ``.tsv``, ``.csv``,
-          ``.edges``, ``.edgelist``, ``.el`` (SNAP and its like): an edge a line, separated by blanks, tabs, commas,
-          semicolons or bars; lines from ``#`` or ``%`` on are comments; the third field, where there are three, is the
-          weight. ``.mtx``: Matrix Market, coordinate. ``.graph``, ``.metis``: METIS. ``.graphml``, ``.gml``: as
-          networkx reads them. Text may be compressed (``.gz``, ``.bz2``, ``.zst``) or come from a named pipe or
-          standard input (``-``).
+        One of the following.
+
+        - Edges: an array of shape (m, 2) with numbers of nodes, or (m, 3) with a weight; NumPy, CuPy (it stays on its
+          device) or Dask; integers, or floats without a fraction. Tuples add the weights, the number of nodes or both:
+          ``(edges, n_nodes)``, ``(edges, weights)``, ``(edges, weights, n_nodes)``. A list of pairs may also hold
+          names: ``[("Ann", "Bob"), ...]``.
+        - An adjacency matrix: of `scipy.sparse`, or a square array that is not an array of edges. If it is symmetric up
+          to rounding, or triangular, its edges are undirected. An entry on the diagonal is the weight of a self-loop. A
+          table of pandas with equal names of rows and columns is an adjacency matrix, too.
+        - A graph of networkx or igraph. The edge attribute `weight` is the weight; in igraph, the vertex attribute
+          ``name`` gives the names of the nodes.
+        - A table of pandas, polars, pyarrow or Dask: two columns of nodes, and optionally one of weights.
+        - The return value of `mgclust.datasets.make_random_network`.
+        - A path or URL; the suffix decides.
+
+        Suffixes of files:
+
+        - ``.npz``: arrays ``edges`` and optionally ``n``, ``weights``, ``names`` and ``labels`` (the known truth); or a
+          matrix that `scipy.sparse.save_npz` wrote.
+        - ``.npy``: an array of edges.
+        - ``.parquet``, ``.pq`` (or a folder of these), ``.feather``: a table.
+        - ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and similar): one edge per line.
+          Fields are separated by blanks, tabs, commas, semicolons or bars. Lines that begin with ``#`` or ``%`` are
+          comments. A third field is the weight.
+        - ``.mtx``: Matrix Market, coordinate.
+        - ``.graph``, ``.metis``: METIS.
+        - ``.graphml``, ``.gml``: read by networkx.
+
+        Text may be compressed (``.gz``, ``.bz2``, ``.zst``) or come from a named pipe or standard input (``-``).
     n_nodes : int, optional
-        Nodes are 0 to n_nodes - 1, those without edges too. By default, arrays have nodes up to the largest number;
-        lists and tables have the nodes that they name, in ascending order of their ids (integers, or else text).
+        Number of nodes. Nodes are 0 to n_nodes - 1, including nodes without edges. By default, arrays have nodes up to
+        the largest number; lists and tables have the nodes that they name, in ascending order of their ids (as
+        integers, or else as text).
     columns : sequence of str or int, optional
-        Columns of a table or list of edges: the two nodes, and the weight if there is one. By default names decide:
-        ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, and others alike), and
-        ``weight``. Without such names the first two columns are the nodes, and a third one is the weight unless it
-        holds dates, times or durations. Integers are names if each of them names a column, else positions from 0.
+        Columns of a table or list of edges: the two nodes, and optionally the weight. By default, names decide:
+        ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, and similar names), and
+        ``weight``. Without such names, the first two columns are the nodes. A third column is then the weight, unless
+        it holds dates, times or durations. Integers are names if each of them names a column, else positions from 0.
     weight : str, int or None, default="weight"
-        In a table: the column of the weights, by name or position. In a graph of networkx, igraph, GraphML or GML: the
-        attribute of edges that is their weight; edges without it weigh 1. None, or "none" as on the command line: all
-        edges weigh 1. A warning says so if edges have numbers that could be weights and none is taken.
+        Weights of the edges. In a table: the column, by name or position. In a graph of networkx, igraph, GraphML or
+        GML: the edge attribute; edges without it have weight 1. None (on the command line: "none"): all edges have
+        weight 1. If edges have numbers that could be weights, but none is used, there is a warning.
     source, target : str or int, optional
         Columns of the two nodes of a table or list of edges, by name or position from 0.
     header : bool, optional
-        Whether the first line of a text names the columns. By default it does if it has names of nodes as above, words
-        above numbers, or words that do not occur below; the last is said in a warning.
+        Whether the first line of a text file names the columns. By default it does if it has one of the names above,
+        words above numbers, or words that do not occur below; in the last case there is a warning.
     index : bool, optional
-        Whether the first column of a table is left out because it numbers or names the rows. By default a column
-        without a name (or ``index``, ``Unnamed: 0``), or with the numbers 0, 1, 2, ... under a header, is left out
-        with a warning unless it is a node by its name.
+        Whether to leave out the first column of a table, because it numbers or names the rows. By default, it is
+        left out with a warning in two cases: it has no name (or is called ``index`` or ``Unnamed: 0``), or it holds
+        0, 1, 2, ... under a header. A column that is a node by its name stays.
 
     Returns
     -------
     Graph
-        `mgclust.data.Graph.names` tells what the source calls its nodes, None where it numbers them without gaps. Edges
-        are checked when they are read; text and tables are read once when they are opened, to count.
+        Its attribute `mgclust.data.Graph.names` holds the names of the nodes, or None if the source numbers them
+        without gaps.
 
     Raises
     ------
     InputError
-        The source is no graph, is empty, or cannot be read; ids or weights are not what they should be.
+        The source is not a graph, is empty, or cannot be read, or ids or weights are invalid.
+
+    Examples
+    --------
+    >>> from mgclust import open_graph
+    >>> graph = open_graph([("Ann", "Bob"), ("Bob", "Cem"), ("Ann", "Cem")])
+    >>> graph.n_nodes, graph.shape, graph.names.tolist()
+    (3, (3, 2), ['Ann', 'Bob', 'Cem'])
+    >>> graph.read(0, 2)
+    array([[0, 1],
+           [1, 2]], dtype=int32)
     """
     if n_nodes is not None:
         n_nodes = check_n_nodes(n_nodes, "the graph")
     for option, value in (("header", header), ("index", index)):
         if value not in (None, True, False):
             raise InputError(f"{option}={value!r} should be True, False or None.")
-    weight = None if isinstance(weight, str) and weight == "none" else weight  # as text, where there is no None
+    weight = None if isinstance(weight, str) and weight == "none" else weight  # the command line has no None
     roles = {"source": source, "target": target, "index": index}
     roles["weight"] = None if weight == DEFAULT_WEIGHT else False if weight is None else weight
     asked = Requested(columns=columns, n_nodes=n_nodes, header=header, roles=roles)
@@ -116,7 +141,7 @@ def open_graph(
 
 
 def _reject_roles(asked: Requested, name: str, weight: bool = True) -> None:
-    """Refuse options of tables for what is no table."""
+    """Reject options that apply only to tables."""
     given = {"header": asked.header, **asked.roles}
     for option, value in given.items():
         if value is not None and (weight or option != "weight"):
@@ -145,7 +170,7 @@ def _open_location(location: Location, asked: Requested) -> Graph:
 
 
 def _open_whole(source: Any) -> Graph | None:
-    """Open what knows all of its nodes; None for anything else."""
+    """Open a source that defines all of its nodes; return None for anything else."""
     package = type(source).__module__.partition(".")[0]
     if isinstance(source, Graph):
         return source
@@ -155,7 +180,7 @@ def _open_whole(source: Any) -> Graph | None:
 
 
 def _open_network(source: Any) -> Graph | None:
-    """Open what `mgclust.datasets.make_random_network` returns, which is a tuple like others."""
+    """Open the return value of `mgclust.datasets.make_random_network`, which is also a tuple."""
     if not all(hasattr(source, name) for name in ("edges", "labels", "n_nodes")):
         return None
     return open_edges(source.edges, None, source.n_nodes, "random network", labels=source.labels)
@@ -166,7 +191,7 @@ def _open_edges(source: Any, asked: Requested) -> Graph:
     dask = hasattr(source, "to_dask_array") and hasattr(source, "columns")
     if dask or hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         if asked.header is not None:
-            raise InputError(f"header={asked.header} applies to text; a table in memory has names of columns.")
+            raise InputError(f"header={asked.header} applies to text files; leave it out for a table in memory.")
         if dask:
             return open_dask_frame(source, columns, n_nodes, asked.roles)
         said = columns is not None or any(value is not None for value in asked.roles.values())
@@ -180,11 +205,11 @@ def _open_edges(source: Any, asked: Requested) -> Graph:
     weights, told = None, False
     if isinstance(source, tuple) and len(source) in (2, 3) and getattr(_array(source[0]), "ndim", 0) == 2:
         source, weights, n_nodes = _unpack(source, n_nodes)
-        told = True  # a pair begins with edges, whatever their number
+        told = True  # the first element of a pair is edges, whatever their number
     edges = _array(source)
     if edges is None or edges.dtype.kind in "OUST":
         return open_pairs(source, n_nodes)
-    # Tuples are edges: a matrix is written as lists.
+    # A list of tuples holds edges: a matrix would be a list of lists.
     told |= isinstance(source, (list, tuple)) and {type(row) for row in source} == {tuple} and edges.shape[1:] < (4,)
     if edges.ndim == 2 and not told and is_adjacency(edges):
         return _agreed(open_dense(edges), n_nodes, None)
@@ -194,24 +219,28 @@ def _open_edges(source: Any, asked: Requested) -> Graph:
 
 
 def _unpack(source: tuple[Any, ...], n_nodes: int | None) -> tuple[Any, Any, int | None]:
-    """Take ``(edges, n)``, ``(edges, weights)`` or ``(edges, weights, n)`` apart."""
+    """Unpack ``(edges, n)``, ``(edges, weights)`` or ``(edges, weights, n)``."""
     last = source[-1]
     if np.ndim(last) == 0:
         own = check_n_nodes(last, "the graph")
         if n_nodes not in (None, own):
-            raise InputError(f"n_nodes={n_nodes} should be {own}, which stands beside the edges; leave one out.")
+            raise InputError(
+                f"n_nodes={n_nodes} contradicts n_nodes={own} in the tuple (edges, ...); leave one of them out."
+            )
         return source[0], source[1] if len(source) == 3 else None, own
     if len(source) == 3:
-        raise InputError("three things should be (edges, weights, n_nodes): the last one is no number.")
+        raise InputError("the last element of (edges, weights, n_nodes) is not a number; give the number of nodes.")
     return source[0], last, n_nodes
 
 
 def _array(source: Any) -> Any:
-    """The source as an array of NumPy or CuPy; None if it is no table."""
+    """Convert the source to an array of NumPy or CuPy; return None if it is not a table."""
     if hasattr(source, "__cuda_array_interface__"):
         if hasattr(source, "get"):
             return source
-        raise InputError(f"a CUDA array of type {type(source).__name__} is not read; wrap it by cupy.asarray(edges).")
+        raise InputError(
+            f"a CUDA array of type {type(source).__name__} cannot be read; wrap it with cupy.asarray(edges)."
+        )
     if source is None or isinstance(source, (dict, set, bytes, int, float)) or hasattr(source, "__next__"):
         raise InputError(
             f"the graph is a {type(source).__name__}; give an array of edges (m, 2), a path, a scipy.sparse matrix, or "
@@ -225,12 +254,12 @@ def _array(source: Any) -> Any:
 
 def _agreed(graph: Graph, n_nodes: int | None, columns: Columns) -> Graph:
     if n_nodes not in (None, graph.n_nodes):
-        raise InputError(f"n_nodes={n_nodes} should be {graph.n_nodes}, which {graph.name} says; leave it out.")
+        raise InputError(f"n_nodes={n_nodes} should be {graph.n_nodes}, as in {graph.name}; leave it out.")
     if columns is not None:
         raise InputError(f"columns=... chooses columns of a table or a list of edges; leave it out for {graph.name}.")
     return graph
 
 
 def _is_a(source: Any, package: str, name: str) -> bool:
-    """Return whether an object is of a class of a package, or of one made from it, without importing the package."""
+    """Return whether the class of an object belongs to a package or derives from one that does, without an import."""
     return any(kind.__module__.partition(".")[0] == package and kind.__name__ == name for kind in type(source).__mro__)

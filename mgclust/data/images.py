@@ -1,4 +1,4 @@
-"""Locations of images of nibabel and of masks in memory: they become the bytes of a NIfTI file."""
+"""Images of nibabel and masks in memory, as locations: they are converted to the bytes of a NIfTI file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["image_location", "is_image", "mask_location"]
 
 
 def is_image(source: Any) -> bool:
-    """Return whether something is an image of nibabel on a grid."""
+    """Return whether `source` is a nibabel image on a grid."""
     return any(
         kind.__module__.partition(".")[0] == "nibabel" and kind.__name__ == "SpatialImage"
         for kind in type(source).__mro__
@@ -24,12 +24,12 @@ def is_image(source: Any) -> bool:
 
 
 def image_location(image: Any) -> Location:
-    """Write an image unchanged: stored numbers, scaling, and for NIfTI both transforms.
+    """Write an image to memory unchanged: stored numbers, scaling, and for NIfTI both transforms.
 
     Parameters
     ----------
     image : nibabel image on a grid
-        NIfTI, MGH, Analyze and others. If the image is not in memory yet, its file is read.
+        NIfTI, MGH, Analyze or another format. If its values are not in memory yet, its file is read.
     """
     nibabel = need_nibabel("an image in memory")
     two = isinstance(image.header, nibabel.Nifti2Header)
@@ -56,13 +56,13 @@ def image_location(image: Any) -> Location:
 
 
 def mask_location(mask: Any, grid: Grid) -> Location:
-    """A mask in memory: an image, or an array on the grid of the series.
+    """Convert a mask in memory: an image, or an array on the grid of the series.
 
     Parameters
     ----------
     mask : nibabel image or array of shape (x, y, z)
     grid : Grid
-        Grid of the series, for an array.
+        Grid of the series, which an array must have.
     """
     if is_image(mask):
         return image_location(mask)
@@ -79,7 +79,7 @@ def mask_location(mask: Any, grid: Grid) -> Location:
 
 
 def _bytes(header: Any, stored: np.ndarray, slope: float, inter: float) -> bytes:
-    """Return a NIfTI file of stored numbers, without extensions."""
+    """Return the bytes of a NIfTI file of stored numbers, without extensions."""
     if stored.dtype == bool or stored.dtype == np.float16:
         stored = stored.astype(np.uint8 if stored.dtype == bool else np.float32)
     stored = stored.astype(stored.dtype.newbyteorder(header.endianness), copy=False)

@@ -20,7 +20,7 @@ _LABEL_COLUMNS = ("label", "labels", "cluster", "cluster_id", "class", "y")
 
 
 def read_npy_labels(location: Location, member: str | None = None) -> np.ndarray:
-    """Read a .npy file of labels, or a member of a .npz."""
+    """Read a .npy file of labels, or a member of a .npz file."""
     try:
         return StoredArray(location, member).whole()
     except InputError as error:
@@ -30,33 +30,33 @@ def read_npy_labels(location: Location, member: str | None = None) -> np.ndarray
 
 
 def read_npz_labels(location: Location) -> np.ndarray:
-    """Read ``labels``, ``y`` or the only array of a .npz file."""
+    """Read the array ``labels``, the array ``y``, or the only array of a .npz file."""
     with location.open() as file, zipfile.ZipFile(file) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         candidates = [name for name in ("labels", "y") if name in names] or (names if len(names) == 1 else [])
         if not candidates:
             raise InputError(
-                f"labels={location.name!r} holds {shortened(', '.join(names)) or 'nothing'}; name the array 'labels'."
+                f"labels={location.name!r} holds {shortened(', '.join(names)) or 'nothing'}; name one array 'labels'."
             )
     return read_npy_labels(location, f"{candidates[0]}.npy")
 
 
 def read_plain_labels(location: Location) -> np.ndarray:
-    """Read a .txt file with a label a line, and perhaps a name of them in the first.
+    """Read a .txt file with one label per line; the first line may name them.
 
-    Columns are not guessed here: blanks between them look like those of a name.
+    Columns are not guessed here, because blanks between columns look like blanks in a name.
     """
     lines = [line.strip() for line in _lines(location)]
     while lines and not lines[-1]:
         del lines[-1]
     table = [(number, [line]) for number, line in enumerate(lines, 1)]
     if not table:
-        raise InputError(f"labels={location.name!r} is empty; it should hold one label a line.")
+        raise InputError(f"labels={location.name!r} is empty; it should hold one label per line.")
     wrong = next((number for number, (line,) in table if len(line.split()) != 1 or set(line) & set(DELIMITERS)), None)
     if wrong is not None:
         raise InputError(
-            f"labels={location.name!r}, line {wrong} holds no label, or several fields; a .txt should hold one label a "
-            "line: fix it, or save a table as .csv with a column 'label'."
+            f"labels={location.name!r}, line {wrong} holds no label, or several fields; a .txt should hold one label "
+            "per line: fix it, or save a table as .csv with a column 'label'."
         )
     labels = [line for _, (line,) in table]
     return _numbers(labels[1:] if _is_header(table, 0) else labels)
@@ -74,7 +74,7 @@ def read_text_labels(location: Location) -> np.ndarray:
     delimiter = max(DELIMITERS, key=first.count)
     table = [(number + 1, fields) for number, fields in enumerate(csv.reader(lines, delimiter=delimiter)) if fields]
     if not table:
-        raise InputError(f"labels={location.name!r} is empty; it should hold one label a line.")
+        raise InputError(f"labels={location.name!r} is empty; it should hold one label per line.")
     column, row_column = _columns([field.strip().lower() for field in table[0][1]], location)
     width = len(table[0][1])
     if _is_header(table, column):
@@ -95,7 +95,7 @@ def read_text_labels(location: Location) -> np.ndarray:
 
 
 def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
-    """Find the column of the labels, and that of the row numbers if there are any."""
+    """Find the column of the labels, and the column of row numbers if there is one."""
     candidates = [name for name in _LABEL_COLUMNS if name in names]
     if candidates:
         return names.index(candidates[0]), names.index("row") if "row" in names else None
@@ -108,7 +108,7 @@ def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
 
 
 def _is_header(table: list[tuple[int, list[str]]], column: int) -> bool:
-    """Return whether the first line names columns: a known name, or no number above numbers."""
+    """Return whether the first line names columns: it has a known name, or is not a number above numbers."""
     name = table[0][1][column].strip()
     if name.lower() in _LABEL_COLUMNS:
         return True
@@ -117,7 +117,7 @@ def _is_header(table: list[tuple[int, list[str]]], column: int) -> bool:
 
 
 def _numbers(texts: list[str]) -> np.ndarray:
-    """Numbers if all are, else strings."""
+    """Convert texts to numbers if all of them are numbers, else to an array of strings."""
     for kind in (np.int64, np.float64):
         try:
             return np.array(texts).astype(kind)

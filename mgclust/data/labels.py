@@ -1,4 +1,4 @@
-"""`read_labels`: one way in for labels in files and result directories."""
+"""`read_labels` reads labels from files and result directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["labels_location", "read_label_pair", "read_labels"]
 
 
 def labels_location(source: str | os.PathLike[str] | RootedFile) -> Location:
-    """Location of labels: a file, or that of a result directory."""
+    """Return the location of labels: of a file, or of the labels of a result directory."""
     location = Location.of(source)
     if location.remote or not location.is_directory():
         return location
@@ -33,12 +33,13 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     first, second : path or URL
-        As for `read_labels`. If one is a volume, so is the other, or it is the result of a volume.
+        Files or directories that `read_labels` reads. If one is a volume, the other must be a volume, too, or the
+        result of clustering a volume.
 
     Returns
     -------
     ndarray, ndarray of shape (n,)
-        Volumes lose the voxels that have no label in either.
+        The labels. Voxels of volumes that have no label in either volume are left out.
     """
     given = [Location.of(each) for each in (first, second)]
     if not any(map(is_volume, given)):
@@ -51,7 +52,7 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _volume_of(location: Location) -> Location:
-    """The volume of labels at a location, or in a result directory."""
+    """Return the location of the volume of labels: the file itself, or the one in a result directory."""
     if is_volume(location):
         return location
     found = []
@@ -59,33 +60,41 @@ def _volume_of(location: Location) -> Location:
         found = [name for name in location.listed() if name.endswith("_dseg.nii.gz") and "/" not in name]
     if len(found) != 1:
         raise InputError(
-            f"labels={location.name!r} is no volume, and the other labels are one; give a .nii or .nii.gz, or the "
+            f"labels={location.name!r} is not a volume, but the other labels are; give a .nii or .nii.gz, or the "
             "result directory of a volume."
         )
     return location.inside(found[0])
 
 
 def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | None = None) -> np.ndarray:
-    """Read labels as results hold them.
+    """Read labels in the form in which results hold them.
 
     Parameters
     ----------
     source : path or URL
-        A .npy; a .npz with ``labels``, ``y`` or one array; a .csv or .tsv with a column ``label`` (and perhaps one
-        ``row``, from 0) or with one column; a .txt with a label a line; a .nii or .nii.gz of labels, 0 where there is
-        none; a result directory. Text may be compressed (.gz, .bz2, .zst).
+        One of the following:
+
+        - .npy: an array of labels;
+        - .npz: an array ``labels`` or ``y``, or only one array;
+        - .csv or .tsv: a column ``label`` (and optionally a column ``row``, from 0), or only one column;
+        - .txt: one label per line;
+        - .nii or .nii.gz: a volume of labels, with 0 for no label;
+        - a result directory.
+
+        Text may be compressed (.gz, .bz2, .zst).
     dataset : Dataset, optional
-        The rows. Of a volume the labels of its voxels are taken; without it, those of all voxels.
+        The clustered rows. Of a volume, the labels of the voxels of this dataset are returned; without it, those of
+        all voxels.
 
     Returns
     -------
     ndarray of shape (n,)
-        Integers or strings; -1 for voxels of a volume without a label.
+        Labels as integers or strings; -1 for voxels of a volume without a label.
 
     Raises
     ------
     InputError
-        If it holds no labels, or cannot be read.
+        The source holds no labels, or cannot be read.
     """
     location = Location.of(source)
     if is_volume(location):
@@ -93,7 +102,7 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
             return read_label_volume(location)[1]
         if not isinstance(dataset, VolumeDataset) or dataset.kind != "nifti":
             raise InputError(
-                f"labels={location.name!r} is a volume, and rows are no voxels; give one label for each row."
+                f"labels={location.name!r} is a volume, but the rows are not voxels; give one label for each row."
             )
         return read_label_volume(location, dataset.runs[0].grid, dataset.runs[0].location.name)[1][dataset.chosen]
     if location.beneath is not None:

@@ -1,8 +1,8 @@
 """One file, directory or URL: opened, hashed, and watched for changes.
 
-A dataset over a location is pickled as the location and its stamp, and opened again where it is unpickled.
-The stamp then tells whether that is still what was opened first: workers on other hosts see the path through
-a network file system, or see a copy, whose time of change may differ while its content does not.
+A dataset in a file is pickled as its location and stamp, and opened again where it is unpickled. The stamp then shows
+whether the content is still what was opened first. Workers on other hosts see the path through a network file system,
+or see a copy, whose time of change may differ although its content is the same.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _PROBE_BYTES = 2**14
 
 @dataclass(frozen=True)
 class Stamp:
-    """Properties that tell one version of a file from another."""
+    """Properties that distinguish versions of a file."""
 
     size: int  # bytes
-    modified: int  # time of change in nanoseconds; equal time and size are taken for an unchanged file
-    probe: bytes  # hash of parts spread over the file, which decides where the time differs
+    modified: int  # time of change in nanoseconds; if time and size are equal, the file counts as unchanged
+    probe: bytes  # hash of parts spread over the file, which is compared if the time differs
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Location:
     Attributes
     ----------
     name : str
-        As the user wrote it; "standard input" for ``-``.
+        Path or URL as the user wrote it; "standard input" for ``-``.
     path : str
         Absolute local path, or a URL.
     beneath : RootedFile or None
-        The local file as one beneath a root: then it is never opened by its path.
+        The local file with the root folder that contains it. If given, the file is never opened by its path.
     content : bytes or None
-        The file's bytes, where they are in memory; `path` then only names it.
+        Bytes of the file if they are in memory; `path` is then only a name.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Location:
 
     @classmethod
     def of(cls, source: str | os.PathLike[str] | RootedFile) -> Location:
-        """Resolve a user's path or URL.
+        """Make a location from a path or URL of the user.
 
         Parameters
         ----------
         source : path, URL or RootedFile
-            As the user wrote it.
+            Path or URL as the user wrote it.
         """
         if isinstance(source, RootedFile):
             return cls(source.path, source.path, source)
@@ -94,13 +94,13 @@ class Location:
 
     @property
     def suffix(self) -> str:
-        """Suffix of the file's name in lower case, such as ``.npy``; of a compressed one, what stands before that."""
+        """Suffix of the name in lower case, such as ``.npy``; for a compressed file, the suffix before ``.gz``."""
         path = self._file_path
         return path.with_suffix("").suffix.lower() if self.compression else path.suffix.lower()
 
     @property
     def compression(self) -> str:
-        """Suffix by which the file is compressed, such as ``.gz``, or nothing."""
+        """Suffix of the compression, such as ``.gz``, or an empty string."""
         suffix = self._file_path.suffix.lower()
         return suffix if suffix in COMPRESSIONS else ""
 
@@ -111,14 +111,14 @@ class Location:
 
     @property
     def once(self) -> bool:
-        """True if it can be read only once: standard input (``-``), or a named pipe."""
+        """True if the source can be read only once: standard input (``-``) or a named pipe."""
         if self.beneath is not None or self.remote or self.content is not None:
             return False
         return self.path in _STANDARD_INPUT or _is_pipe(self.path)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn what reading may raise into a sentence that names this location, and quotes it only where it may."""
+        """Convert exceptions of reading to messages that name this location, and quote its content only if allowed."""
         with ExitStack() as stack:
             if self.beneath is not None and not self.beneath.quotable:
                 stack.enter_context(without_quotes())
@@ -136,23 +136,23 @@ class Location:
         except IsADirectoryError as error:
             raise InputError(f"{self.name} is a directory; give the path of a file.") from error
         except PermissionError as error:
-            raise InputError(f"{self.name} may not be read (permission denied).") from error
+            raise InputError(f"{self.name} may not be read (permission denied); change its permissions.") from error
         except (EOFError, BadZipFile, zlib.error) as error:
             raise InputError(f"{self.name} is damaged or truncated: {reason(error)}; write it again.") from error
         except RecursionError as error:
-            raise InputError(f"{self.name} cannot be read: it nests too deeply; write it flat.") from error
+            raise InputError(f"{self.name} cannot be read: it is nested too deeply; write it flat.") from error
         except ImportError as error:
             raise InputError(f"reading {self.name} needs another package: {reason(error)}.") from error
         except MemoryError as error:
             raise InsufficientMemoryError(
-                f"there is not enough memory to read {self.name} ({reason(error)}); give fewer rows."
+                f"not enough memory to read {self.name} ({reason(error)}); give fewer rows."
             ) from error
-        except Exception as error:  # parsers that meet any bytes have many ways to fail
+        except Exception as error:  # parsers may fail in many ways on arbitrary bytes
             raise InputError(f"{self.name} cannot be read: {reason(error)}.") from error
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """Open for reading bytes, with errors as sentences."""
+        """Open for reading bytes; exceptions become messages."""
         with self.reading():
             if self.remote:
                 import fsspec
@@ -165,14 +165,14 @@ class Location:
 
     @contextmanager
     def open_text(self) -> Iterator[IO[bytes]]:
-        """Open for reading text, decompressed; a line that ends with a carriage return alone ends with a line feed."""
+        """Open for reading text, decompressed. Carriage returns that end a line become line feeds."""
         with self.open() as file:
             text = inflated(file, self.compression, self.name) if self.compression else file
             yield with_line_ends(text)
 
     @contextmanager
     def copied(self) -> Iterator[Location]:
-        """A copy in a temporary file, which vanishes afterwards, of what can be read only once."""
+        """Yield a copy of a source that can be read only once, as a temporary file that is deleted afterwards."""
         standard = self.path in _STANDARD_INPUT
         name = os.path.basename(self.path)
         with self.reading(), tempfile.TemporaryDirectory(prefix="mgclust-") as folder, ExitStack() as stack:
@@ -185,7 +185,7 @@ class Location:
             yield Location(self.name, copy)
 
     def exists(self) -> bool:
-        """Return whether there is a local file or directory."""
+        """Return whether a local file or directory exists."""
         if self.beneath is None:
             return self.content is not None or os.path.exists(self.path)
         try:
@@ -195,25 +195,25 @@ class Location:
         return True
 
     def is_directory(self) -> bool:
-        """Return whether there is a local directory."""
+        """Return whether a local directory exists."""
         if self.beneath is None:
             return self.content is None and os.path.isdir(self.path)
         return self.exists() and self.beneath.is_directory()
 
     def holds(self, name: str) -> bool:
-        """Return whether there is a local directory with a file of this name.
+        """Return whether this is a local directory with a file of this name.
 
         Parameters
         ----------
         name : str
-            Without folders.
+            Name of the file, without folders.
         """
         if self.beneath is None:
             return os.path.isfile(os.path.join(self.path, name))
         return self.is_directory() and (name, False) in self.beneath.listed()
 
     def inside(self, name: str) -> Location:
-        """A file of the local directory that this is.
+        """Return the location of a file in this local directory.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Location:
         return Location(f"{self.name.rstrip('/')}/{name}", os.path.join(self.path, name), own)
 
     def listed(self) -> Iterator[str]:
-        """Names of the files of a local directory and of those in it, relative to it and sorted by their parts."""
+        """Yield the names of the files below a local directory, relative to it, sorted by their parts."""
         if self.beneath is not None:
             yield from sorted(self.beneath.files(), key=lambda name: name.split("/"))
             return
@@ -232,7 +232,7 @@ class Location:
             yield path.relative_to(self.path).as_posix()
 
     def stamp(self) -> Stamp:
-        """Describe the present content."""
+        """Return the stamp of the present content."""
         with self.reading():
             if self.content is not None:
                 return Stamp(len(self.content), 0, b"")
@@ -242,12 +242,12 @@ class Location:
             return Stamp(status.st_size, status.st_mtime_ns, self._probe(status.st_size))
 
     def check(self, stamp: Stamp) -> None:
-        """Refuse to read on if the content is no longer what ``stamp`` described.
+        """Raise an error if the content is no longer what ``stamp`` described.
 
         Parameters
         ----------
         stamp : Stamp
-            Of an earlier `stamp`.
+            A stamp that `stamp` returned earlier.
         """
         if self.content is not None:
             return
@@ -263,7 +263,7 @@ class Location:
             raise InputError(f"{self.name} changed since it was opened; open it again.")
 
     def sha256(self) -> str:
-        """SHA-256 of the bytes; of a directory, of its files' names and bytes in sorted order."""
+        """SHA-256 of the bytes; for a directory, of the names and bytes of its files in sorted order."""
         digest = hashlib.sha256()
         if not self.remote and self.is_directory():
             with self.reading():
@@ -278,7 +278,7 @@ class Location:
 
     def _open(self) -> IO[bytes]:
         if self.once:
-            raise InputError(f"{self.name} is a pipe, of which only tables and edges in text are read; write a file.")
+            raise InputError(f"{self.name} is a pipe, and only text is read from pipes; write it to a file.")
         if self.content is not None:
             return io.BytesIO(self.content)
         return open(self.path, "rb") if self.beneath is None else self.beneath.open()
@@ -287,7 +287,7 @@ class Location:
         return os.stat(self.path) if self.beneath is None else self.beneath.status()
 
     def _files(self) -> Iterator[tuple[str, IO[bytes]]]:
-        """The files of a directory with their names in it, sorted by their parts."""
+        """Yield the files of a directory with their names relative to it, sorted by their parts."""
         for name in self.listed():
             if self.beneath is not None:
                 with self.beneath.open_inside(name) as file:
@@ -300,7 +300,7 @@ class Location:
         import fsspec
 
         filesystem, path = fsspec.core.url_to_fs(self.path)
-        # Some servers do not tell; then only reading can fail.
+        # Some servers do not report a size; a truncated file is then found only by reading it.
         return int(filesystem.info(path).get("size") or 0)
 
     def _probe(self, size: int) -> bytes:
@@ -315,7 +315,7 @@ class Location:
 
 
 def is_path(source: Any) -> bool:
-    """Return whether a source is the path or URL of something, as `Location.of` takes it."""
+    """Return whether a source is a path or URL that `Location.of` accepts."""
     return isinstance(source, (str, os.PathLike, RootedFile))
 
 

@@ -1,4 +1,4 @@
-"""Options of reading rows and graphs, as the command line and the service offer them."""
+"""Options for reading rows and graphs, for the command line and the service."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS", "Requested"]
 
 @dataclass(frozen=True)
 class Requested:
-    """Options that were given beside the path; None where nothing was.
+    """Options that were given with the path; None where an option was not given.
 
     Attributes
     ----------
     delimiter : str or None
-        Between the fields of a line.
+        Separator of the fields of a line.
     columns : sequence of str or int, str or None
         Columns of a table to read.
     n_nodes : int or None
-        Nodes of a graph.
+        Number of nodes of a graph.
     header : bool or None
         Whether the first line of a text names the columns.
     index : bool or None
@@ -40,35 +40,35 @@ class Requested:
 
     @property
     def attribute(self) -> str | None:
-        """The attribute of edges that is their weight, in a graph that has attributes."""
+        """Edge attribute that holds the weights, for graphs whose edges have attributes."""
         weight = self.roles.get("weight")
         return "weight" if weight is None else None if weight is False else str(weight)
 
 
 _TABLE_OPTIONS = (
-    Option("header", None, Boolean(help="Whether the first line of a text names its columns; found by default.")),
+    Option("header", None, Boolean(help="Whether the first line of a text names its columns; detected by default.")),
     Option("index", None,
-           Boolean(help="Whether the first column of a table numbers or names the rows; found by default.")),
+           Boolean(help="Whether the first column of a table numbers or names the rows; detected by default.")),
 )  # fmt: skip
 
-# `mgclust.output.file_run.open_sources` takes them.
+# `mgclust.output.file_run.open_sources` accepts these options.
 ROW_OPTIONS = (
-    Option("mask", None, Anything(help="Which voxels of a volume are rows: 3-D NIfTI, 1 there, else 0.")),
+    Option("mask", None, Anything(help="Voxels of a volume that are rows: a 3-D NIfTI file, 1 there, else 0.")),
     Option("constant", "drop",
-           Choice("drop", "refuse", help="Voxels of a volume that never change: leave them out, or stop.")),
-    Option("columns", None, Anything(help="Columns of a table, by name or position from 0, commas between.")),
-    Option("delimiter", None, Anything(help="Of a .csv or .tsv; guessed by default.")),
+           Choice("drop", "refuse", help="What to do with voxels that never change: leave them out, or stop.")),
+    Option("columns", None, Anything(help="Columns of a table, by name or position from 0, separated by commas.")),
+    Option("delimiter", None, Anything(help="Separator of a .csv or .tsv file; guessed by default.")),
     *_TABLE_OPTIONS,
-    Option("standardize", None, Choice("zscore", help="Each row (of each run) to mean 0, standard deviation 1.")),
-    Option("detrend", False, Boolean(help="Subtract each row's line first (of each run).")),
+    Option("standardize", None, Choice("zscore", help="Scale each row (of each run) to mean 0, standard deviation 1.")),
+    Option("detrend", False, Boolean(help="First subtract the least-squares line from each row (of each run).")),
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,
-           Anything(help="Columns of a table or list of edges, by name or position from 0: the nodes, the weight.")),
+           Anything(help="Columns of a table or list of edges, by name or position from 0: nodes, weight.")),
     Option("source", None, Anything(help="Column of the first node of each edge, by name or position.")),
     Option("target", None, Anything(help="Column of the second node of each edge, by name or position.")),
     Option("weight", None, Anything(help="Column of the weights, by name or position; 'none' for no weights.")),
     *_TABLE_OPTIONS,
     Option("n_nodes", None,
-           Integer(at_least=1, help="Nodes are numbers from 0 to this one less 1, whether they have edges or not.")),
+           Integer(at_least=1, help="Number of nodes, which are 0 to N - 1, including nodes without edges.")),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Rows that are detrended or standardised when they are read.
 
-Each row is treated by itself (in fMRI a row is a voxel and its features are points in time), so the result
-does not depend on which rank reads it or on how many rows are read at once.
+Each row is transformed by itself (in fMRI, a row is a voxel and its features are points in time). So the result does
+not depend on which rank reads a row, or on how many rows are read at once.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from mgclust.data.base import Dataset
 
 __all__ = ["RowTransform", "TransformedDataset"]
 
-# float64 copies of this many numbers at once: large enough for speed, small beside the rows themselves.
+# Numbers that are converted to float64 at a time: enough for speed, and few compared with the rows themselves.
 _NUMBERS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
 class RowTransform:
-    """Steps that change each row, in this order."""
+    """Transformations of each row, applied in this order."""
 
     detrend: bool  # subtract the row's least-squares line
     zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)
 
     def __bool__(self) -> bool:
-        """True if it changes rows."""
+        """True if any transformation changes rows."""
         return self.detrend or self.zscore
 
     def __call__(self, x: Any) -> tuple[Any, Any]:
@@ -39,15 +39,15 @@ class RowTransform:
         Parameters
         ----------
         x : array of shape (m, n_features)
-            NumPy or CuPy.
+            Rows, as a NumPy or CuPy array.
 
         Returns
         -------
         rows : array of shape (m, n_features)
-            In float64. A row with NaN or infinity is left as it is: a later count of those values is that of the
-            source.
+            The transformed rows, in float64. A row with NaN or infinity stays unchanged, so that a later count finds as
+            many of these values as the source has.
         constant : array of shape (m,), bool
-            Rows that cannot be scaled because nothing varies in them.
+            Whether a row cannot be scaled, because all its values are equal.
         """
         xp = x.__array_namespace__()
         out = xp.empty(x.shape, dtype="float64")
@@ -69,7 +69,7 @@ class RowTransform:
         constant = xp.zeros(x.shape[0], dtype=bool)
         if self.zscore:
             deviation = (wide * wide).mean(axis=1, keepdims=True) ** 0.5
-            # What subtracting the mean leaves of a constant row is rounding, not signal.
+            # After the mean is subtracted from a constant row, only rounding is left.
             flat = deviation <= 1e-12 * scale
             constant = (flat & finite)[:, 0]
             wide = wide / xp.where(flat, 1.0, deviation)
@@ -77,7 +77,7 @@ class RowTransform:
 
 
 class TransformedDataset(Dataset):
-    """Another dataset's rows, each passed through a `RowTransform`."""
+    """Rows of another dataset, each transformed by a `RowTransform`."""
 
     def __init__(self, source: Dataset, transform: RowTransform) -> None:
         super().__init__(source.shape, np.dtype(np.float64), source.name)
@@ -93,24 +93,24 @@ class TransformedDataset(Dataset):
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The source's labels."""
+        """Labels of the source."""
         return self.source.labels
 
     @property
     def warnings(self) -> list[str]:
-        """The source's warnings."""
+        """Warnings of the source."""
         return self.source.warnings
 
     @property
     def dask_array(self) -> Any:
-        """The source's Dask array with the transform appended to its graph."""
+        """Dask array of the source, with the transformation appended to its graph."""
         array = self.source.dask_array
         if array is None:
             return None
         return array.map_blocks(by_value(partial(_transform_chunk, transform=self.transform)), dtype=self.dtype)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the source; `describe` says what was done to it."""
+        """SHA-256 of the source; `describe` lists the transformations."""
         return self.source.fingerprint()
 
     def checksum(self) -> int | None:
@@ -118,12 +118,12 @@ class TransformedDataset(Dataset):
         return self.source.checksum()
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read and what was done to each row."""
+        """Describe the source and the transformations of its rows."""
         done = {"standardize": "zscore" if self.transform.zscore else None, "detrend": self.transform.detrend}
         return {**self.source.describe(), **done}
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of the source, and of some rows in float64."""
+        """Bytes for the source, and for some rows in float64."""
         return self.source.reading_bytes(rows) + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
 
     def _read(self, start: int, stop: int) -> Any:
@@ -133,7 +133,7 @@ class TransformedDataset(Dataset):
         return rows
 
     def _reject_constant_rows(self) -> InputError:
-        # One more pass, in this case only, so that every rank says the same of the whole source.
+        # One more pass, only in this case, so that every rank reports the same count for the whole source.
         n, d = self.shape
         step = max(1, _NUMBERS_AT_ONCE // d)
         count, first = 0, -1
@@ -148,14 +148,14 @@ class TransformedDataset(Dataset):
 
 def _constant_rows(count: int, of: int, first: int) -> InputError:
     return InputError(
-        f"standardize='zscore' is undefined for constant rows: {count} of {of} rows, the first is row "
+        f"standardize='zscore' is undefined for constant rows: {count} of {of} rows are constant, the first is row "
         f"{first}; drop them or leave standardize out."
     )
 
 
 def _transform_chunk(chunk: Any, transform: RowTransform, block_info: Any = None) -> Any:
     """Transform one chunk of a Dask array on its worker."""
-    if not chunk.size:  # Dask infers types by calling with an empty chunk
+    if not chunk.size:  # Dask calls the function with an empty chunk to infer types
         return chunk
     rows, constant = transform(chunk)
     if bool(constant.any()):

@@ -1,4 +1,4 @@
-"""Some rows of a source, as if they were all."""
+"""Some rows of a dataset, as a dataset of their own."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ __all__ = ["SelectedRows"]
 
 
 class SelectedRows(Dataset):
-    """Some rows of another dataset, read when they are asked for.
+    """Some rows of another dataset, read on demand.
 
     Parameters
     ----------
     source : Dataset
+        The other dataset.
     indices : ndarray of shape (m,), int
         Row numbers, ascending.
     pairwise : bool
-        Rows hold distances to all rows: of their columns the same are left.
+        Whether rows hold distances to all rows. The columns of the same numbers are then selected, too.
     """
 
-    kind = "array"  # read here, and sent to ranks elsewhere
+    kind = "array"  # rows are read in this process and sent to ranks elsewhere
 
     def __init__(self, source: Dataset, indices: np.ndarray, *, pairwise: bool = False) -> None:
         super().__init__((len(indices), len(indices) if pairwise else source.shape[1]), source.dtype, source.name)
         self._source, self._indices, self._pairwise = source, indices, pairwise
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of the source, and of the rows among which some are chosen."""
+        """Bytes for the source, and for the rows from which some are selected."""
         n, d = self._source.shape
         return self._source.reading_bytes(n) + min(TAKE_NUMBERS, n * d) * self.dtype.itemsize
 

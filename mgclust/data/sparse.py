@@ -1,4 +1,4 @@
-"""Sparse matrices in memory: as rows, whose zeros are not stored, or of some pairs of rows."""
+"""Sparse matrices in memory: as rows with zeros that are not stored, or as numbers of some pairs of rows."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ __all__ = ["SparseDataset", "SparseRows", "is_sparse", "open_sparse", "open_spar
 
 
 def is_sparse(source: Any) -> bool:
-    """Return whether something is a sparse matrix of SciPy or CuPy."""
+    """Return whether `source` is a sparse matrix of SciPy or CuPy."""
     return type(source).__module__.partition(".")[0] in ("scipy", "cupyx") and hasattr(source, "tocsr")
 
 
 class SparseRows(CheckedDataset):
-    """Rows of a sparse matrix, which become dense some at a time, as they are read.
+    """Rows of a sparse matrix, which become dense when they are read, some at a time.
 
     Parameters
     ----------
     matrix : csr_matrix or csr_array
-        Without an element twice; also an attribute.
+        The matrix, without duplicate elements; also an attribute.
     name : str
+        Name of the source in messages.
     """
 
     kind = "sparse rows"
@@ -35,7 +36,7 @@ class SparseRows(CheckedDataset):
         self.matrix = matrix
 
     def take(self, indices: Any) -> np.ndarray:
-        """A few rows; see `Dataset.take`."""
+        """Read a few rows; see `Dataset.take`."""
         return np.asarray(self.matrix[np.asarray(indices, np.int64)].toarray(), self.dtype)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -43,22 +44,23 @@ class SparseRows(CheckedDataset):
 
 
 def open_sparse_rows(source: Any) -> SparseRows:
-    """Open a sparse matrix as rows: what is not stored is 0, and what is stored twice adds up.
+    """Open a sparse matrix as rows. Elements that are not stored are 0; elements that are stored twice add up.
 
     Parameters
     ----------
     source : sparse matrix or array of SciPy or CuPy, shape (n_samples, n_features)
+        The rows.
 
     Raises
     ------
     InputError
-        It is damaged, or no table of real numbers.
+        The matrix is damaged, or is not a table of real numbers.
     """
     source, name = _on_host(source)
     check_shape(source.shape, name)
     dtype = float_dtype(source.dtype, name)
     _reject_damaged(source, name)
-    # In uint8, 257 ones would add up to 1. What is True twice is True.
+    # In uint8, 257 duplicates of 1 would add up to 1. An element that is True twice is True.
     wide = source if source.dtype.kind == "b" else source.astype(np.float64)
     matrix = wide.tocsr(copy=True)
     matrix.sum_duplicates()
@@ -74,22 +76,25 @@ def _on_host(source: Any) -> tuple[Any, str]:
 def _reject_damaged(source: Any, name: str) -> None:
     if hasattr(source, "check_format"):
         try:
-            source.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+            source.check_format(full_check=True)  # SciPy's loops do not check that indices are in range
         except ValueError as error:
             raise InputError(f"{name} is damaged: {error}; build it again.") from error
 
 
 class SparseDataset(Dataset):
-    """Numbers of some pairs of rows; those of all others, and the diagonal, are -inf.
+    """Numbers for some pairs of rows; all other pairs and the diagonal are -inf.
 
     Parameters
     ----------
     values, columns : ndarray of shape (n_pairs,), float and int
-        One row behind the other, no pair twice, none of a row with itself; also attributes, as `bounds` is.
+        Number and second row of each pair, sorted by the first row. No pair occurs twice, and none joins a row to
+        itself. Also attributes, like `bounds`.
     bounds : ndarray of shape (n_samples + 1,), int64
-        Where each row begins and ends.
+        The pairs of row i are ``bounds[i]`` to ``bounds[i + 1] - 1``.
     dtype : dtype
+        Type in which rows are read.
     name : str
+        Name of the source in messages.
     """
 
     kind = "sparse matrix"
@@ -107,7 +112,7 @@ class SparseDataset(Dataset):
         return rows
 
     def fingerprint(self) -> str:
-        """SHA-256 of the shape and the pairs, as they are stored."""
+        """SHA-256 of the shape and the stored pairs."""
         total = hashlib.sha256(f"sparse {self.shape[0]} {self.dtype.name}".encode())
         for array, kind in ((self.bounds, "<i8"), (self.columns, "<i8"), (self.values, "<f8")):
             total.update(np.ascontiguousarray(array, kind).data)
@@ -115,37 +120,37 @@ class SparseDataset(Dataset):
 
 
 def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
-    """Open a sparse matrix as similarities of pairs.
+    """Open a sparse matrix as similarities of pairs of rows.
 
     Parameters
     ----------
     source : sparse matrix or array of SciPy or CuPy, shape (n_samples, n_samples)
-        What is stored counts, zeros too, but for the diagonal; -inf is no pair.
+        Every stored element is a pair, including stored zeros, except elements on the diagonal and -inf.
     distances : bool
-        The numbers are distances: the similarity is minus the square. Else they are similarities.
+        True: the numbers are distances, and the similarity is minus the squared distance. False: they are similarities.
 
     Raises
     ------
     InputError
-        It is not square, holds a pair twice, no pair, or numbers that are not what they should be.
+        The matrix is not square, holds no pair or a pair twice, or holds invalid numbers.
     """
     source, name = _on_host(source)
     if source.ndim != 2 or source.shape[0] != source.shape[1]:
-        raise InputError(f"{name} has shape {tuple(source.shape)}; of pairs of rows it should be square.")
+        raise InputError(f"{name} has shape {tuple(source.shape)}; a matrix of pairs of rows should be square.")
     if source.dtype.kind == "b":
         raise InputTypeError(
-            f"{name} holds True and False, which say what is linked and not how near; give distances or similarities."
+            f"{name} holds True and False, which do not tell how near rows are; give distances or similarities."
         )
     dtype = float_dtype(source.dtype, name)
     _reject_damaged(source, name)
     matrix = source.tocsr(copy=True)
-    # Of the formats, a list of coordinates adds up what it holds twice when it becomes rows.
+    # Only the format of coordinates adds up duplicates when it is converted to rows.
     stored = source.nnz if source.format == "coo" else matrix.nnz
     matrix.sum_duplicates()
     if matrix.nnz != stored:
         raise InputError(
-            f"{name} holds {stored - matrix.nnz} pairs more than once, and it is not said which number counts; "
-            "make them one, as X.sum_duplicates() does by adding."
+            f"{name} holds {stored - matrix.nnz} pairs more than once, and it is not known which number counts; "
+            "remove duplicates, or add them with X.sum_duplicates()."
         )
     n, values = matrix.shape[0], matrix.data.astype(np.float64)
     rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
@@ -169,7 +174,7 @@ def _refuse(rows: np.ndarray, values: np.ndarray, distances: bool, name: str) ->
         )
     if not distances and values.min() >= 0 < values.max():
         raise InputError(
-            f"{name}: no value is negative, so they may be distances or similarities. For distances, as of "
-            "kneighbors_graph(mode='distance'), give affinity='precomputed_nearest_neighbors'; from similarities "
+            f"{name}: no value is negative, so they may be distances or similarities. For distances, e.g. of "
+            "kneighbors_graph(mode='distance'), give affinity='precomputed_nearest_neighbors'. From similarities, "
             "subtract the largest (X.data -= X.data.max()), which changes no cluster if preference goes with it."
         )

@@ -1,7 +1,7 @@
-"""Roles of lines and columns of tables: the header, and an index; `graphs.edge_roles` finds nodes and weights.
+"""Roles of lines and columns of tables: the header and an index. `graphs.edge_roles` finds nodes and weights.
 
-Names decide before positions. If a table can be read in two ways, the likelier one is taken, and a warning names the
-option that selects the other one.
+Names decide before positions. If a table can be read in two ways, the more likely way is taken, and a warning names
+the option that selects the other way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SAMPLE_LINES = 1000
-NUMBERS, TIMES, NAMES = "numbers the rows", "holds dates or times", "names the rows"  # columns that are an index
+NUMBERS, TIMES, NAMES = "numbers the rows", "holds dates or times", "names the rows"  # kinds of index columns
 MISSING = ("", "na", "n/a", "null", "#n/a", "nan", "none")
 _READ_AS_NAMES = "the first line ({}) was read as names of columns; header=False (--no-header) reads it as data."
 _INTEGER = re.compile(r"[+-]?\d+")
@@ -46,7 +46,7 @@ _ID = re.compile(r"(edge|link|row|record|sample)?_?(id|no|nr)", re.IGNORECASE)
 
 
 def is_number(text: str, missing: bool = False) -> bool:
-    """Return whether a field is a number; with `missing`, also whether it is a missing value."""
+    """Return whether a field is a number; if `missing`, also whether it is a missing value."""
     if missing and text.strip().lower() in MISSING:
         return True
     try:
@@ -67,13 +67,14 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     below : sequence of sequence of str
         Fields of lines below it.
     header : bool or None
-        The user's choice; None: decide by the fields.
+        The user's choice. None: decide by the fields.
 
     Returns
     -------
     is_header : bool
+        Whether the first line names the columns.
     doubt : str
-        A sentence if the line may also be read the other way, else empty.
+        A sentence if the line may also be read in the other way, else empty.
     """
     if header is not None:
         return header, ""
@@ -84,7 +85,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     words = [j for j in numeric if not is_number(first[j], missing=True)]
     if words and (words[0] == (first[0].strip() == "") or 2 * len(words) > len(first)):
         return True, _READ_AS_NAMES.format(shortened(", ".join(first), 40))
-    # An index that pandas wrote has no name.
+    # The index column that pandas writes has no name.
     unnamed = first[0].strip() == "" and 0 in numeric and _counts([row[0] for row in rows])
     named = [j for j in numeric if not (j == 0 and unnamed)]
     if not named or not rows or any(not is_number(first[j]) for j in named):
@@ -93,7 +94,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     values = np.array([float(first[j]) for j in named])
     integers = all(_INTEGER.fullmatch(first[j].strip()) for j in named)
     whole = bool((values == np.floor(values)).all())
-    fractions = [len(c) and np.mean(c != np.floor(c)) for c in columns]  # NaN and infinity count
+    fractions = [len(c) and np.mean(c != np.floor(c)) for c in columns]  # NaN and infinity count as fractions
     steps = np.diff(values)
     monotonic = bool(len(values) > 1 and ((steps > 0).all() or (steps < 0).all()))
     running = whole and values[0] in (0, 1) and bool((steps == 1).all())
@@ -108,7 +109,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
         or (len(values) >= 3 and monotonic and outside and (even or (whole and all(fractions))))
     ):
         return True, _READ_AS_NAMES.format(shortened(", ".join(first), 40))
-    # Whole numbers begin with 0, 1, ... by chance, too: not among hundreds of possible lines.
+    # Whole numbers may begin with 0, 1, ... by chance, but rarely if hundreds of other lines are possible.
     doubtful = running and len(values) > 1 and np.prod([np.ptp(c) + 1 for c in columns if len(c)]) >= 100
     doubtful |= integers and len(values) == 1 and min(fractions) >= 0.9
     if (
@@ -117,7 +118,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
         or (far and len(rows) >= 10)
     ):
         return False, (
-            f"the first line ({shortened(', '.join(first), 40)}) was read as data and may name columns; "
+            f"the first line ({shortened(', '.join(first), 40)}) was read as data, but may name columns; "
             "header=True (--header) reads it as names."
         )
     return False, ""
@@ -129,13 +130,13 @@ def _counts(values: Sequence[str]) -> bool:
 
 
 def with_row_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> list[str]:
-    """Return the fields of a header; R leaves out the field above the names of rows, which becomes an empty one."""
+    """Return the fields of a header. R leaves out the field above the names of rows; an empty field is inserted."""
     left_out = len(below) > 1 and all(len(row) == len(first) + 1 for row in below) and not any(map(is_number, first))
     return ["", *first] if left_out else list(first)
 
 
 def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, list[list[str]]]:
-    """Return whether the numbers of some lines have decimal commas, and their fields with decimal points instead."""
+    """Return whether the numbers of some lines have decimal commas, and their fields with decimal points."""
     fields = [field for row in rows for field in row]
     commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, fields))
     if not commas or any("." in field and is_number(field) for field in fields):
@@ -145,7 +146,7 @@ def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, li
 
 
 def index_columns(names: Sequence[str]) -> int:
-    """Return how many of the first columns have names that programs give to an index; at least one column is left."""
+    """Return how many of the first columns have names that programs give to an index; at least one column stays."""
     count = 0
     while count < len(names) - 1 and _INDEX.fullmatch(str(names[count]).strip().strip('"')):
         count += 1
@@ -153,7 +154,7 @@ def index_columns(names: Sequence[str]) -> int:
 
 
 def is_running(values: Any) -> bool:
-    """Return whether values are 0, 1, ... or 1, 2, ... in any order, as numbers of rows are."""
+    """Return whether values are 0, 1, ... or 1, 2, ... in any order, like row numbers."""
     if len(values) < 3:
         return False
     try:
@@ -167,7 +168,7 @@ def is_running(values: Any) -> bool:
 
 
 def numbers_rows(name: str, values: Any) -> bool:
-    """Return whether a column numbers the rows: it has running numbers, or distinct ones and the name of an id."""
+    """Return whether a column numbers the rows: by running numbers, or by distinct numbers and the name of an id."""
     if is_running(values):
         return True
     if len(values) < 3 or _ID.fullmatch(str(name).strip().strip('"')) is None:
@@ -182,7 +183,7 @@ def numbers_rows(name: str, values: Any) -> bool:
 
 
 def holds_times(values: Any) -> bool | None:
-    """Return whether fields or numbers of a column are times; None if they are numbers that look like times."""
+    """Return whether the fields or numbers of a column are times; None if numbers only look like times."""
     values = np.asarray(values)
     if values.dtype.kind in "OUST":
         fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]
@@ -196,7 +197,7 @@ def holds_times(values: Any) -> bool | None:
 
 
 def is_text_id(name: str, values: Any) -> bool:
-    """Return whether a column has the name of an id and holds text or times; `values` as for `index_content`."""
+    """Return whether a column has the name of an id and holds text or times; for `values`, see `index_content`."""
     if _ID.fullmatch(str(name).strip().strip('"')) is None:
         return False
     values = np.asarray(values)
@@ -206,7 +207,7 @@ def is_text_id(name: str, values: Any) -> bool:
 
 
 def index_content(values: Any) -> str:
-    """Say for `left_out` what an index is, by some of its values or by an empty array of their type."""
+    """Return the kind of an index for `left_out`, from some of its values or an empty array of their type."""
     values = np.asarray(values)
     whole = values.dtype.kind in "OUST" and len(values) and all(_INTEGER.fullmatch(str(value)) for value in values)
     if whole or is_running(values) or values.dtype.kind in "iu":
@@ -215,7 +216,7 @@ def index_content(values: Any) -> str:
 
 
 def left_out(name: str, source: str, what: str) -> str:
-    """Message that a column was taken as an index; `what` it is: ``NUMBERS``, ``TIMES`` or ``NAMES``."""
+    """Message that a column was taken as an index; `what` is its kind: ``NUMBERS``, ``TIMES`` or ``NAMES``."""
     called = repr(shortened(name, 30)) if name else "without a name"
     return (
         f"the first column of {shortened(source, 60)} ({called}) {what} and is left out as an index; "

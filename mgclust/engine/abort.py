@@ -10,12 +10,12 @@ __all__ = ["Abort"]
 
 
 class Abort:
-    """A flag that other threads set and every wait of a rank looks at.
+    """A flag that other threads set, and that every wait of a rank checks.
 
     Parameters
     ----------
     orphaned : callable, optional
-        Whether the client that started the run has gone; asked at every check.
+        Returns whether the client that started the run has gone. It is called at every check.
     """
 
     def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:
@@ -23,17 +23,17 @@ class Abort:
         self._reason: str | None = None
 
     def set(self, reason: str) -> None:
-        """Make every later `check` raise; the first reason stays."""
+        """Make every later `check` raise an error with this reason; if it is called again, the first reason stays."""
         if self._reason is None:
             self._reason = reason
 
     @property
     def is_set(self) -> bool:
-        """True once `set` was called, or a `check` has raised."""
+        """True if `set` was called, or if a `check` has raised an error."""
         return self._reason is not None
 
     def check(self) -> None:
-        """Return, or raise.
+        """Raise an error if the run was stopped.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Certificates of a cluster's scheduler, workers and clients, with which they trust each other and nobody else.
+"""Certificates of a cluster's scheduler, workers and clients, which accept only each other.
 
 ::
 
@@ -6,21 +6,22 @@
            worker/      likewise
            client/      likewise: MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY
 
-Each role has a folder, so that each machine or container is given its own and nothing else. The authority signs these
-certificates only: nothing keeps its key, so that nobody can add others. A certificate's role decides its use:
+Each role has its own folder, so that each machine or container gets only that one. The authority signs only these
+certificates: its key is not stored, so nobody can add others. The role of a certificate limits its use:
 
 =================  ============================================================================================
 scheduler, worker  both ends of a connection, because they call each other
-client             the calling end only; schedulers, workers and clients reject a server that shows one
+client             only the calling end: schedulers, workers and clients reject a server with this certificate
 =================  ============================================================================================
 
-Each certificate, whatever its role, lets its holder run code on the cluster. Names are not compared: Dask switches
-that check off. Ranks prove to each other that they know the key of their run instead, which says more than a name.
+Each certificate, whatever its role, lets its holder run code on the cluster. Host names are not compared, because Dask
+switches that check off. Instead, ranks prove to each other that they know the key of their run, which is a stronger
+check than a name.
 
-Dask reads these files when a process starts, and knows no lists of revoked certificates. To renew certificates, or to
+Dask reads these files when a process starts, and supports no revocation lists. To renew certificates, or to
 revoke one that was lost, make new ones and restart all processes with them.
 
-A cluster that mgclust starts itself has the certificates of `distributed.Security.temporary`, in memory.
+A cluster that mgclust starts uses the certificates of `distributed.Security.temporary`, in memory.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = ["make_certificates"]
 
 ROLES = ("scheduler", "worker", "client")
 MAX_DAYS = 3650
-LATE = datetime.timedelta(days=1)  # for machines whose clocks are late
+LATE = datetime.timedelta(days=1)  # certificates are valid from so long ago, for machines whose clocks are late
 
 
 def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int = 90) -> datetime.datetime:
@@ -56,19 +57,19 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
     folder : path
         A folder that is empty or does not exist.
     hosts : sequence of str
-        Names and addresses to put into the certificates; by default those of this machine.
+        Names and addresses to put into the certificates. By default, those of this machine.
     days : int
-        How long the certificates are valid.
+        Days for which the certificates are valid.
 
     Returns
     -------
     datetime
-        When the certificates expire.
+        Time at which the certificates expire.
 
     Raises
     ------
     InputError
-        The folder holds something or cannot be read, a host is neither a name nor an address, or days are too many.
+        The folder is not empty or cannot be read, a host is neither a name nor an address, or `days` is too large.
     """
     folder = Path(folder)
     if not 1 <= days <= MAX_DAYS:
@@ -78,7 +79,7 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
     except OSError as error:
         raise InputError(f"{folder} should be a folder that can be read: {error.strerror}.") from error
     if used:
-        raise InputError(f"{folder} is not empty; keys are never overwritten: give another folder, or remove it.")
+        raise InputError(f"{folder} is not empty, and keys are never overwritten; give another folder, or remove it.")
     names = _names(hosts or (socket.gethostname(), "localhost", "127.0.0.1", "::1"))
     authority = _Authority(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days))
     for role in ROLES:
@@ -90,18 +91,18 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
 
 
 class _Authority:
-    """An authority whose key ends with this object."""
+    """An authority whose key exists only as long as this object."""
 
     def __init__(self, until: datetime.datetime) -> None:
         self.until = until
         self._key = ec.generate_private_key(ec.SECP256R1())
-        # A name of its own, so that two authorities are not taken for each other.
+        # A unique name, so that two authorities are not taken for each other.
         self._name = f"mgclust authority {os.urandom(4).hex()}"
         self.certificate = self._builder(self._name, self._key, signs=True).sign(self._key, SHA256())
 
     def issue(self, role: str, key: ec.EllipticCurvePrivateKey, names: x509.SubjectAlternativeName) -> x509.Certificate:
-        """Sign the certificate of a role's key."""
-        # Schedulers and workers call each other, so they are both ends; a client only calls.
+        """Sign the certificate for the key of a role."""
+        # Schedulers and workers call each other, so they may be both ends of a connection; a client only calls.
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([] if role == "client" else [ExtendedKeyUsageOID.SERVER_AUTH])
         return (
             self._builder(f"mgclust {role}", key, signs=False)
@@ -116,7 +117,7 @@ class _Authority:
             digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
             key_agreement=False, key_cert_sign=signs, crl_sign=signs, encipher_only=False, decipher_only=False,
         )  # fmt: skip
-        # Python 3.13 and newer reject certificates without the identifiers of both keys.
+        # Python 3.13 and newer reject certificates that lack the identifiers of both keys.
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
             x509.CertificateBuilder()

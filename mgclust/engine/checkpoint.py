@@ -1,14 +1,14 @@
-"""Checkpoints: what a run needs to resume, on as many ranks as there are then.
+"""Checkpoints: the state from which a run resumes, on any number of ranks.
 
-An algorithm asks `Checkpointer.load` first of all, `Checkpointer.due` where its ranks meet anyway, and gives
-`Checkpointer.save` what its next iteration begins with. `mgclust.engine.checkpoint_files` has what is on disk,
-`mgclust.engine.checkpoint_memory` what the caller of a run keeps for its retries.
+An algorithm calls `Checkpointer.load` first, `Checkpointer.due` where its ranks synchronize anyway, and
+`Checkpointer.save` with the state with which its next iteration begins. `mgclust.engine.checkpoint_files` defines the
+files. `mgclust.engine.checkpoint_memory` keeps checkpoints in memory, for retries by the caller of a run.
 
-A checkpoint is written under another name and renamed once all ranks have theirs on disk: it is there whole or not at
-all. What is large is copied first and written in the background, while the run continues.
+A checkpoint is written under a temporary name, and renamed once all ranks have written their files. So it exists
+completely or not at all. Large arrays are copied first and written in the background, while the run continues.
 
-Ranks meet for the question whether one is due, about five times a second, and for what has been written to get its
-name. Without a `CheckpointConfig` they never do.
+Ranks synchronize to decide whether a checkpoint is due, about five times a second, and to rename a checkpoint that has
+been written. Without a `CheckpointConfig`, they never do.
 """
 
 from __future__ import annotations
@@ -54,29 +54,38 @@ from mgclust.results.atomic_directory import atomic_directory
 __all__ = ["CheckpointConfig", "Checkpointer", "Ragged", "Saved"]
 
 Array = Any
-Found = tuple[int, dict[str, str]]  # a checkpoint's number, and the hashes of its files
+Found = tuple[int, dict[str, str]]  # number of a checkpoint, and the hashes of its files
 
-# No room, no memory for a copy, no further thread: the run continues without.
+# The disk is full, there is no memory for a copy, or no further thread: the run continues without a checkpoint.
 UNWRITTEN = (OSError, MemoryError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Folder and interval of a run's checkpoints; the run resumes from one of the same run.
+    """Folder and interval of the checkpoints of a run. The run resumes from a checkpoint of the same run.
 
     Parameters
     ----------
     folder : path
-        Made if its parent exists. All ranks must reach it: on several machines, a shared file system.
+        Folder of the checkpoints. It is created if its parent exists. All ranks must reach it, so on several machines
+        it has to be on a shared file system.
     seconds : float, default=60.0
-        At least so long passes between two of them.
+        Shortest time between two checkpoints, in seconds.
     share : float, default=0.02
-        Longer where checkpoints would otherwise take more than this share of the run's time.
+        Largest fraction of the run's time that checkpoints may take. If they would take more, the time between them is
+        longer.
     strict : bool, default=True
-        Refuse a folder that cannot be used, or that holds checkpoints of another run. False: warn, and run without
-        checkpoints, or restart and replace those; for a folder that is the caller's own.
+        What to do if the folder cannot be used, or holds checkpoints of another run. True: raise an InputError. False:
+        warn, and run without checkpoints, or restart the run and replace the others; use this only for a folder that
+        belongs to the caller.
     run : mapping of str to str
-        What makes it the same run; filled in by `of_run`.
+        Facts that identify the run; `of_run` fills them in.
+
+    Examples
+    --------
+    >>> from mgclust.engine.checkpoint import CheckpointConfig
+    >>> CheckpointConfig("checkpoints", seconds=300.0).seconds
+    300.0
     """
 
     folder: str | os.PathLike[str]
@@ -84,7 +93,7 @@ class CheckpointConfig:
     share: float = 0.02
     strict: bool = True
     run: Mapping[str, str] = field(default_factory=dict)
-    poll: ClassVar[float] = 0.2  # seconds between two questions whether one is due
+    poll: ClassVar[float] = 0.2  # seconds between two decisions whether a checkpoint is due
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", os.path.abspath(self.folder))
@@ -94,18 +103,23 @@ class CheckpointConfig:
             raise InputError(f"share={self.share!r} of a checkpoint should be > 0 and <= 1; 0.02 is customary.")
 
     def of_run(self, facts: Mapping[str, Any]) -> CheckpointConfig:
-        """Say what the run is: whatever its result depends on, arrays by their hashes.
+        """Identify the run by everything that its result depends on; arrays by their hashes.
 
         Parameters
         ----------
         facts : mapping of str to object
-            By name; equal for runs that may resume from each other.
+            Facts by name. They must be equal for runs that may resume from each other.
+
+        Returns
+        -------
+        CheckpointConfig
+            A copy with these facts.
         """
         facts_text = {name: json.dumps(value, sort_keys=True, default=_briefly) for name, value in facts.items()}
         return replace(self, run=facts_text)
 
     def remove(self) -> None:
-        """Remove all checkpoints, and their folder if nothing else is in it; once the result is safe."""
+        """Remove all checkpoints, and the folder if it is then empty. Call this when the result is safe."""
         for path in ours(Path(self.folder)):
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -113,11 +127,11 @@ class CheckpointConfig:
 
 
 class Checkpointer:
-    """Checkpoints as an algorithm sees them, ``context.checkpoint``.
+    """The checkpoints of a run, for its algorithm: ``context.checkpoint``.
 
-    `plan` is a `CheckpointConfig`; without it nothing is due and nothing found. All ranks call the same methods in the
-    same order. `stage` and `say` are those of the context; `room` says how many bytes of host memory copies may take
-    now.
+    `plan` is a `CheckpointConfig`. Without a plan, no checkpoint is due, and none is found. All ranks have to call the
+    same methods in the same order. `stage` and `say` are methods of the context. `room` returns how many bytes of host
+    memory copies may take now.
     """
 
     def __init__(
@@ -138,9 +152,9 @@ class Checkpointer:
         self._stage = stage
         self._say = say
         self._room = room
-        self._writing: _Writing | None = None  # on all ranks, or on none
+        self._writing: _Writing | None = None  # the checkpoint that is being written: on all ranks, or on none
         self._found: list[Found] = []
-        self._last: int | None = None  # the last one that is known to be whole
+        self._last: int | None = None  # number of the last checkpoint that is known to be complete
         if plan is None:
             return
         try:
@@ -151,18 +165,22 @@ class Checkpointer:
             self._plan = None
             self._say(warning=f"no checkpoints: {error}")
             return
-        self._every, self._calls = 1, 0  # calls of `due` from one question to the next, and since the last one
+        self._every, self._calls = 1, 0  # calls of `due` per synchronization, and since the last one
         self._asked = time.perf_counter()
         self._next = self._asked + plan.seconds
 
     def due(self, *, seldom: bool = False) -> bool:
-        """Return whether to `save` now: the same on all ranks, by the clock of rank 0.
+        """Return whether to `save` now. All ranks get the same answer, by the clock of rank 0.
 
         Parameters
         ----------
         seldom : bool
-            Ask rank 0 at every call: for callers that come by a few times a run. Otherwise rank 0 says each time in
-            how many calls, which all ranks count, to ask again.
+            True: synchronize with rank 0 at every call, for callers that call this a few times per run. False: rank 0
+            announces each time after how many calls the ranks synchronize again; all ranks count them.
+
+        Returns
+        -------
+        bool
         """
         if self._plan is None:
             return False
@@ -171,7 +189,7 @@ class Checkpointer:
             return False
         now = time.perf_counter()
         in_a_pause = self._calls * min(self._plan.poll, self._plan.seconds) / max(now - self._asked, 1e-9)
-        # At most twice as many as the last time: what comes may take longer than what was.
+        # At most twice as many calls as the last time: the next calls may take longer than the last ones.
         every = max(1, min(2 * self._calls, int(in_a_pause)))
         if self._writing is not None:
             self._name_if_written(self._writing)
@@ -187,19 +205,19 @@ class Checkpointer:
         *,
         background: bool = False,
     ) -> None:
-        """Write a checkpoint; where that fails, warn and continue without.
+        """Write a checkpoint. If that fails, warn and continue without it.
 
         Parameters
         ----------
         control : mapping
-            Plain values for JSON, the same on all ranks.
+            Values that JSON can store, the same on all ranks.
         arrays : mapping of str to ndarray, optional
-            On the host, the same on all ranks. Written by rank 0.
+            Arrays on the host, the same on all ranks. Rank 0 writes them.
         rows : mapping of str to array or Ragged, optional
-            Arrays whose rows belong to this rank's rows of the data; may be on the device.
+            Arrays with one row for each row of the data that this rank owns. They may be on the device.
         background : bool
-            Return once everything has been copied, as far as there is memory; the checkpoint gets its name at a later
-            question of `due`. For callers that ask it often.
+            Return as soon as everything has been copied, as far as memory allows. The checkpoint is renamed in a later
+            call of `due`, so this is for callers that call `due` often.
         """
         assert self._plan is not None
         if self._writing is not None:
@@ -217,12 +235,12 @@ class Checkpointer:
         self._set_next()
 
     def close(self) -> None:
-        """End: discard what has not taken its name yet."""
+        """Stop, and discard a checkpoint that has not been renamed yet."""
         if self._writing is not None:
             self._writing.close()
 
     def load(self) -> Saved | None:
-        """The last checkpoint of this run that is whole, or None where there is none."""
+        """Return the last complete checkpoint of this run, or None if there is none."""
         if not self._found:
             return None
         with self._stage("resume"):
@@ -236,7 +254,7 @@ class Checkpointer:
         return None
 
     def _open(self, plan: CheckpointConfig) -> tuple[list[Found], int]:
-        """The checkpoints that are there, the last one first, and the highest number; refuses another run's."""
+        """Return the existing checkpoints, the last one first, and the highest number; reject those of another run."""
         self._folder = Path(plan.folder)
         answer = self._comm.agree(self._look(plan) if self._comm.rank == 0 else None)
         if isinstance(answer, InputError):
@@ -247,13 +265,13 @@ class Checkpointer:
             probe.unlink(missing_ok=True)
         if not seen.all():
             raise InputError(
-                f"checkpoint={str(plan.folder)!r} is not the same folder everywhere: rank {int(seen.argmin())} does "
+                f"checkpoint={str(plan.folder)!r} is not the same folder for all ranks: rank {int(seen.argmin())} does "
                 "not see what rank 0 writes there; name a folder on a file system that all machines share."
             )
         return found, number
 
     def _look(self, plan: CheckpointConfig) -> tuple[Path, list[Found], int] | InputError:
-        """Rank 0's part of `_open`: make the folder, clear what was not finished, read what there is."""
+        """Do rank 0's part of `_open`: make the folder, remove unfinished checkpoints, and read the existing ones."""
         folder = Path(plan.folder)
         probe = folder / f".{secrets.token_hex(4)}.probe"
         try:
@@ -288,7 +306,7 @@ class Checkpointer:
         return probe, found, highest
 
     def _begin(self, whole: contextlib.ExitStack) -> Path | str:
-        """The unfinished folder, which gets its name when `whole` closes well; or why there is none."""
+        """Return the unfinished folder, which is renamed when `whole` closes without an error; or why there is none."""
         try:
             return whole.enter_context(atomic_directory(self._folder / name_of(self._number)))
         except (OSError, InputError) as error:
@@ -302,7 +320,7 @@ class Checkpointer:
         rows: Mapping[str, Array | Ragged],
         background: bool,
     ) -> None:
-        """Have this rank's files written."""
+        """Start to write the files of this rank."""
         if isinstance(writing.folder, str):
             writing.problem = writing.folder
             return
@@ -318,7 +336,7 @@ class Checkpointer:
     def _own_arrays(
         self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array | Ragged], copied: bool
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """The files that this rank writes, and what is in them, one after the other from the device."""
+        """Yield the files that this rank writes with their contents, copied from the device one after the other."""
         if self._comm.rank == 0:
             for name, array in arrays.items():
                 yield f"{name}.npy", array.copy() if copied else array
@@ -328,21 +346,21 @@ class Checkpointer:
                 start, stop = self._partition.bounds(block)
                 part = held[start - first : stop - first]
                 own = self._kernels.memory.to_host(part)
-                # What is on the host already changes there later.
+                # Arrays on the host are copied, because the run will change them.
                 yield block_file(name, block), own.copy() if copied and isinstance(part, np.ndarray) else own
 
     def _name_if_written(self, writing: _Writing) -> None:
-        """Give a checkpoint its name if all ranks have written theirs."""
+        """Rename a checkpoint if all ranks have written their files."""
         if not self._all(writing.writer is None or writing.writer.done()):
             return
         began = time.perf_counter()
         busy = self._name(writing)
-        # The threads that wrote took cores which the run may have needed.
+        # The threads that wrote took cores that the run may have needed.
         self._cost += time.perf_counter() - began + busy / cores()
         self._set_next()
 
     def _name(self, writing: _Writing) -> float:
-        """Wait until all ranks have written theirs and give the checkpoint its name; all ranks' processor seconds."""
+        """Wait until all ranks have written their files, and rename the checkpoint; return their processor time."""
         reports = self._everyone(writing.told())
         problems = [each["problem"] for each in reports if "problem" in each]
         try:
@@ -355,33 +373,33 @@ class Checkpointer:
                 self._keep(writing.number, self._last)
             self._last = writing.number
         except (_Unwritten, OSError) as error:
-            # Of the last steps, which rank 0 takes alone, other ranks need not know that they failed.
+            # Rank 0 takes the last steps alone, and other ranks need not know whether they failed.
             reason = _reason(error)
             self._say(
                 warning=f"no checkpoint could be written to {str(self._folder)!r} ({reason}): the run continues "
-                "without, and tries again later; make room there."
+                "without one, and tries again later; free space there."
             )
         writing.close()
         self._writing = None
         return sum(float(each.get("seconds", 0)) for each in reports)
 
     def _set_next(self) -> None:
-        """Set when the next one is due: those of before have their share of the time, and no more."""
+        """Set when the next checkpoint is due, so that all of them take at most their fraction of the time."""
         assert self._plan is not None
         self._next = self._asked + max(self._plan.seconds, self._cost / self._plan.share - self._cost)
 
     def _all(self, own: bool) -> bool:
-        """Return whether it is so on all ranks."""
+        """Return whether a value is True on all ranks."""
         return bool(self._comm.all_reduce(np.array([own], np.int64), "min")[0])
 
     def _everyone(self, own: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Gather what each rank has to tell; each has come so far once it is known."""
+        """Gather a value of each rank; when it returns, all ranks have reached this point."""
         lines = "".join(json.dumps(each) + "\n" for each in own)
         every = self._comm.all_gather(np.frombuffer(lines.encode(), np.uint8))
         return [parse_json(line) for line in every.tobytes().decode().splitlines()]
 
     def _keep(self, *numbers: int | None) -> None:
-        """Remove all but these."""
+        """Remove all checkpoints except those with these numbers."""
         for path in ours(self._folder):
             if number_of(path) not in numbers:
                 shutil.rmtree(path, ignore_errors=True)
@@ -389,16 +407,16 @@ class Checkpointer:
 
 @dataclass
 class _Writing:
-    """A checkpoint that has no name yet."""
+    """A checkpoint that is being written, and has not been renamed yet."""
 
     number: int
-    whole: contextlib.ExitStack  # on rank 0 gives the folder its name when it closes well
-    folder: Path | str  # or why there is none
+    whole: contextlib.ExitStack  # on rank 0, renames the folder when it closes without an error
+    folder: Path | str  # the unfinished folder, or why there is none
     writer: Writer | None = None
     problem: str | None = None
 
     def told(self) -> list[dict[str, Any]]:
-        """Wait: this rank's files and their hashes, or the problem."""
+        """Wait for this rank's files; return them with their hashes, or the problem."""
         if self.problem is None and self.writer is not None:
             try:
                 return self.writer.files()
@@ -407,7 +425,7 @@ class _Writing:
         return [{"problem": self.problem}]
 
     def close(self) -> None:
-        """Write nothing more, and remove what is unfinished."""
+        """Write nothing more, and remove unfinished files."""
         if self.writer is not None:
             self.writer.close()
         unfinished = _Unwritten()
@@ -415,7 +433,7 @@ class _Writing:
 
 
 class _Unwritten(Exception):
-    """Failure of some rank to write its part, or its decision not to."""
+    """A rank could not write its part, or has decided not to."""
 
 
 def _reason(error: Exception) -> str:
@@ -423,7 +441,7 @@ def _reason(error: Exception) -> str:
 
 
 def _briefly(value: Any) -> Any:
-    """Encode what JSON does not know, so that equal values give equal text."""
+    """Encode values that JSON does not know, so that equal values give equal text."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):

@@ -1,17 +1,16 @@
-"""Checkpoints on disk: their names, their files, and what tells that they are whole.
+"""Checkpoints on disk: their names and files, and the check that they are complete.
 
 ::
 
-    FOLDER/checkpoint-7/checkpoint.json    which run it is of, and the SHA-256 of every other file
-    FOLDER/checkpoint-7/control.json       what all ranks know alike and fits into a few lines
-    FOLDER/checkpoint-7/NAME.npy           an array that all ranks have alike
-    FOLDER/checkpoint-7/NAME.00012.npy     block 12 of an array whose rows are shared out like those of the data, or of
-                                           one that has several elements a row: those of the block's rows
-    FOLDER/checkpoint-8/...                the one after it; the two last are kept
+    FOLDER/checkpoint-7/checkpoint.json    which run it belongs to, and the SHA-256 of every other file
+    FOLDER/checkpoint-7/control.json       small values that are the same on all ranks
+    FOLDER/checkpoint-7/NAME.npy           an array that is the same on all ranks
+    FOLDER/checkpoint-7/NAME.00012.npy     block 12 of an array that is distributed like the rows of the data; for an
+                                           array with several elements per row, the elements of the rows of the block
+    FOLDER/checkpoint-8/...                the next checkpoint; the last two are kept
 
-Blocks have a size that depends on the data alone (`mgclust.engine.partition`), so any number of ranks finds its own.
-What became of the files since they were written, their hashes tell: a checkpoint that is damaged is skipped for the
-one before.
+The size of blocks depends only on the data (`mgclust.engine.partition`), so any number of ranks finds its blocks. The
+hashes show whether files changed since they were written. If a checkpoint is damaged, the one before is used.
 """
 
 from __future__ import annotations
@@ -40,21 +39,22 @@ __all__ = [
 
 FORMAT, FORMAT_VERSION = "mgclust-checkpoint", 2
 INDEX, CONTROL = "checkpoint.json", "control.json"
-# Of a whole checkpoint, and of one that `atomic_directory` has not renamed yet.
+# Names of a complete checkpoint, and of one that `atomic_directory` has not renamed yet.
 OURS = re.compile(r"checkpoint-(?P<whole>\d+)|\.checkpoint-(?P<torn>\d+)\.[0-9a-f]+\.partial")
 OF_A_BLOCK = re.compile(r".+\.(\d+)\.npy")
-WRITERS = 4  # threads of a rank that write, hash and flush
-SHOWN = 3  # differences between two runs that a refusal names
+WRITERS = 4  # threads per rank that write, hash and flush files
+SHOWN = 3  # differences between two runs that an error message lists
 
 
 class Writer:
-    """Threads that write, hash and flush a rank's files while the caller continues.
+    """Threads that write, hash and flush the files of a rank while the caller continues.
 
     Parameters
     ----------
     folder : path
+        Folder to write to.
     room : int
-        Bytes that may wait for being written; a few files may in any case.
+        Bytes that may wait to be written. A few files may always wait.
     """
 
     def __init__(self, folder: Path, room: int) -> None:
@@ -64,12 +64,12 @@ class Writer:
         self._waiting: deque[tuple[Future[dict[str, Any]], int]] = deque()
 
     def add(self, name: str, content: np.ndarray | str) -> None:
-        """Have a file written, of an array that no longer changes, or of a text.
+        """Write a file in the background: an array that no longer changes, or a text.
 
         Raises
         ------
         OSError
-            One of the files before it could not be written.
+            An earlier file could not be written.
         """
         size = content.nbytes if isinstance(content, np.ndarray) else len(content)
         while len(self._waiting) >= WRITERS and sum(bytes_ for _, bytes_ in self._waiting) + size > self._room:
@@ -79,16 +79,16 @@ class Writer:
         self._waiting.append((file, size))
 
     def done(self) -> bool:
-        """Return whether nothing is left to be done, well or not."""
+        """Return whether all files are finished, written or failed."""
         return all(file.done() for file in self._files)
 
     def files(self) -> list[dict[str, Any]]:
-        """Wait; each file's name, its SHA-256, and the processor seconds it took.
+        """Wait until all files are written; return name, SHA-256 and processor seconds of each file.
 
         Raises
         ------
         OSError
-            One of them could not be written.
+            A file could not be written.
         """
         return [file.result() for file in self._files]
 
@@ -98,14 +98,14 @@ class Writer:
 
 
 class Ragged:
-    """Some elements of each row, one row behind the other, with nothing between them.
+    """An array with a varying number of elements per row, stored one row after the other without gaps.
 
     Parameters
     ----------
     values : ndarray
-        On the host.
+        All elements, on the host.
     counts : ndarray of shape (rows,), int64
-        How many each row has.
+        Number of elements of each row.
     """
 
     def __init__(self, values: np.ndarray, counts: np.ndarray) -> None:
@@ -114,32 +114,34 @@ class Ragged:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Number of bytes of all elements."""
         return int(self._values.nbytes)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        """The elements of rows from one on to before another."""
+        """Return the elements of a range of rows."""
         return self._values[self._ends[rows.start] : self._ends[rows.stop]]
 
 
 class Saved:
-    """A checkpoint that was found whole.
+    """A checkpoint that was found complete.
 
     Parameters
     ----------
     read : callable
-        Returns what a file holds, by its name: text of `CONTROL`, else an array.
+        ``read(name)`` returns the content of a file: text for `CONTROL`, else an array.
     names : iterable of str
-        Its files.
+        Names of the files.
     partition : Partition
+        Which rank owns which rows.
     rank : int
+        Number of this rank.
 
     Attributes
     ----------
     control : dict
-        As it was saved.
+        The values that were passed to `Checkpointer.save`.
     arrays : dict of str to ndarray
-        Those that all ranks have alike, on the host.
+        Arrays that are the same on all ranks, on the host.
     """
 
     def __init__(self, read: Callable[[str], Any], names: Iterable[str], partition: Partition, rank: int) -> None:
@@ -149,13 +151,14 @@ class Saved:
         self.arrays: dict[str, np.ndarray] = {name.removesuffix(".npy"): read(name) for name in alike}
 
     def rows(self, name: str) -> Iterator[tuple[slice, np.ndarray]]:
-        """An array's rows that are this rank's, a block at a time, on the host.
+        """Yield the rows of an array that this rank owns, one block at a time, on the host.
 
         Yields
         ------
         place : slice
-            Where they belong among the rank's own.
+            Position of the rows among those that this rank owns.
         rows : ndarray
+            The rows.
         """
         first = self._partition.rows_of(self._rank)[0]
         blocks = self._partition.blocks_of(self._rank)
@@ -164,19 +167,19 @@ class Saved:
             yield slice(start - first, stop - first), rows
 
     def blocks(self, name: str) -> Iterator[np.ndarray]:
-        """Blocks of an array or a `Ragged` that are of this rank's rows, one after the other, on the host."""
+        """Yield the blocks of an array or a `Ragged` that belong to rows of this rank, on the host."""
         for block in self._partition.blocks_of(self._rank):
             yield self._read(block_file(name, block))
 
 
 def block_of(name: str) -> int | None:
-    """The number of the block that a file holds; None where it holds what all ranks have alike."""
+    """Return the number of the block in a file; None if the file holds values that are the same on all ranks."""
     match = OF_A_BLOCK.fullmatch(name)
     return None if match is None else int(match[1])
 
 
 def in_folder(folder: Path) -> Callable[[str], Any]:
-    """Make the reader that `Saved` needs for a checkpoint on disk."""
+    """Make the function `read` of `Saved` for a checkpoint on disk."""
 
     def read(name: str) -> Any:
         if name == CONTROL:
@@ -187,7 +190,7 @@ def in_folder(folder: Path) -> Callable[[str], Any]:
 
 
 def ours(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, finished or not; whatever else is there is left alone."""
+    """List the checkpoints in a folder, finished or not. Other files are left alone."""
     try:
         paths = list(folder.iterdir())
     except OSError:
@@ -196,30 +199,30 @@ def ours(folder: Path) -> list[Path]:
 
 
 def number_of(path: Path) -> int:
-    """Number of a checkpoint, from its path."""
+    """Return the number of a checkpoint from its path."""
     match = OURS.fullmatch(path.name)
     assert match is not None
     return int(match["whole"] or match["torn"])
 
 
 def name_of(number: int) -> str:
-    """Name of a checkpoint's folder."""
+    """Return the name of the folder of a checkpoint."""
     return f"checkpoint-{number}"
 
 
 def block_file(name: str, block: int) -> str:
-    """The file of an array's block."""
+    """Return the name of the file of a block of an array."""
     return f"{name}.{block:05d}.npy"
 
 
 def _digest(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write(path: Path, content: np.ndarray | str) -> dict[str, Any]:
-    """Write a file: its name and hash, once it is on disk, and the processor seconds this took."""
+    """Write a file to disk; return its name and hash, and the processor seconds that this took."""
     began = time.thread_time()
     if isinstance(content, str):
         path.write_text(content, encoding="utf-8")
@@ -231,14 +234,14 @@ def _write(path: Path, content: np.ndarray | str) -> dict[str, Any]:
 
 
 def write_index(folder: Path, run: Mapping[str, str], files: Mapping[str, str]) -> None:
-    """Say which run a checkpoint is of and what its files should be, once all of these are on disk."""
+    """Write which run a checkpoint belongs to, and the hashes of its files, once all of these are on disk."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, "run": dict(run), "files": dict(files)}
     text = json.dumps({**content, "sha256": _digest_of(content)}, indent=1)
     _write(folder / INDEX, text + "\n")
 
 
 def read_index(folder: Path) -> dict[str, Any] | None:
-    """The index of a checkpoint, or None if it is not as it was written."""
+    """Return the index of a checkpoint, or None if it is not as it was written."""
     try:
         content = parse_json((folder / INDEX).read_text(encoding="utf-8"))
         digest = content.pop("sha256")
@@ -253,7 +256,7 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 
 def are_whole(folder: Path, files: Mapping[str, str], blocks: Container[int]) -> bool:
-    """Return whether the files that a rank with these blocks is going to read are as they were written."""
+    """Return whether all files that a rank with these blocks will read are as they were written."""
     mine = [name for name in files if (block := block_of(name)) is None or block in blocks]
     try:
         with ThreadPoolExecutor(WRITERS) as readers:
@@ -264,7 +267,7 @@ def are_whole(folder: Path, files: Mapping[str, str], blocks: Container[int]) ->
 
 
 def differences(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Differences between a checkpoint's run and this one, in words."""
+    """Describe the differences between the run of a checkpoint and this run."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     sentences = [
         f"{name}={there.get(name, 'unknown')} there, {here.get(name, 'unknown')} here" for name in names[:SHOWN]

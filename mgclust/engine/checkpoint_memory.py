@@ -1,13 +1,13 @@
-"""Checkpoints in memory, from which a run resumes that has lost a worker.
+"""Checkpoints in memory, from which a run resumes after it has lost a worker.
 
 ::
 
     rank      save ──> its files by name, as `mgclust.engine.checkpoint_files` would write them, held in this process
-              ──> rank 0 says the checkpoint's number
-    caller    takes the files of all ranks, and keeps them in place of those before
+              ──> rank 0 announces the number of the checkpoint
+    caller    fetches the files of all ranks, and keeps them instead of the previous ones
     retry     each rank is sent the files of its rows
 
-A checkpoint is there once the caller has the files of all ranks. Then any number of workers may be lost at once.
+A checkpoint exists once the caller has the files of all ranks. Then any number of workers may be lost at the same time.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from mgclust.engine.checkpoint_files import CONTROL, Ragged, Saved, block_of
 
 __all__ = ["LARGEST", "MemoryCheckpoint", "MemoryCheckpointer", "files_of", "forget", "take"]
 
-SECONDS = 5.0  # seconds between two checkpoints: about what a loss costs, beside the new start
+SECONDS = 5.0  # seconds between two checkpoints: about what a loss costs in addition to the new start
 LARGEST = 64 << 20  # bytes of a checkpoint on all ranks; a run with a larger state restarts from its beginning
-BYTES_PER_SECOND = 4 << 20  # that a run may send to its caller
-SMALL = 1 << 20  # bytes of a rank's files for which there is always memory
+BYTES_PER_SECOND = 4 << 20  # rate at which a run may send checkpoints to its caller
+SMALL = 1 << 20  # bytes of a rank's files that may always be held in memory
 
 Files = dict[str, Any]  # arrays, and the text of `CONTROL`, by name
 
-# The last checkpoint of this process's ranks that nobody has taken; by run and rank.
+# The last checkpoint of this process's ranks that no caller has fetched yet, by run and rank.
 _HELD: dict[tuple[str, int], tuple[int, Files]] = {}
 _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class MemoryCheckpoint:
-    """Have a run's checkpoints sent to its caller.
+    """Settings for checkpoints that are sent to the caller of a run.
 
     Parameters
     ----------
     run : str
         Name of the run.
     saved : mapping of str to object, optional
-        The files of the rank from which it resumes.
+        Files of the rank from which the run resumes.
     seconds, share : float
         See `mgclust.engine.checkpoint.CheckpointConfig`.
     """
@@ -60,7 +60,7 @@ class MemoryCheckpoint:
 
 
 class MemoryCheckpointer(Checkpointer):
-    """A `Checkpointer` whose files the caller of the run fetches; its plan is a `MemoryCheckpoint`."""
+    """A `Checkpointer` whose files are fetched by the caller of the run; its plan is a `MemoryCheckpoint`."""
 
     def save(
         self,
@@ -70,7 +70,7 @@ class MemoryCheckpointer(Checkpointer):
         *,
         background: bool = False,
     ) -> None:
-        """Hold a checkpoint for the caller; nothing if it is too large for the caller or for this rank's memory."""
+        """Hold a checkpoint for the caller, unless it is too large for the caller or for the memory of this rank."""
         began = time.perf_counter()
         self._number += 1
         arrays, rows = arrays or {}, rows or {}
@@ -92,12 +92,12 @@ class MemoryCheckpointer(Checkpointer):
         self._set_next()
 
     def load(self) -> Saved | None:
-        """The checkpoint from which a retry resumes."""
+        """Return the checkpoint from which a retry resumes."""
         saved = self._plan.saved
         if saved is None:
             return None
 
-        def read(name: str) -> Any:  # what Dask has sent cannot be written to
+        def read(name: str) -> Any:  # copied, because arrays that Dask has sent are read-only
             return saved[name] if name == CONTROL else np.array(saved[name])
 
         with self._stage("resume"):
@@ -108,12 +108,14 @@ class MemoryCheckpointer(Checkpointer):
 
 
 def take(run: str, rank: int, number: int) -> Files | None:
-    """The files of a rank in this process, which it holds no longer; None if it has others by now.
+    """Take the files of a rank out of this process; None if the process holds another checkpoint by now.
 
     Parameters
     ----------
     run : str
+        Name of the run.
     rank : int
+        Number of the rank.
     number : int
         Number of the checkpoint.
     """
@@ -124,24 +126,27 @@ def take(run: str, rank: int, number: int) -> Files | None:
 
 
 def forget(run: str, rank: int) -> None:
-    """Hold nothing of a rank that has ended.
+    """Discard the files of a rank that has ended.
 
     Parameters
     ----------
     run : str
+        Name of the run.
     rank : int
+        Number of the rank.
     """
     with _LOCK:
         _HELD.pop((run, rank), None)
 
 
 def files_of(files: Mapping[str, Any], blocks: Collection[int]) -> Files:
-    """The files of a checkpoint that a rank with these blocks reads.
+    """Select the files of a checkpoint that a rank with these blocks reads.
 
     Parameters
     ----------
     files : mapping of str to object
-        Those of all ranks.
+        Files of all ranks.
     blocks : collection of int
+        Numbers of the blocks that the rank owns.
     """
     return {name: each for name, each in files.items() if (block := block_of(name)) is None or block in blocks}

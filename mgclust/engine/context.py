@@ -1,7 +1,7 @@
 """View of a run that an algorithm gets: its rows, the other ranks, the kernels, and a clock.
 
-An algorithm is a function ``f(context, **parameters)`` that runs on every rank. All ranks call the same
-collectives in the same order; rank 0's return value is the result. The usual shape::
+An algorithm is a function ``f(context, **parameters)`` that runs on every rank. All ranks call the same collectives in
+the same order; the return value of rank 0 is the result. The usual form::
 
     with context.stage("density"):
         for chunk, block in context.all_pairs():
@@ -32,8 +32,8 @@ __all__ = ["Context", "Emit"]
 
 Array = Any
 Emit = Callable[[dict[str, Any]], None]
-EMIT_EVERY = 0.1  # seconds
-LARGEST_CHUNK = 8 << 30  # bytes: kernels count what belongs to a chunk with 32 bits
+EMIT_EVERY = 0.1  # seconds between two progress events
+LARGEST_CHUNK = 8 << 30  # bytes: kernels index the data of a chunk with 32 bits
 
 
 class Context:
@@ -42,46 +42,46 @@ class Context:
     Parameters
     ----------
     comm : Comm
-        The other ranks; an attribute, as are the following up to `spare`.
+        Communication with the other ranks. Also an attribute, like all parameters up to `spare`.
     partition : Partition
         Which rank owns which rows.
     rows : Rows
-        This rank's.
+        The rows of this rank.
     kernels : mgclust.kernels.Kernels
-        Of this rank's device.
+        Kernels for the device of this rank.
     free : int
-        Bytes that the method may use beside the rows: as much as its estimate was told, or more.
+        Bytes that the method may use in addition to the rows: the amount that its memory estimate was given, or more.
     spare : int
-        Bytes of these that its estimate does not list, for larger steps.
+        Bytes of `free` that the estimate does not list, which may be used for larger steps.
     limited : bool
-        Whether what a stage leaves behind goes back to the device: others share its memory, or `memory_limit` does.
+        Whether memory is returned to the device after each stage, because other ranks or `memory_limit` share it.
     abort : Abort
         Ends every wait of a cancelled run.
     emit : callable or None
-        Called with the events of the progress, on rank 0.
+        Receives the progress events on rank 0.
     checkpoint : CheckpointConfig or MemoryCheckpoint, optional
-        Where to save and to resume from.
+        Where to save checkpoints and resume from.
     room : callable
-        Says how many bytes of host memory copies for checkpoints may take now.
+        Returns how many bytes of host memory copies for checkpoints may take now.
     keep_on_workers : bool
-        Whether what is delivered stays with this rank; also an attribute, as is the following.
+        Whether delivered arrays stay with this rank. Also an attribute, like `beside`.
     beside : Beside, optional
-        Rows to meet with those of the data.
+        Second set of rows, which is combined with the rows of the data.
 
     Attributes
     ----------
     dtype : dtype
-        float32 or float64: the rows' type on the device.
+        Type of the rows on the device: float32 or float64.
     dataset_shape : (int, int)
-        Of the whole data.
+        Shape of the whole data.
     chunk_count : int
-        How often `chunks` yields, on every rank.
+        How many chunks `chunks` yields, the same on every rank.
     timings : dict
         Seconds by stage.
     checkpoint : Checkpointer
-        Where to resume from, and whether to save.
+        Loads and saves checkpoints.
     delivered : dict of str to ndarray
-        What `deliver` was given.
+        The arrays that were passed to `deliver`.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Context:
         self._began = time.perf_counter()
         self._emitted = 0.0
         self._compiled = 0
-        # Streams are collective: all ranks go through as many chunks as the one that has most.
+        # Streams are collective: all ranks go through as many chunks as the rank with the most chunks.
         self.chunk_count = int(comm.all_reduce(np.array([rows.chunk_count], np.int64), "max")[0])
         kind = MemoryCheckpointer if isinstance(checkpoint, MemoryCheckpoint) else Checkpointer
         self.checkpoint = kind(
@@ -137,12 +137,12 @@ class Context:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time what happens inside, and name it in the progress.
+        """Measure the time of the block, and show its name in the progress.
 
         Parameters
         ----------
         name : str
-            Used as the key of `timings`; equal names add up.
+            Name of the stage, which is the key in `timings`. Times of equal names add up.
         """
         outer, self._stage = self._stage, name
         self.kernels.memory.synchronize()
@@ -159,57 +159,58 @@ class Context:
             self._stage = outer
 
     def progress(self, fraction: float, **details: float) -> None:
-        """Report how far the stage is; call it once a tile.
+        """Report the progress of the stage. Call this once per tile, because it is the point where a run is cancelled.
 
         Parameters
         ----------
         fraction : float
-            From 0 to 1. Passed on at most ten times a second.
+            Done part of the stage, from 0 to 1. It is passed on at most ten times a second.
         **details : float
-            Figures of the method at this moment, to be shown: ``n_clusters=34``.
+            Current values of the method to show, e.g. ``n_clusters=34``.
 
         Raises
         ------
         RunCancelled
-            The run was told to stop: this is the cancellation point.
+            The run was told to stop.
         """
         self._abort.check()
         if time.perf_counter() - self._emitted >= EMIT_EVERY:
             self._report(fraction, **details)
 
     def say(self, **details: float | str) -> None:
-        """Pass something on at once, however short ago the last progress was.
+        """Pass on an event at once, even if the last progress event was sent just before.
 
         Parameters
         ----------
         **details : float or str
-            As for `progress`; ``warning="..."`` is shown on a line of its own.
+            As in `progress`. ``warning="..."`` is shown on its own line.
         """
         self._report(self._fraction, **details)
 
     @contextlib.contextmanager
     def telling_of_compiling(self) -> Iterator[None]:
-        """Count kernels that are compiled in the block in the progress: what seems to hang does so once."""
+        """Report how many kernels are compiled in the block, so that the first run does not seem to hang."""
         thread = threading.get_ident()
 
         def tell() -> None:
             self._compiled += 1
-            if threading.get_ident() == thread:  # the receiver is called in no other
+            if threading.get_ident() == thread:  # the receiver may only be called in this thread
                 self.say(compiling=self._compiled)
 
         with contextlib.nullcontext() if self._emit is None else self.kernels.on_compiling(tell):
             yield
 
     def deliver(self, **arrays: Array) -> None:
-        """Hand over this rank's part of arrays of the result that have a row for each row of the data, or beside them.
+        """Deliver this rank's part of arrays of the result that have one row for each row of the data.
 
-        Of a graph they have one for each node. The parts of all ranks, one behind the other, become ``arrays`` of the
-        run's outcome. They pass no other rank: they go to the caller, or stay where they are and become a Dask array.
+        For a graph, they have one row for each node; with `beside`, one for each row of those. The parts of all ranks,
+        one after the other, become ``arrays`` of the outcome of the run. They do not pass through other ranks: they go
+        to the caller, or stay on the workers and become a Dask array.
 
         Parameters
         ----------
         **arrays : array or csr_array
-            By the names that all ranks give, of one type and number of columns.
+            Arrays by name. All ranks give the same names, types and numbers of columns.
         """
         for name, array in arrays.items():
             if hasattr(array, "indptr"):
@@ -220,12 +221,12 @@ class Context:
             self.delivered[name] = host.copy() if whole > host.nbytes else host
 
     def chunks(self) -> Iterator[Block]:
-        """Rows of this rank, in equally many blocks on every rank: one where all ranks' rows are resident.
+        """Yield the rows of this rank in blocks, equally many on every rank; one block if all ranks' rows are resident.
 
         Yields
         ------
         Block
-            Of shape (0, n_features) where this rank has fewer chunks than another.
+            Its shape is (0, n_features) if this rank has fewer chunks than another rank.
         """
         own = self.rows.chunks()
         for _ in range(self.chunk_count):
@@ -236,21 +237,22 @@ class Context:
             yield block
 
     def cut_rows(self, row_bytes: int, others: tuple[int, int] | None = None) -> list[tuple[int, int]]:
-        """Cut the own rows into chunks that fit into memory: equally many on every rank, none larger than by `chunks`.
+        """Split the rows of this rank into chunks that fit into memory: equally many on every rank.
 
-        For rows that all meet all columns: cutting costs communication and no arithmetic.
+        No chunk is larger than a chunk of `chunks`. This is for rows that are combined with all columns, so that more
+        chunks cost communication but no arithmetic.
 
         Parameters
         ----------
         row_bytes : int
-            What a row of the chunk at hand needs beside itself.
+            Bytes that a row of the current chunk needs in addition to the row itself.
         others : (start, stop), optional
-            In place of the own rows, this rank's share of some that are in memory.
+            Split this range instead of the rows of this rank: its part of other rows that are in memory.
 
         Returns
         -------
         list of (start, stop)
-            By global number; empty chunks where this rank has fewer rows than another.
+            Chunks by global row number; some are empty if this rank has fewer rows than another rank.
         """
         budget = min(self.spare // 2, self.kernels.memory.free_memory() // 2, LARGEST_CHUNK)
         start, stop = others or (self.rows.start, self.rows.stop)
@@ -271,6 +273,7 @@ class Context:
         Returns
         -------
         array of shape (len(indices), n_features)
+            The rows in the order of `indices`.
         """
         own = indices[slice(*np.searchsorted(indices, (self.rows.start, self.rows.stop)))]
         x = self.kernels.xp.empty((len(own), self.rows.n_features), self.dtype)
@@ -280,14 +283,14 @@ class Context:
         return self.comm.all_gather(x)
 
     def all_pairs(self) -> Iterator[tuple[Block, Block]]:
-        """Every chunk of this rank's rows with every block of all rows, blocks in global order.
+        """Yield every chunk of this rank's rows with every block of all rows, the blocks in global order.
 
-        Reports the progress and stops a cancelled run. No collective may be called inside.
+        This reports the progress, and stops a cancelled run. No collective may be called inside the loop.
 
         Yields
         ------
         chunk, block : Block
-            The chunk's rows may be none; the block's are at least one.
+            The chunk may have no rows; the block has at least one row.
         """
         done, total = 0, max(1, self.chunk_count * self.comm.stream_length())
         for chunk in self.chunks():
@@ -297,20 +300,20 @@ class Context:
                 self.progress(done / total)
 
     def sum_over_blocks(self, function: Callable[..., Array], *beside: Array) -> np.ndarray:
-        """A float sum over all rows whose bits do not depend on the number of ranks.
+        """Sum a function over all rows; the bits of the result do not depend on the number of ranks.
 
         Parameters
         ----------
         function : callable
-            Maps the rows of some blocks (blocks, m, n_features), m >= 0, to a float64 array (blocks, ...), each block
-            by itself.
-        *beside : arrays of shape (own rows, ...)
-            Their rows of the blocks, (blocks, m, ...), are handed to the function as well.
+            Maps the rows of some blocks, of shape (blocks, m, n_features) with m >= 0, to a float64 array of shape
+            (blocks, ...). Each block must be computed by itself.
+        *beside : arrays of shape (local rows, ...)
+            Arrays whose rows of the blocks, of shape (blocks, m, ...), are passed to the function as well.
 
         Returns
         -------
         ndarray, float64
-            The blocks' values added in global order; on the host of every rank.
+            The values of all blocks, added in global order; on the host of every rank.
         """
 
         def values(start: int, stop: int, blocks: int) -> Array:
@@ -335,21 +338,22 @@ class Context:
         return total
 
     def sum_parts(self, parts: Array) -> Array:
-        """The sum of float64 parts, one a block of rows, over all ranks; its bits do not depend on their number.
+        """Sum float64 parts, one per block of rows, over all ranks; the bits do not depend on the number of ranks.
 
-        Every element gets the power of two by which the sum of all blocks cannot overflow an integer, known from its
-        largest part on any rank; integers add up the same in any order. Rounding is below 2^-53 of the largest part.
-        Two exchanges of one part, however many blocks there are: what an iteration can afford.
+        Each element is scaled by a power of two, which is chosen from the largest part on any rank so that the sum of
+        all blocks fits into an integer. Integers give the same sum in any order. The rounding error is below 2^-53 of
+        the largest part. The ranks exchange two arrays of the shape of one part, however many blocks there are, so that
+        this can be called in every iteration.
 
         Parameters
         ----------
-        parts : float64 array of shape (own blocks, ...)
-            On the device; finite.
+        parts : float64 array of shape (local blocks, ...)
+            Finite numbers, on the device.
 
         Returns
         -------
         float64 array
-            Of the shape of one part, on the device of every rank; see `fetch`.
+            The sum, of the shape of one part, on the device of every rank; see `fetch`.
         """
         exponents = self.kernels.exact_sums.largest_exponents(parts)
         self.comm.queue_reduce(exponents, "max")
@@ -359,17 +363,17 @@ class Context:
         return self.kernels.exact_sums.from_integers(integers, exponents, bits=bits)
 
     def fetch(self, array: Array) -> Callable[[], np.ndarray]:
-        """Start to copy an array to the host; what is queued afterwards does not delay it.
+        """Start to copy an array to the host. Work that is queued later does not delay the copy.
 
         Parameters
         ----------
         array : array
-            On the device.
+            An array on the device.
 
         Returns
         -------
         callable
-            Waits, and returns the host's array.
+            Waits for the copy, and returns the array on the host.
         """
         host = self.kernels.memory.start_to_host(array)
         mark = self.comm.mark()
@@ -390,5 +394,5 @@ class Context:
 
 
 def _split(rows: Array, shape: tuple[int, int]) -> Array:
-    """Rows by blocks."""
+    """Split rows into blocks."""
     return rows.reshape(*shape, *rows.shape[1:])

@@ -1,7 +1,7 @@
-"""The GPUs that this process sees, asked from the CUDA driver itself.
+"""The GPUs that this process sees, according to the CUDA driver.
 
-Through ctypes, because these questions come before it is known whether CuPy is installed or usable, and
-without creating a CUDA context.
+The driver is called through ctypes, because this happens before it is known whether CuPy is installed and usable, and
+must not create a CUDA context.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["Gpu", "cores", "cpu_name", "gpus", "why_no_gpu"]
 class Gpu:
     """A CUDA device."""
 
-    name: str  # as sold
+    name: str  # product name
     uuid: str  # unique among all devices
     memory: int  # bytes on the device
 
     @property
     def visible_name(self) -> str:
-        """Name in CUDA_VISIBLE_DEVICES, which does not depend on the order of devices."""
+        """Name for CUDA_VISIBLE_DEVICES, which does not depend on the order of devices."""
         return f"{'MIG' if ' MIG ' in self.name else 'GPU'}-{UUID(self.uuid)}"
 
 
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """The CUDA devices that CUDA_VISIBLE_DEVICES leaves; none without a driver."""
+    """The CUDA devices that CUDA_VISIBLE_DEVICES permits; none without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -57,7 +57,7 @@ def _describe(driver: Any, ordinal: int) -> Gpu:
 
 
 def why_no_gpu() -> str:
-    """Reason why this process cannot compute on a GPU, as half a sentence; empty where it can."""
+    """Reason why this process cannot compute on a GPU, as a clause; empty if it can."""
     if not gpus():
         if os.environ.get("CUDA_VISIBLE_DEVICES", "x").strip() in ("", "-1"):
             return "CUDA_VISIBLE_DEVICES hides every GPU"
@@ -68,13 +68,13 @@ def why_no_gpu() -> str:
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache
 def cpu_name() -> str:
-    """The processor's model."""
+    """Model of the processor."""
     try:
         with open("/proc/cpuinfo") as file:
             for line in file:

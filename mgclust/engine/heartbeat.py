@@ -1,7 +1,7 @@
-"""Time for which marks have not changed, of the time during which the observer ran itself.
+"""Times for which heartbeats have not changed, counting only time during which the observer itself ran.
 
-Clocks are set, machines are suspended, processes and containers are stopped and continued. Two clocks are therefore
-never compared, and an observer that was stopped does not count that time.
+Clocks are adjusted, machines are suspended, processes and containers are stopped and continued. Therefore, two clocks
+are never compared, and time during which the observer was stopped does not count.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["HeartbeatMonitor", "RunningTimeClock"]
 
-LONGEST_STEP_SECONDS = 2.0  # between two readings of the clock that count as time during which this process ran
+LONGEST_STEP_SECONDS = 2.0  # most time between two readings that counts as time during which this process ran
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class RunningTimeClock:
-    """A clock that stands still while this process is stopped; to be read every second or so."""
+    """A clock that stands still while this process is stopped. It has to be read about every second."""
 
     def __init__(self) -> None:
         self._last, self._ran = time.monotonic(), 0.0
 
     def __call__(self) -> float:
-        """Seconds during which this process ran, as far as readings tell."""
+        """Seconds during which this process ran, as far as the readings show."""
         now = time.monotonic()
         self._ran += min(now - self._last, LONGEST_STEP_SECONDS)
         self._last = now
@@ -32,12 +32,12 @@ class RunningTimeClock:
 
 
 class HeartbeatMonitor(Generic[Key]):
-    """Time for which marks have not changed.
+    """Times for which heartbeats have not changed.
 
     Parameters
     ----------
     clock : callable
-        Seconds, see `RunningTimeClock`.
+        Clock in seconds; see `RunningTimeClock`.
     """
 
     def __init__(self, clock: RunningTimeClock) -> None:
@@ -45,7 +45,7 @@ class HeartbeatMonitor(Generic[Key]):
         self._seen: dict[Key, tuple[Any, float]] = {}
 
     def of(self, marks: Mapping[Key, Any]) -> dict[Key, float]:
-        """Seconds since each mark was first seen as it is; what is not named is forgotten."""
+        """Return the seconds since each heartbeat was first seen with its present value; others are forgotten."""
         now = self._clock()
         self._seen = {
             key: seen if (seen := self._seen.get(key)) and seen[0] == mark else (mark, now)

@@ -1,8 +1,7 @@
 """Assignment of rows to the ranks that own them.
 
-Rows are cut into blocks whose size depends on the data alone, never on the number of ranks: sums that are
-added block by block in global order are then the same, bit for bit, on any number of ranks. A rank owns a
-number of consecutive blocks.
+Rows are divided into blocks. Their size depends only on the data, not on the number of ranks. So a sum that is added
+block by block in global order is the same, bit for bit, on any number of ranks. A rank owns consecutive blocks.
 
 ::
 
@@ -26,7 +25,7 @@ BLOCKS = 256
 
 
 class RowRange(NamedTuple):
-    """Neighbouring rows of one owner that travel together."""
+    """Neighbouring rows of one owner that are sent together."""
 
     start: int
     stop: int
@@ -40,11 +39,18 @@ class Partition:
     Parameters
     ----------
     n_rows : int
-        All rows of the data.
+        Number of rows of the data.
     block_rows : int
-        Rows of a block; the last block may have fewer.
+        Number of rows of a block; the last block may have fewer.
     size : int
-        Number of ranks. A rank owns no rows when there are fewer blocks than ranks.
+        Number of ranks. If there are fewer blocks than ranks, some ranks own no rows.
+
+    Examples
+    --------
+    >>> from mgclust.engine.partition import Partition
+    >>> partition = Partition.plan(10_000, 3)
+    >>> [partition.rows_of(rank) for rank in range(3)]
+    [(0, 3072), (3072, 6144), (6144, 10000)]
     """
 
     n_rows: int
@@ -53,14 +59,18 @@ class Partition:
 
     @classmethod
     def plan(cls, n_rows: int, size: int) -> Partition:
-        """The partition of a data set: about 256 blocks of 1024 to 65536 rows, multiples of 1024.
+        """Make the partition of a data set: about 256 blocks of 1024 to 65536 rows, in multiples of 1024.
 
         Parameters
         ----------
         n_rows : int
-            All rows of the data.
+            Number of rows of the data.
         size : int
             Number of ranks.
+
+        Returns
+        -------
+        Partition
         """
         wanted = -(-n_rows // BLOCKS)
         rounded = -(-wanted // SMALLEST_BLOCK) * SMALLEST_BLOCK
@@ -72,53 +82,53 @@ class Partition:
         return -(-self.n_rows // self.block_rows)
 
     def bounds(self, block: int) -> tuple[int, int]:
-        """First row of a block and the row behind its last one.
+        """First row of a block, and one more than its last row.
 
         Parameters
         ----------
         block : int
-            Its number.
+            Number of the block.
         """
         return block * self.block_rows, min((block + 1) * self.block_rows, self.n_rows)
 
     def blocks_of(self, rank: int) -> range:
-        """Blocks that a rank owns; their numbers differ by at most one between ranks.
+        """Blocks that a rank owns. The number of blocks differs by at most one between ranks.
 
         Parameters
         ----------
         rank : int
-            Its number.
+            Number of the rank.
         """
         return range(rank * self.blocks // self.size, (rank + 1) * self.blocks // self.size)
 
     def rows_of(self, rank: int) -> tuple[int, int]:
-        """First row of a rank and the row behind its last one.
+        """First row of a rank, and one more than its last row.
 
         Parameters
         ----------
         rank : int
-            Its number.
+            Number of the rank.
         """
         own = self.blocks_of(rank)
         return min(own.start * self.block_rows, self.n_rows), min(own.stop * self.block_rows, self.n_rows)
 
     def owner(self, block: int) -> int:
-        """The rank that owns a block.
+        """Rank that owns a block.
 
         Parameters
         ----------
         block : int
-            Its number.
+            Number of the block.
         """
         return ((block + 1) * self.size - 1) // self.blocks
 
     def ranges(self, max_rows: int) -> Iterator[RowRange]:
-        """The data in global order, neighbouring blocks of one owner merged.
+        """Yield the data in global order; neighbouring blocks of one owner are merged.
 
         Parameters
         ----------
         max_rows : int
-            A range has no more rows than this, but at least one block.
+            Most rows of a range. A range has at least one block, even if the block has more rows.
         """
         blocks_at_once = max(1, max_rows // self.block_rows)
         for rank in range(self.size):

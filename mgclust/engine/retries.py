@@ -1,7 +1,7 @@
 """Retries of a run that loses a worker: it is tried again without that worker, from its last checkpoint.
 
-Workers that replace it are waited for, as long as the attempt had taken and `REPLACEMENT_SECONDS` at most. Afterwards
-the run takes those that are there, or, if it was asked for a number of workers, waits as a run that begins does.
+First it waits for replacement workers, as long as the attempt had taken, but at most `REPLACEMENT_SECONDS`. Then the
+run takes the workers that are there. If it was given a number of workers, it waits like a run that begins.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from mgclust.engine.run_spec import RunSpec
 
 __all__ = ["AttemptStart", "HeldCheckpoint", "RunAttempts"]
 
-REPLACEMENT_SECONDS = 10.0  # seconds; a nanny of Dask starts a worker in two or three
-REMEDIES = (" End it, and run again.", " Run again.")  # of the sentences of losses
+REPLACEMENT_SECONDS = 10.0  # seconds; a nanny of Dask starts a worker in two or three seconds
+REMEDIES = (" End it, and run again.", " Run again.")  # with which messages on lost workers end
 
 
 @dataclass(frozen=True)
 class HeldCheckpoint:
-    """A checkpoint in memory that the caller of a run has."""
+    """A checkpoint in memory, held by the caller of a run."""
 
-    files: dict[str, Any]  # of all ranks, by name
-    saved: float  # when, by `time.monotonic`
+    files: dict[str, Any]  # files of all ranks, by name
+    saved: float  # time at which it was saved, by `time.monotonic`
 
 
 @dataclass(frozen=True)
 class AttemptStart:
     """Start of an attempt: its checkpoint and its workers."""
 
-    checkpoint: HeldCheckpoint | None = None  # in memory
-    without: frozenset[str] = frozenset()  # identities of workers that it does not take
-    patience: float = inf  # seconds to wait for workers
+    checkpoint: HeldCheckpoint | None = None  # checkpoint in memory from which it resumes
+    without: frozenset[str] = frozenset()  # identities of workers that it does not use
+    patience: float = inf  # wait limit for workers, in seconds
 
 
 class RunAttempts:
-    """Attempts of one run.
+    """The attempts of one run.
 
     Parameters
     ----------
     allowed : int
-        How often it is tried again.
+        Number of retries.
     least, most : int
-        How many ranks it may have.
+        Smallest and largest number of ranks.
     n_workers : int or None
-        Number of workers that it was asked for.
+        Number of workers that the user requested.
 
     Attributes
     ----------
     least, most : int
-        How many ranks the next attempt may have.
+        Smallest and largest number of ranks of the next attempt.
     start : AttemptStart
-        Where it starts.
+        Where the next attempt starts.
     used : int
-        How often the run was tried again.
+        Number of retries so far.
     """
 
     def __init__(self, allowed: int, least: int, most: int, n_workers: int | None) -> None:
         self._allowed, self._n_workers, self._any = allowed, n_workers, (least, most)
         self._lost: WorkerLost | None = None
-        self._size = 0  # ranks before the first loss
+        self._size = 0  # number of ranks before the first loss
         self.least, self.most = least, most
         self.start, self.used = AttemptStart(), 0
 
@@ -76,21 +76,22 @@ class RunAttempts:
         silent: frozenset[str],
         seconds: float,
     ) -> None:
-        """Plan the next attempt and warn of it; raise the error if none is left.
+        """Plan the next attempt and warn of it; raise the error if no retries are left.
 
         Parameters
         ----------
         error : WorkerLost
-            What ended the attempt.
+            Error that ended the attempt.
         spec : RunSpec
+            Description of the run.
         size : int
-            Ranks of the attempt.
+            Number of ranks of the attempt.
         kept : HeldCheckpoint or None
-            Its last checkpoint in memory.
+            Last checkpoint of the attempt in memory.
         silent : frozenset of str
-            Identities of the workers that are there, but do not answer.
+            Identities of workers that exist, but do not answer.
         seconds : float
-            How long the attempt took.
+            Duration of the attempt.
         """
         if self.used == self._allowed:
             if not self.used:
@@ -111,7 +112,7 @@ class RunAttempts:
         warn_caller(f"{_cause(error)} The run {where} (retry {self.used} of {self._allowed}).", RetryWarning)
 
     def after_wait(self, error: ClusterUnavailableError) -> None:
-        """Plan the next attempt with the workers that are there, if none has come; raise the error if that is all."""
+        """Plan the next attempt with the present workers if no replacement came; raise the error if it was the same."""
         if self._lost is None:
             raise error
         if self._n_workers is not None or (self.least, self.most) == self._any:
@@ -120,17 +121,17 @@ class RunAttempts:
         self.start = replace(self.start, patience=inf)
 
     def not_replaced(self, size: int) -> int:
-        """Number of lost workers that were not replaced.
+        """Return the number of lost workers that were not replaced.
 
         Parameters
         ----------
         size : int
-            Ranks of the last attempt.
+            Number of ranks of the last attempt.
         """
         return max(0, self._size - size)
 
 
 def _cause(error: WorkerLost) -> str:
-    """The sentence of a loss without its remedy."""
+    """Return the message on a lost worker without its remedy."""
     text = str(error)
     return next((text.removesuffix(each) for each in REMEDIES if text.endswith(each)), text)

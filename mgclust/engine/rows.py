@@ -1,7 +1,7 @@
-"""The rows that one rank owns, wherever they are.
+"""The rows that one rank owns, wherever they are stored.
 
-Rows that fit stay on the device (resident) for the whole run. Others stay on the host or in their source and
-are copied in chunk by chunk and block by block; an algorithm sees the same arrays, only more of them.
+Rows that fit stay on the device for the whole run (resident). Other rows stay on the host or in their source, and are
+copied to the device chunk by chunk. An algorithm sees the same arrays in both cases, but more of them in the second.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ __all__ = ["Beside", "Block", "RowSource", "Rows", "few_digits", "offset_of", "s
 Array = Any
 Transform = Callable[[Array], Array]
 
-MIN_CHUNK = 1 << 18  # numbers that are read together, though they lie in several arrays
+MIN_CHUNK = 1 << 18  # numbers that are read together, even from several arrays
 OFFSET_ROWS = 1024
-SMALLEST_DEVIATION = 1e-12  # of a row's numbers beside their mean, which is more than their rounding
+SMALLEST_DEVIATION = 1e-12  # relative to the mean of a row: smaller standard deviations are rounding
 
 
 class RowSource(Protocol):
-    """Source of rows; a `mgclust.data.Dataset` is one."""
+    """Source of rows, such as a `mgclust.data.Dataset`."""
 
     shape: tuple[int, int]
     dtype: np.dtype
     kind: str
 
     def read(self, start: int, stop: int) -> Array:
-        """Rows start to stop - 1."""
+        """Read rows start to stop - 1."""
 
     def take(self, indices: Any) -> np.ndarray:
-        """A few rows by their numbers, on the host."""
+        """Read a few rows by their numbers, to the host."""
 
 
 class Beside(NamedTuple):
-    """A rank's share of rows that are met with those of the data, such as new ones of a prediction.
+    """A rank's part of a second set of rows, which is combined with the rows of the data, such as new rows to predict.
 
     Attributes
     ----------
     source : RowSource
+        Source of all rows of the second set.
     start, stop : int
-        The share; all are as large, to a row.
+        Range of this rank. The ranges of the ranks differ by at most one row.
     """
 
     source: RowSource
@@ -56,23 +57,25 @@ class Beside(NamedTuple):
 
     @classmethod
     def of(cls, source: RowSource, rank: int, size: int) -> Beside:
-        """The share of a rank among so many.
+        """Make the part of a rank.
 
         Parameters
         ----------
         source : RowSource
+            Source of all rows of the second set.
         rank, size : int
+            Number of the rank, and number of ranks.
         """
         return cls(source, *share_of(source.shape[0], rank, size))
 
     def read(self) -> np.ndarray:
-        """The rows, on the host."""
+        """Read the rows of this part, to the host."""
         rows = self.source.read(self.start, self.stop)
         return np.asarray(rows.get() if hasattr(rows, "get") else rows)
 
 
 def share_of(rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The first and one more than the last of the rows that are one rank's of so many."""
+    """Range of rows (start, stop) of one rank, if rows are divided evenly among the ranks."""
     return rows * rank // size, rows * (rank + 1) // size
 
 
@@ -82,7 +85,7 @@ class Block(NamedTuple):
     Attributes
     ----------
     start, stop : int
-        The first row's number, and one more than the last one's.
+        Number of the first row, and one more than the number of the last row.
     x : array
         The rows, on the device.
     """
@@ -95,45 +98,51 @@ class Block(NamedTuple):
 def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Round a mean to a power of two below the standard deviation of each feature.
 
-    Subtracting a number with few digits is exact for data that have few themselves, such as integers: distances that
-    are equal then stay equal, which the mean itself would not grant.
+    Subtracting a number with few digits is exact for data with few digits, such as integers. So distances that are
+    equal stay equal, which subtracting the mean itself would not guarantee.
     """
-    # Of a constant feature only rounding is left.
+    # The deviation of a constant feature is only rounding.
     step = np.exp2(np.floor(np.log2(np.maximum(deviation, np.abs(mean) * 1e-15 + 1e-300))) - 2)
-    with np.errstate(invalid="ignore"):  # NaN where the deviation has overflown
+    with np.errstate(invalid="ignore"):  # NaN if the deviation overflows
         return np.round(mean / step) * step
 
 
 def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarray | None = None) -> np.ndarray | None:
-    """Find a point near the data to subtract before rows are rounded to a narrower type, or None if they are not.
+    """Find a point near the data, to be subtracted before rows are rounded to a narrower type.
 
-    float64 rows far from the origin would lose in float32 the digits by which they differ.
+    Without that, float64 rows far from the origin would lose in float32 the digits in which they differ.
 
     Parameters
     ----------
     source : RowSource
+        The rows.
     dtype : numpy.dtype
-        The narrower type.
+        Type on the device.
     metric : str
-        None either, where it is not one whose distances the point changes not.
+        Metric of the distances.
     typical : int array, optional
-        Numbers of rows near which the point should lie; the first rows by default.
+        Numbers of rows near which the point should lie; by default the first rows.
+
+    Returns
+    -------
+    ndarray of shape (n_features,) or None
+        None if the type is not narrower, or if subtracting a point would change distances of this metric.
     """
     if source.dtype.itemsize <= np.dtype(dtype).itemsize or metric not in METRICS or METRICS[metric].unit_rows:
         return None
     few = source.read(0, min(OFFSET_ROWS, source.shape[0])) if typical is None else source.take(typical)
     host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
     host = host[np.isfinite(host).all(axis=1)]
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused once the rows are read
-        if len(host):  # one row that the type cannot hold would carry the mean, and so all others, beyond it
+    with np.errstate(over="ignore", invalid="ignore"):  # rows that overflow are rejected when they are read
+        if len(host):  # a single row that the type cannot hold would make the mean, and so all rows, overflow
             host = host[(abs(host - np.median(host, axis=0)) <= np.finfo(dtype).max).all(axis=1)]
         return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
 
 
 def _own_means(rows: Array) -> Array:
-    """Mean of each row, of few digits; 0 where nothing but rounding is left beside it, or it is beyond float64.
+    """Mean of each row, rounded to few digits; 0 if the deviation is only rounding, or the mean overflows float64.
 
-    It depends on the row alone, and in the last places of the sum, which devices add in other orders, hardly ever.
+    It depends only on the row. The last places of the sum, which devices add in different orders, hardly ever matter.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = rows.mean(axis=1, keepdims=True), rows.std(axis=1, keepdims=True)
@@ -142,31 +151,33 @@ def _own_means(rows: Array) -> Array:
 
 
 class Rows:
-    """A rank's rows ``start`` to ``stop - 1``.
+    """Rows ``start`` to ``stop - 1`` of the data, which a rank owns.
 
     Parameters
     ----------
     source : RowSource
-        Read by global row numbers.
+        Source of the rows, by global row numbers.
     start, stop : int
-        The rows of this rank.
+        Range of the rows of this rank.
     dtype : numpy.dtype
-        What kernels see: float32 or float64; int32 where rows are the edges of a graph.
+        Type in which kernels get the rows: float32 or float64; int32 if rows are the edges of a graph.
     kernels : module
-        Of this rank's device.
+        Kernels for the device of this rank.
     block_rows : int
-        Rows of a block.
+        Number of rows of a block.
     piece : int
-        Numbers that are read, converted and transformed together, so that temporaries stay small; at least a row is.
+        Numbers that are read, converted and transformed together, which keeps temporary arrays small; at least one row.
         Also an attribute.
     chunk_rows : int or None
-        None: resident. Else the rows that are on the device at a time.
+        Number of rows that are on the device at a time. None: all rows are resident.
     keep_on_host : bool
-        Streamed rows are read from the source once and kept in host memory (see ``host_empty`` of the kernels).
+        Whether streamed rows are read from the source only once, and kept in host memory (see ``host_empty`` of the
+        kernels).
     offset : ndarray of shape (n_features,), float64, optional
-        Subtracted before rows become `dtype`; see `offset_of`. Also an attribute.
+        Point that is subtracted before rows are converted to `dtype`; see `offset_of`. Also an attribute.
     metric : str, optional
-        Where it centres each row by its own mean, that of wider rows is subtracted before they become `dtype`.
+        If this metric centres each row by its own mean, the mean of rows of a wider type is subtracted before they are
+        converted to `dtype`.
     """
 
     def __init__(
@@ -199,10 +210,10 @@ class Rows:
         self._keep_on_host = keep_on_host
         self.offset = offset
         self._center = metric in METRICS and METRICS[metric].center_rows
-        self.vanished = 0.0  # the largest number of the source, where each that was read became 0 in `dtype`; else 0
-        self.overflown = 0.0  # the largest one, where some became infinite in `dtype`; else 0
-        self.rounded = False  # whether a number that was read has changed in `dtype`
-        self._seen = False  # a number other than 0 in `dtype`
+        self.vanished = 0.0  # largest number of the source if all numbers became 0 in `dtype`, else 0
+        self.overflown = 0.0  # largest number of the source if some became infinite in `dtype`, else 0
+        self.rounded = False  # whether any number changed when it was converted to `dtype`
+        self._seen = False  # whether any number is not 0 in `dtype`
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -218,14 +229,14 @@ class Rows:
         return 1 if self._chunk_rows is None else max(1, -(-len(self) // self._chunk_rows))
 
     def load(self) -> tuple[int, int | None]:
-        """Read every row once and look for NaN and infinity.
+        """Read every row once, and check for NaN and infinity.
 
         Returns
         -------
         bad : int
-            How many values are not finite in `dtype`.
+            Number of values that are not finite in `dtype`.
         first : int or None
-            The first row, by its number in the whole data, that has one.
+            Global number of the first row with such a value; None if there is none.
         """
         shape = (len(self), self.n_features)
         if self.resident:
@@ -249,17 +260,17 @@ class Rows:
             if count and self.dtype == np.float32:
                 self.overflown = max(self.overflown, self._largest_finite(start, stop))
         if self._device is not None or self._host is not None:
-            self._source = None  # what the caller handed over may now be freed
+            self._source = None  # rows of the caller may now be freed
         return bad, first
 
     def apply(self, transform: Transform) -> None:
-        """Pass every row through ``transform`` from now on.
+        """Apply ``transform`` to every row from now on.
 
         Parameters
         ----------
         transform : callable
-            Maps device rows (m, n_features) to rows of the same shape and dtype; a row's result may depend on
-            that row alone. Resident rows are replaced at once, others at each read.
+            Maps device rows of shape (m, n_features) to rows of the same shape and dtype. The result for a row may only
+            depend on that row. Resident rows are replaced at once, other rows are transformed at each read.
         """
         if self._device is None:
             self._transforms.append(transform)
@@ -267,12 +278,12 @@ class Rows:
         self._replace(self._device, transform)
 
     def read(self, start: int, stop: int) -> Array:
-        """Own rows by global number, on the device; a view where they are resident: do not write into it.
+        """Return local rows by global number, on the device. Resident rows are a view: do not write into it.
 
         Parameters
         ----------
         start, stop : int
-            The first row, and one more than the last one.
+            Number of the first row, and one more than the number of the last row.
         """
         if self._device is not None:
             return self._device[start - self.start : stop - self.start]
@@ -287,14 +298,14 @@ class Rows:
         return x
 
     def narrowed(self, rows: Array) -> tuple[Array, Array]:
-        """Subtract from rows what `fit` subtracts, and return the result as it is and in `dtype`.
+        """Subtract from rows what `fit` subtracts; return the result in the type of the source and in `dtype`.
 
         Parameters
         ----------
         rows : array of shape (m, n_features)
-            Rows of the source, or rows that are compared with them.
+            Rows of the source, or rows to be compared with them.
         """
-        # Too large for float32 becomes infinite and is refused as such.
+        # Numbers too large for float32 become infinite, and are rejected as such.
         with np.errstate(over="ignore", invalid="ignore"):
             if self.offset is not None:
                 rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
@@ -304,24 +315,24 @@ class Rows:
             return rows, rows.astype(self.dtype, order="C", copy=False)
 
     def release(self) -> None:
-        """Free the memory of rows that the function will not ask for again."""
+        """Free the memory of rows that the function will not read again."""
         self._device = self._host = self._source = None
 
     def block(self, block: int) -> Array:
-        """Rows of one own block, on the device.
+        """Return the rows of a block that this rank owns, on the device.
 
         Parameters
         ----------
         block : int
-            Its number among all blocks.
+            Number of the block among all blocks.
         """
         start = block * self.block_rows
         return self.read(start, min(start + self.block_rows, self.stop))
 
     def chunks(self) -> Iterator[Block]:
-        """Rows of this rank, one device array after the other: a single one where they are resident.
+        """Yield the rows of this rank as device arrays, one after the other: a single array if they are resident.
 
-        Those kept in host memory come over the link while the caller works on the ones before.
+        Rows in host memory are copied while the caller works on the previous array.
         """
         step = self._chunk_rows or max(1, len(self))
         starts = [min(self.start + index * step, self.stop) for index in range(self.chunk_count)]
@@ -343,12 +354,12 @@ class Rows:
         return x
 
     def _replace(self, x: Array, transform: Transform) -> None:
-        """Transform rows where they are, piece by piece: temporaries are float64."""
+        """Transform rows in place, piece by piece, because temporary arrays are float64."""
         for start, stop in self._cut(0, len(x)):
             x[start:stop] = transform(x[start:stop])
 
     def _cut(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
-        """Cut rows into pieces; those that are not small, at edges: reading across would first copy arrays into one."""
+        """Split rows into pieces, large ones at `edges` of arrays: a read across an edge would copy arrays into one."""
         step, least = max(1, self.piece // self.n_features), max(1, min(self.piece, MIN_CHUNK) // self.n_features)
         ends = [*(edge for edge in edges if start < edge < stop), stop]
         for end in ends:
@@ -370,14 +381,14 @@ class Rows:
             self.rounded = any_true(narrow != rows)
         if narrow.dtype.itemsize < rows.dtype.itemsize and not self._seen:
             self._seen = any_true(narrow != 0)
-            # Without `initial=`, which arrays of CuPy do not take.
+            # `initial=` is not used, because arrays of CuPy do not support it.
             self.vanished = 0.0 if self._seen or not rows.size else max(self.vanished, float(abs(rows).max()))
         return narrow
 
     def _largest_finite(self, start: int, stop: int) -> float:
-        """The largest number of some rows of the source, 0 where `dtype` holds it."""
+        """Return the largest number of some rows of the source; 0 if `dtype` holds it."""
         assert self._source is not None
-        rows = self._source.read(start, stop)  # on the host or on the device, whatever computes
+        rows = self._source.read(start, stop)  # on the host or on the device, whichever computes
         rows = np.asarray(rows.get() if hasattr(rows, "get") else rows)
         largest = float(abs(np.where(np.isfinite(rows), rows, 0)).max())
         return largest if largest > float(np.finfo(self.dtype).max) else 0.0

@@ -1,4 +1,4 @@
-"""Description of a run: one for the caller, for every rank, and for what lies between them."""
+"""Description of a run: the same for the caller, for every rank, and for the code between them."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from mgclust.engine.memory import EstimateFunction
 
 __all__ = ["RunSpec", "Work"]
 
-TIMEOUT = 300.0  # seconds
-STARTING_SECONDS = 5.0  # seconds of work that a worker should have to be started: about as long as a start takes
-MAX_STARTED = 16  # workers that a run asks for by itself: a cluster may have no maximum
+TIMEOUT = 300.0  # seconds that a rank waits for others in a collective
+STARTING_SECONDS = 5.0  # a worker is started only for so many seconds of work, about the time of a start
+MAX_STARTED = 16  # most workers that a run requests by itself, because a cluster may have no maximum
 
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a run, and the least of it for each rank: with less, several ranks take longer than fewer.
+    """Amount of work of a run, and the smallest amount per rank: with less, several ranks take longer than fewer.
 
     Parameters
     ----------
     amount : float
-        Of the whole run.
+        Work of the whole run.
     unit : str
-        In words, in the plural: ``"edges"``.
+        Name of the unit in the plural, e.g. "edges".
     least : mapping of str to float
-        Of a rank, by the kind of device; as measured. Infinite where a run on one rank is the fastest, whatever it has.
+        Smallest amount for a rank by the kind of device, from measurements. Infinite if a run on one rank is always the
+        fastest.
     per_second : mapping of str to float
-        What one rank does in a second, roughly, by the kind of device; without it no worker is started for the run.
+        Approximate work of one rank per second, by the kind of device. Without it, no worker is started for the run.
     """
 
     amount: float
@@ -43,22 +44,22 @@ class Work:
     per_second: Mapping[str, float] = field(default_factory=dict)
 
     def ranks(self, device: str) -> int:
-        """Most ranks that each have enough work; at least one.
+        """Largest number of ranks that each have enough work; at least one.
 
         Parameters
         ----------
         device : {"cpu", "cuda"}
-            Kind of theirs.
+            Kind of the ranks' devices.
         """
         return max(1, int(self.amount // self.least[device]))
 
     def growth(self, device: str) -> int:
-        """Number of workers to which an adaptive cluster should grow: each has `STARTING_SECONDS` of work or more.
+        """Number of workers to which an adaptive cluster should grow: each has at least `STARTING_SECONDS` of work.
 
         Parameters
         ----------
         device : {"auto", "cpu", "cuda"}
-            Kind of theirs; "auto" if it is not known yet, which asks for no more than either would.
+            Kind of the workers' devices; "auto" if it is not known yet, which gives the smaller of both numbers.
         """
         if device == "auto":
             return min(self.growth("cpu"), self.growth("cuda"))
@@ -66,7 +67,7 @@ class Work:
         return min(max(1, int(seconds // STARTING_SECONDS)), self.ranks(device), MAX_STARTED)
 
     def sentence(self, device: str) -> str:
-        """Reason for which a run takes no more ranks than `ranks`.
+        """Reason why a run uses no more ranks than `ranks`.
 
         Parameters
         ----------
@@ -84,43 +85,44 @@ class Work:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Run ``function(context, **arguments, **row_arguments)`` on every rank; all of it is sent to the ranks.
+    """A run of ``function(context, **arguments, **row_arguments)`` on every rank; all of it is sent to the ranks.
 
     Parameters
     ----------
     function : callable
-        Importable by name: workers import it. Its value on rank 0 is returned; host arrays only. What
-        has a row for each row of the data, it delivers (`mgclust.engine.context.Context.deliver`).
+        Function that workers can import by name. The result of the run is its value on rank 0, which may hold only host
+        arrays. It delivers arrays with one row per row of the data (`mgclust.engine.context.Context.deliver`).
     arguments : mapping
-        Its keyword arguments. One that is a Dask array reaches each rank whole, as a NumPy array, from the workers that
-        have it.
+        Keyword arguments of the function. An argument that is a Dask array reaches each rank completely, as a NumPy
+        array, from the workers that hold it.
     estimate : callable, optional
-        ``(shape, itemsize, size, room) -> Estimate``, importable: what the method takes beside the rows, a part of
-        the sum that is compared with the memory of every rank before a row is read.
+        Importable function ``(shape, itemsize, size, room) -> Estimate``: the memory that the method needs in addition
+        to the rows. It is a part of the sum that is compared with the memory of every rank before a row is read.
     dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.
     memory_limit : int, optional
         Bytes by which each rank may grow. Rows that take more than half of them, or do not fit, are streamed.
     timeout : float
-        Seconds that one rank waits for the others in a collective. Dead ranks are noticed at once; this is for those
-        that hang.
+        Seconds that a rank waits for the others in a collective. Dead ranks are noticed at once; this limit is for
+        ranks that hang.
     metric : str
-        The answer depends on distances between rows alone, by this metric: from float64 rows, before they become
-        float32, is subtracted what changes no distance (``mgclust.engine.rows``); nothing, if it is not in ``METRICS``.
+        Metric, if the result depends only on distances between rows. If it is in ``METRICS``, a value that changes no
+        distance is subtracted from float64 rows before they are converted to float32 (``mgclust.engine.rows``).
     typical : int array, optional
-        Numbers of the rows near which the origin should lie; None: any.
+        Numbers of rows near which the new origin should lie; None: any rows.
     resident : bool
-        Rows that fit stay in memory. False: each is read when it is asked for, as suits a function that asks once.
+        True: rows that fit stay in memory. False: each row is read on demand, for functions that read rows only once.
     checkpoint : CheckpointConfig or MemoryCheckpoint, optional
-        Where the function may save its state, and where it resumes from: ``context.checkpoint``. A run on workers that
-        may be tried again has a MemoryCheckpoint, unless it is given another.
+        Where the function may save its state and resume from, with ``context.checkpoint``. A run on workers that may be
+        tried again has a MemoryCheckpoint, unless another checkpoint is given.
     work : Work, optional
-        Bounds the ranks of a run that asks for no number of workers.
+        Limits the number of ranks of a run without a number of workers.
     row_arguments : mapping
-        More arguments: one-dimensional arrays with a number for each row of the data. Each rank is given the numbers
-        of its rows, as a NumPy array; those of a Dask array go there from the workers that have them.
+        More arguments: one-dimensional arrays with one number per row of the data. Each rank gets the numbers of its
+        rows, as a NumPy array. Numbers of a Dask array are sent there by the workers that hold them.
     first_calls : mapping
-        For `mgclust.kernels.Kernels.compile_ahead`, while rows load: functions that take a GPU longest to compile.
+        Functions that take longest to compile for a GPU, for `mgclust.kernels.Kernels.compile_ahead`, which compiles
+        them while rows load.
     """
 
     function: Callable[..., Any]

@@ -1,7 +1,8 @@
 """Keep the current folder out of the module search path of processes that `multiprocessing` starts.
 
-They run ``python -c``, which searches the current folder first. Another account may write there, for example in `/tmp`,
-and its modules would be executed. Each gets the path of its parent only later: what a script imports is found there.
+These processes run ``python -c``, which searches the current folder first. Another account may write to it, for example
+if it is `/tmp`, and modules from there would be executed. The processes get the search path of their parent only later,
+and find the modules of a script there.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ __all__ = ["safe_path"]
 
 _VARIABLE = "PYTHONSAFEPATH"
 _lock = threading.Lock()
-_before: list[str | None] = []  # for each block that runs: the variable's value before all of them
+_before: list[str | None] = []  # for each running block, the value of the variable before the first of them
 
 
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """Let processes that are started in this block not import from the current folder; threads may share it."""
+    """Keep processes that are started in this block from importing from the current folder; threads may share it."""
     with _lock:
         _before.append(_before[0] if _before else os.environ.get(_VARIABLE))
         os.environ[_VARIABLE] = "1"

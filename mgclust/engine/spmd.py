@@ -1,14 +1,14 @@
-"""Run one plain function on every rank at once.
+"""Run one plain function on every rank at the same time.
 
 ::
 
     run ──> in this process: prepare, execute; Dask is not imported
-        └─> on workers: wait for free ones, and keep other runs off them
-                      connect the ranks, unless the client's run before has left them connected
-                      one pinned task a rank: load rows, look for NaN, compare memory; meet the other ranks, where any
-                      refusal ends it; run the function. The caller watches the workers meanwhile
-                      whatever happens: all ranks stopped and awaited, rows freed, workers given back
-                      where a worker was lost: again, from the last checkpoint (`mgclust.engine.retries`)
+        └─> on workers: wait for free workers, and keep other runs off them
+                      connect the ranks, unless the client's previous run has left them connected
+                      one pinned task per rank: load rows, check for NaN, compare memory; synchronize with the other
+                      ranks, where any rejection ends the run; run the function. The caller watches the workers
+                      whatever happens: all ranks are stopped and awaited, rows freed, workers given back
+                      if a worker was lost: again, from the last checkpoint (`mgclust.engine.retries`)
 
 The second path is in `mgclust.engine.dask.driver`.
 """
@@ -52,19 +52,20 @@ class Outcome:
     Attributes
     ----------
     value : object
-        Rank 0's return value.
+        Return value of the function on rank 0.
     arrays : dict of str to array
-        What the ranks delivered (`mgclust.engine.context.Context.deliver`): NumPy or SciPy arrays, or Dask arrays whose
-        chunks are on the workers, where the rows are a Dask array and the client is the caller's own.
+        Arrays that the ranks delivered (`mgclust.engine.context.Context.deliver`): NumPy or SciPy arrays. They are Dask
+        arrays, whose chunks are on the workers, if the rows are a Dask array and the client belongs to the caller.
     timings : dict
-        Seconds by stage, as rank 0 saw them; "load" is reading and checking the rows. On a cluster also "place": where
-        rows are, and sending those that are not there; "connect": 0 where ranks were connected already; "dask": from
-        the caller to the ranks and back.
+        Seconds by stage, as seen by rank 0. "load" is reading and checking the rows. On a cluster also "place" (finding
+        rows, and sending those that are missing), "connect" (0 if the ranks were connected already) and "dask" (from
+        the caller to the ranks and back).
     hardware : dict
-        Devices, hosts, versions. On a cluster also "workers": how many there were; and, where a run without a number
-        took fewer, "fewer_because": why, in words. "retries": how often it was tried again after the loss of a worker.
+        Devices, hosts and versions. On a cluster also "workers" (how many there were) and "retries" (how often the run
+        was tried again after a worker was lost). If a run without a number of workers used fewer than there were,
+        "fewer_because" has the reason in words.
     ranks : int
-        How many there were.
+        Number of ranks.
     """
 
     value: Any
@@ -82,7 +83,7 @@ def stays_on_workers(cluster: Cluster, rows: Dataset) -> bool:
     cluster : Cluster
         Where the run is.
     rows : Dataset
-        Those that the arrays have a row for.
+        Rows to which the rows of the arrays belong.
     """
     return cluster.lasting and rows.dask_array is not None
 
@@ -99,28 +100,36 @@ def run(
     Parameters
     ----------
     spec : RunSpec
-        The function, its arguments, and what it may use.
+        The function, its arguments and its limits.
     dataset : Dataset
-        Rows; each rank reads its own.
+        Rows of the data; each rank reads the rows that it owns.
     cluster : Cluster
-        From ``mgclust.engine.dask.cluster.connect``.
+        Where to run, from ``mgclust.engine.dask.cluster.connect``.
     on_progress : callable, optional
-        Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, see `mgclust.base.progress.paced`, in the
-        thread that called `run`. What it raises ends the run on all ranks: raise RunCancelled to cancel.
+        Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, in the thread that called `run`; see
+        `mgclust.base.progress.paced`. If it raises an error, the run ends on all ranks; raise RunCancelled to cancel.
     beside : Dataset, optional
-        Rows that the ranks meet with those of the data set, each a share of them: ``context.beside``.
+        Second set of rows, which the ranks combine with the rows of the data. Each rank gets a part:
+        ``context.beside``.
+
+    Returns
+    -------
+    Outcome
+        Result of the run.
 
     Raises
     ------
     InputError, InsufficientMemoryError
-        Refused before the run; ClusterUnavailableError if there are fewer workers than it asks for, or no scheduler.
+        The run was rejected before it began.
+    ClusterUnavailableError
+        There is no scheduler, or there are fewer workers than requested.
     WorkerLost, CollectiveTimeout, RunFailed
-        It could not be finished; WorkerLost once the retries of the cluster are used up.
+        The run could not be finished; WorkerLost if the retries of the cluster are used up.
     KeyboardInterrupt
-        After all ranks have stopped.
+        Raised after all ranks have stopped.
     """
     on_progress = paced(on_progress)
-    if not cluster.lasting:  # chunks that another client has
+    if not cluster.lasting:  # chunks that belong to another client
         spec = replace(spec, arguments=_here(spec.arguments), row_arguments=_here(spec.row_arguments))
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.metric, spec.typical)
     keep_on_workers = stays_on_workers(cluster, beside or dataset)
@@ -136,14 +145,14 @@ def run(
 
 
 def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments without Dask arrays."""
+    """Arguments with Dask arrays computed."""
     return {name: computed(value) if is_dask(value) else value for name, value in arguments.items()}
 
 
 def _on_workers(
     first: RankAssignment, dataset: Dataset, cluster: Cluster, on_progress: Emit | None, beside: Dataset | None
 ) -> Outcome:
-    """A run on a cluster, again where it took too few workers for its memory, or lost one."""
+    """Run on a cluster; again if the run had too few workers for its memory, or lost a worker."""
     from mgclust.engine.dask.driver import Driver
 
     least, most, retired, work = cluster.size if cluster.exact else 1, cluster.size, False, first.spec.work
@@ -170,8 +179,8 @@ def _on_workers(
             retries.after_wait(error)
             continue
         except WorkerLost as error:
-            # One that an adaptive cluster had decided to retire; it does not retire those that a run has. Or one
-            # that had died before the run, of which the scheduler did not know yet.
+            # An adaptive cluster had decided to retire this worker (it does not retire workers of a run), or the
+            # worker had died before the run, and the scheduler did not know that yet.
             seconds = time.monotonic() - began
             early = seconds <= RETIRING_SECONDS and (driver.adaptive or not driver.monitor.begun)
             if early and not retired:

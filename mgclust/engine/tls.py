@@ -1,14 +1,14 @@
-"""Keep a TLS connection that breaks from breaking others of its thread.
+"""Keep a TLS connection that breaks from breaking other connections of its thread.
 
-OpenSSL keeps a queue of errors for each thread, and tells the outcome of a call by what is in it. Where a system call
-fails, Python's ssl module raises OSError and leaves the queue as it is. The next call that would only have to wait, of
-any connection of that thread, is then told that error: Dask closes a connection that was whole, with "Broken pipe",
-and a worker that has just come leaves. That is so with OpenSSL 3.4 and newer and Python that has the change gh-127257,
-such as Debian 13's (3.13.5, OpenSSL 3.5): https://github.com/python/cpython/issues/148594, open in 2026.
+OpenSSL keeps a queue of errors per thread, and derives the outcome of a call from the queue. If a system call fails,
+Python's ssl module raises OSError and does not clear the queue. The next call of any connection of that thread that
+would only have to wait then gets that error. Dask closes that intact connection with "Broken pipe", and a worker that
+has just joined leaves. This happens with OpenSSL 3.4 and newer and Python versions that have the change gh-127257, such
+as Debian 13's (3.13.5, OpenSSL 3.5): https://github.com/python/cpython/issues/148594, open in 2026.
 
-`guard` has sockets empty the queue after such an error. It is for all connections of a process, as the queue is, and
-each process of a cluster needs it: those that mgclust starts have it; others get it as Dask's commands load modules,
-by ``--preload mgclust.engine.tls`` and, for nannies, ``--preload-nanny mgclust.engine.tls``.
+`guard` makes sockets clear the queue after such an error. It applies to all connections of a process, like the queue,
+and each process of a cluster needs it. Processes that mgclust starts have it. Other processes load it as a module of
+Dask's commands: ``--preload mgclust.engine.tls`` and, for nannies, ``--preload-nanny mgclust.engine.tls``.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any
 
 __all__ = ["MODULE", "dask_setup", "guard"]
 
-MODULE = __name__  # what Dask is told to load
+MODULE = __name__  # module that Dask is told to load
 _ANY = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def guard() -> None:
-    """Let connections with TLS that this process makes from now on leave no error to others; again does nothing."""
+    """Make TLS connections that this process opens from now on clear their errors; further calls have no effect."""
     ssl.SSLContext.sslsocket_class = _Socket
 
 
 def dask_setup(server: Any) -> None:
-    """Prepare a process that loads this module; Dask calls it before the process has connections."""
+    """Prepare a process that loads this module; Dask calls this before the process has connections."""
     guard()
 
 
 def _empty() -> None:
-    # Python empties the queue before it makes a new object; this one takes some microseconds and is dropped.
+    # Python clears the queue before it makes a new object; making one takes some microseconds, and it is dropped.
     _ANY.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
 
 
@@ -45,7 +45,7 @@ def _emptying(call: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return call(*arguments, **options)
         except ssl.SSLError:
-            raise  # Python has emptied the queue; sockets that wait raise these all the time
+            raise  # Python has cleared the queue; waiting sockets raise these errors all the time
         except OSError:
             _empty()
             raise
@@ -54,7 +54,7 @@ def _emptying(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Socket(ssl.SSLSocket):
-    """Calls of OpenSSL to read, write, begin or end; the other methods call these."""
+    """The calls of OpenSSL to read, write, begin and end; all other methods call these."""
 
     do_handshake = _emptying(ssl.SSLSocket.do_handshake)
     read = _emptying(ssl.SSLSocket.read)

@@ -1,4 +1,4 @@
-"""Run from files to a result directory, as ``mgclust run`` and a job of the service do it."""
+"""Runs from input files to a result directory, for ``mgclust run`` and for jobs of the service."""
 
 from __future__ import annotations
 
@@ -23,31 +23,35 @@ from mgclust.results.result import Result
 
 __all__ = ["compared", "fit", "open_sources", "placed", "save"]
 
-CANDIDATES = "candidates"  # folder of a result directory, with a result directory per candidate
-AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # with a known truth
+CANDIDATES = "candidates"  # subfolder of a result directory with one result directory per candidate
+AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # scores of the agreement with a known truth
 
 
 def open_sources(
     method: Any, sources: Sequence[str | RootedFile], *, columns: str | None = None, **how: Any
 ) -> Dataset:
-    """Open what a method is to cluster.
+    """Open the input of a method.
 
     Parameters
     ----------
     method : type
-        Of the estimator; says whether it takes rows or a graph.
+        Class of the estimator, which determines whether the input is rows or a graph.
     sources : sequence of str or RootedFile
-        Paths or URLs: several runs one after the other, or one graph.
+        Paths or URLs: several runs, which are joined in time, or one graph.
     columns : str, optional
-        Names or numbers with commas between.
-    how
-        As for `open_dataset`; for a graph ``n_nodes``, as text or number.
+        Names or numbers of columns, separated by commas.
+    **how
+        Other options of `open_dataset`; for a graph, ``n_nodes`` (as text or number) and other options of `open_graph`.
+
+    Returns
+    -------
+    Dataset
     """
     chosen = None if columns is None else [_name_or_number(column) for column in columns.split(",")]
     if method.opens != "graph":
         return open_dataset(sources[0] if len(sources) == 1 else tuple(sources), columns=chosen, **how)
     if len(sources) > 1:
-        raise InputError(f"INPUT names {len(sources)} files; a method that takes a graph takes one graph.")
+        raise InputError(f"INPUT names {len(sources)} files, but the method takes one graph; give one file.")
     n_nodes = how.get("n_nodes")
     count = None if n_nodes is None else Integer(at_least=1).parse(str(n_nodes), "n_nodes")
     given = {role: how[role] for role in ("source", "target", "weight") if how.get(role) is not None}
@@ -63,7 +67,7 @@ def _name_or_number(column: str) -> str | int:
 def placed(
     scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Place of a run, as parameters of an estimator; workers that this starts live as long as the block."""
+    """Yield where to run, as parameters of an estimator. Workers that are started here end with the block."""
     device = "cpu" if cpu else "cuda" if gpus else "auto"
     count = gpus or workers
     if not scheduler and count in (None, 1):
@@ -74,7 +78,7 @@ def placed(
 
 
 def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
-    """Cluster, and compare with the truth where the data carries one; the result's warnings go to `progress`, too."""
+    """Cluster, and compare with the known truth if the data hold it. Warnings of the result also go to `progress`."""
     result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
     for text in result.warnings:
         progress({"warning": text})
@@ -82,12 +86,12 @@ def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: Checkp
 
 
 def compared(result: Result, dataset: Dataset) -> Result:
-    """The result with its agreement with the truth where the data carries one."""
+    """Return the result with scores of its agreement with the known truth, if the data hold it."""
     if dataset.labels is None or result.labels is None:
         return result
     truth, labels = dataset.labels, result.labels
     if "n_nodes" in result.source and truth.dtype.kind == "i":
-        truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of an unknown one are -1
+        truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of unknown community have the label -1
     figures = compare_labels(truth, labels)
     scores = {name: figures[name] for name in AGREEMENT if figures[name] is not None}
     return replace(result, scores={**result.scores, **scores})
@@ -102,7 +106,7 @@ def save(
     command: list[str],
     progress: Progress,
 ) -> None:
-    """Write the result directory with its report, its pictures, and the candidates that the result has saved."""
+    """Write the result directory with its report and pictures, and with the candidates that the result has saved."""
     progress({"stage": "write"})
 
     def add_labels(directory: Path, found: Result) -> None:

@@ -1,8 +1,8 @@
-"""Clusters in the form of their source: of a graph with names a table, of a BOLD series files that fMRI programs read.
+"""Clusters in the format of their source.
 
-The latter are a label volume, a table and how it was made. Their names follow BIDS derivatives:
-``sub-01_task-rest_bold.nii.gz`` becomes ``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz`` with a ``.tsv`` and a
-``.json`` beside it.
+For a graph with names, that is a table. For a BOLD series it is files that fMRI programs read: a label volume, a table,
+and a description of how they were made. Their names follow BIDS derivatives: ``sub-01_task-rest_bold.nii.gz`` becomes
+``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz``, with a ``.tsv`` and a ``.json`` of the same name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mgclust.results.array_files import CSV_ROWS
 
 __all__ = ["output_stem", "write_labels"]
 
-# A NIfTI intent: the values are labels.
+# The intent code of NIfTI for values that are labels.
 _LABEL = "label"
 
 
@@ -41,30 +41,55 @@ def write_labels(
     centers: Any = None,
     parameters: dict[str, Any] | None = None,
 ) -> list[Path]:
-    """Write clusters in the form of their source; rows of a table have no other than ``labels.csv``.
+    """Write clusters in the format of their source, in addition to ``labels.csv``.
+
+    - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
+      grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
+      per cluster, named as in the report. ``_dseg.json`` states how they were made.
+    - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume.
+    - Graph with names of nodes: ``labels.csv`` with these names instead of row numbers.
+    - Any other source: no further file.
 
     Parameters
     ----------
     dataset : Dataset or Graph
-        What was clustered.
+        The data that were clustered.
     labels : array of shape (n_samples,), int
-        Clusters 0, 1, ...; -1 for none. Of a graph one a node.
+        Cluster of each row: 0, 1, ..., or -1 for none. For a graph, one label per node: shape (n_nodes,).
     directory : path
-        An existing one. Of a BOLD series it gets ``<stem>_desc-<method>_dseg.nii.gz`` (int32, the grid of the series, 0
-        background, cluster k is k + 1), ``_dseg.tsv`` (one line a cluster, named as in the report) and ``_dseg.json``
-        (how it was made). Of a CIFTI file ``_dseg.dlabel.nii`` in place of the volume. Of a graph whose nodes have
-        names a ``labels.csv`` with these, in place of one with row numbers.
+        Directory to write to, which must exist.
     method : str
-        Of the clustering; becomes a part of the names.
+        Name of the method, which becomes a part of the file names.
     centers : array of shape (n_clusters,), int, optional
-        The row that stands for each cluster.
+        Number of the row that represents each cluster.
     parameters : dict, optional
-        Of the clustering, for the JSON file.
+        Parameters of the method, for the JSON file.
 
     Returns
     -------
     list of Path
-        The files; none where ``labels.csv`` says all.
+        The files that were written. It is empty if ``labels.csv`` is enough.
+
+    Raises
+    ------
+    InputError
+        The directory does not exist, or the labels or centers do not match the data.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from mgclust import open_graph
+    >>> from mgclust.output.label_output import write_labels
+    >>> graph = open_graph([("Ann", "Bob"), ("Cem", "Dan")])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = write_labels(graph, [0, 0, 1, 1], folder)
+    ...     print([path.name for path in files], files[0].read_text())
+    ['labels.csv'] node,label
+    Ann,0
+    Bob,0
+    Cem,1
+    Dan,1
+    <BLANKLINE>
     """
     if isinstance(dataset, VolumeDataset):
         return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {})
@@ -91,16 +116,16 @@ def _write_segmentation(
 
     labels = _checked(labels, dataset.shape[0])
     if not directory.is_dir():
-        raise InputError(f"directory={str(directory)!r} should be an existing directory.")
+        raise InputError(f"directory={str(directory)!r} is not a directory; create it.")
     n_clusters = int(labels.max(initial=-1)) + 1
     if centers is not None:
         centers = np.asarray(centers)
         if len(centers) != n_clusters:
-            raise InputError(f"centers has {len(centers)} rows, it should name one for each of {n_clusters} clusters.")
+            raise InputError(f"centers has {len(centers)} rows, it should have one for each of {n_clusters} clusters.")
     stem = output_stem([run.location.path for run in dataset.runs], method)
     keys = dataset.to_grid(labels + 1).astype(np.int32)
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
-    names = [f"parcel {index}" for index in range(1, n_clusters + 1)]  # as in the volume, where 0 is none
+    names = [f"parcel {index}" for index in range(1, n_clusters + 1)]  # numbered as in the volume
     colors = plots.cluster_colors(n_clusters)
     if dataset.kind == "nifti":
         _write_volume(volume, keys, dataset)
@@ -124,26 +149,26 @@ def _write_segmentation(
 
 
 def output_stem(paths: list[str], method: str) -> str:
-    """Name the outputs after the input, as BIDS derivatives are named.
+    """Name the output files after the input files, like BIDS derivatives.
 
     Parameters
     ----------
     paths : list of str
-        The runs; of several, the entity ``run`` is left out, and what they do not share.
+        Paths of the runs. If there are several, the name has only the parts that they share, without ``run``.
     method : str
-        In words with hyphens, which BIDS keeps for itself.
+        Name of the method. Its words become one word in camel case, because BIDS reserves hyphens.
     """
     parts, *others_parts = map(_name_parts, paths)
     if others_parts:
         shared = [part for part in parts if all(part in each for each in others_parts)]
         kept = [part for part in shared if not re.fullmatch(r"run-\d+", part)]
-        parts = kept or [part for part in parts if "-" not in part]  # no BIDS names: the first
+        parts = kept or [part for part in parts if "-" not in part]  # the names are not BIDS: use the first
     first, *others = re.findall(r"[A-Za-z0-9]+", method) or ["labels"]
     return "_".join([*parts, f"desc-{first}{''.join(map(str.capitalize, others))}", "dseg"])
 
 
 def _name_parts(path: str) -> list[str]:
-    """Entities of a BIDS name, without its suffix."""
+    """Split a BIDS name into its entities, without its suffix."""
     name = PurePosixPath(urlparse(path).path if "://" in path else Path(path).name).name
     name = re.sub(r"(\.dtseries)?\.nii(\.gz)?$", "", name, flags=re.IGNORECASE)
     parts = [part for part in name.split("_") if not part.startswith("desc-")]
@@ -155,7 +180,7 @@ def _checked(labels: Any, n: int) -> np.ndarray:
     if labels.shape != (n,) or labels.dtype.kind not in "iu":
         raise InputError(f"labels has shape {labels.shape} and dtype {labels.dtype}, it should be {n} integers.")
     if labels.min(initial=0) < -1:
-        raise InputError(f"labels holds {labels.min()}; clusters are 0, 1, ... and -1 is none.")
+        raise InputError(f"labels holds {labels.min()}; give 0, 1, ... for clusters and -1 for none.")
     return labels.astype(np.int64)
 
 
@@ -163,7 +188,7 @@ def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
     nibabel = need_nibabel(str(path))
     source = read_header(dataset.runs[0].location)
     kind = nibabel.Nifti2Image if int(source["sizeof_hdr"]) == 540 else nibabel.Nifti1Image
-    # A copy of the series' header keeps both of its transforms with their codes, and its units.
+    # A copy of the header of the series keeps its units and both transforms with their codes.
     header = source.copy()
     header.extensions.clear()
     header.set_data_dtype(np.int32)
@@ -173,12 +198,12 @@ def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
     header["cal_min"], header["cal_max"] = 0, 0
     header["descrip"] = f"mgclust {__version__}".encode()
     image = kind(keys, source.get_best_affine(), header)
-    # Without a time stamp, so that equal clusters are equal files.
+    # Write no time stamp, so that equal clusters give equal files.
     path.write_bytes(gzip.compress(image.to_bytes(), compresslevel=6, mtime=0))
 
 
 def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.ndarray, models: Any, title: str) -> None:
-    """Write one label a grayordinate: 0 where there is none, 1, 2, ... for the names."""
+    """Write one label per grayordinate: 0 for none, 1, 2, ... for the names."""
     nibabel = need_nibabel(str(path))
     table: dict[int, tuple[str, tuple[float, ...]]] = {0: ("???", (1.0, 1.0, 1.0, 0.0))}
     table |= {k + 1: (name, (*map(float, colors[k]), 1.0)) for k, name in enumerate(names)}
@@ -189,7 +214,7 @@ def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.nda
 
 
 def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
-    """Position of each cluster: the mean of its voxels, and its exemplar."""
+    """Columns with the position of each cluster: the mean of its voxels, and its exemplar."""
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
     own = labels >= 0
@@ -233,7 +258,7 @@ def _facts(
     source = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
     return {
-        "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their series; 0 is background",
+        "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their time series; 0 is background",
         "Sources": source["files"],
         "Mask": source["mask"],
         "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],

@@ -1,15 +1,16 @@
 """Pictures of results.
 
-Every function takes a fitted estimator or its result, or the arrays that they hold. It draws on the axes it is given,
-or makes its own figure, and returns the axes, which a notebook shows as the picture; the figure is ``ax.figure``.
-Only matplotlib's object-oriented interface is used: no global state, no window, safe in a thread of a service. All
-pictures of a result have the same colours for its clusters (`cluster_colors`); the service's page, which is dark on
-demand, draws with colours of its own.
+Every function takes a fitted estimator or its result, or the arrays that they hold. It draws on the axes that are
+passed, or makes a new figure, and returns the axes. A notebook shows the returned axes as a picture; the figure is
+``ax.figure``. The functions use only the object-oriented interface of matplotlib, without global state and without
+windows, so they may run in a thread of a service.
 
-`clusters` has the decision graph and rows in the plane, `canopies`, `prominence` (of peaks), `silhouette`, `merges` (of
-communities),
-`iterations` (the objective), `validity` (of numbers of clusters), `adjacency` (of graphs) and `volumes` (slices of
-voxels) what their names say; `style` and `sources` are shared.
+All pictures of a result have the same colours for its clusters (`cluster_colors`). Only the page of the service, which
+can be dark, has its own colours.
+
+Modules: `clusters` (decision graph, and rows in the plane), `canopies`, `prominence` (of density peaks), `silhouette`,
+`merges` (of communities), `iterations` (objective), `validity` (indices against the number of clusters), `adjacency`
+(of graphs) and `volumes` (slices of voxels). `style` and `sources` are shared.
 """
 
 from mgclust.plots.adjacency import adjacency

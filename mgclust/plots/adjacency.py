@@ -1,4 +1,4 @@
-"""The edges of a graph as an image, with its nodes in the order of their communities."""
+"""The adjacency matrix of a graph as an image, with the nodes sorted by community."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["adjacency"]
 
 SIZE = (6.2, 6.2)  # inches: the image is square
-MAX_CELLS = 720  # across: as many as the picture has pixels there
-CELLS_PER_ENTRY = 3.0  # the mean of a row of a sparse graph: fewer cells than nodes make its entries visible
-SINGLE_EDGES = 240  # nodes up to which every edge has cells of its own, whatever their number
+MAX_CELLS = 720  # across the image: about as many as it has pixels
+CELLS_PER_ENTRY = 3.0  # mean number per row of cells of a sparse graph: larger cells make its entries visible
+SINGLE_EDGES = 240  # up to so many nodes, every edge has its own cells
 NAMED_NODES = 90
-FAINTEST = 0.4  # share of its colour that a cell with the lightest edge has, where cells are few
-FRAMED, NUMBERED = 1 / 150, 1 / 25  # of the picture: communities so wide get a frame, and their number in it
-PLACED = 1 << 22  # edges at a time: bounds the memory
+FAINTEST = 0.4  # strength of the colour of the lightest edges, if few cells are filled
+FRAMED, NUMBERED = 1 / 150, 1 / 25  # least width, of the picture, of a community with a frame; with a number
+PLACED = 1 << 22  # edges that are processed at a time, which bounds the memory
 
 
 def adjacency(
@@ -35,26 +35,40 @@ def adjacency(
     names: Any = None,
     total: int | None = None,
 ) -> Axes:
-    """The adjacency matrix with its nodes by community, the largest first: edges within in colour, between in grey.
+    """Adjacency matrix with the nodes sorted by community, the largest community first.
+
+    Edges within a community have its colour; edges between communities are grey. In a large graph, a cell stands for
+    many pairs of nodes: the stronger its colour (on a logarithmic scale), the larger the weight of their edges.
 
     Parameters
     ----------
-    edges : array of shape (m, 2) or (m, 3)
-        Node numbers 0 .. n - 1, perhaps weights; every undirected edge once, or a sample of them. Or an open graph.
+    edges : array of shape (m, 2) or (m, 3), or Graph
+        Node numbers from 0 to n - 1, and optionally weights in the third column. Each undirected edge is listed once.
+        It may be a sample of the edges; see `total`.
     labels : array of shape (n,), int, Result or fitted estimator
-        Communities 0 .. k - 1. A result and an estimator also bring the names of their nodes.
+        Communities, numbered 0 to k - 1. A result or an estimator also provides the names of the nodes.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
     names : array of shape (n,), optional
-        Written beside the rows of a graph of up to 90 nodes.
+        Names of the nodes, written next to the rows if there are at most 90 nodes.
     total : int, optional
-        Edges that `edges` was sampled from, for the title.
+        Number of edges of the graph, for the title, if `edges` is a sample.
 
     Returns
     -------
     matplotlib Axes
-        Of larger graphs a cell holds many pairs of nodes; the stronger its colour, on a logarithmic scale, the more
-        weight their edges have.
+
+    Raises
+    ------
+    InputError
+        `edges` has another shape, or names a node that has no label.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> ax = plots.adjacency([(0, 1), (1, 2), (0, 2), (3, 4)], [0, 0, 0, 1, 1])
+    >>> ax.get_title()
+    '2 communities hold 100% of the edges'
     """
     edges = edges.read(0, edges.shape[0]) if hasattr(edges, "read") else edges
     edges = edges.get() if hasattr(edges, "get") else np.asarray(edges)
@@ -91,7 +105,7 @@ def adjacency(
 
 
 def _places(ids: np.ndarray, labels: np.ndarray, by_size: np.ndarray, n: int) -> np.ndarray:
-    """Place of each node: by community, within it those with many edges first."""
+    """Position of each node: sorted by community, and within a community by decreasing number of edges."""
     degree = np.zeros(n, dtype=np.int64)
     for start in range(0, len(ids), PLACED):
         degree += np.bincount(ids[start : start + PLACED].astype(np.int64).ravel(), minlength=n)
@@ -113,7 +127,7 @@ def _middles(n: int, cells: int) -> np.ndarray:
 
 
 def _binned(edges: np.ndarray, place: np.ndarray, labels: np.ndarray, cells: int) -> tuple[np.ndarray, float]:
-    """Weight of the edges in each cell of the symmetric matrix, and the share of it that is within communities."""
+    """Weight of the edges in each cell of the symmetric matrix, and the fraction of the weight within communities."""
     n = len(place)
     cell = place * cells // max(n, 1)
     cell_weights = np.zeros(cells * cells)
@@ -131,7 +145,7 @@ def _binned(edges: np.ndarray, place: np.ndarray, labels: np.ndarray, cells: int
 
 
 def _image(weight: np.ndarray, community: np.ndarray, k: int) -> np.ndarray:
-    """RGB: the colour of a community where row and column belong to it, grey elsewhere, by the logarithm of weight."""
+    """RGB image: the logarithm of the weight in the colour of the community, or in grey between communities."""
     filled = weight > 0
     strength = np.zeros_like(weight)
     if filled.any():
@@ -140,7 +154,7 @@ def _image(weight: np.ndarray, community: np.ndarray, k: int) -> np.ndarray:
         scaled = np.log1p(weight / least) - np.log(2)
         reach = np.log1p(most / least) - np.log(2)
         strength = np.clip(scaled / reach, 0, 1) if reach > 0 else np.ones_like(weight)
-        # Single cells on white have to be seen; where nearly all are filled, the faintest may be white.
+        # Single cells on white must be visible; if nearly all cells are filled, the faintest may be white.
         floor = FAINTEST * (1 - filled.mean())
         strength = np.where(filled, floor + (1 - floor) * strength, 0.0)
     same = community[:, None] == community[None, :]
@@ -151,7 +165,7 @@ def _image(weight: np.ndarray, community: np.ndarray, k: int) -> np.ndarray:
 
 
 def _frames(ax: Axes, bounds: np.ndarray, by_size: np.ndarray, k: int) -> None:
-    """A square around each community that is wide enough, and its number in the corner with the fewest edges."""
+    """Draw a frame around each wide community, and its number in the lower right corner, where edges are few."""
     n, widths = bounds[-1], np.diff(bounds)
     colors = cluster_colors(k)
     framed = np.flatnonzero(widths >= max(1, FRAMED * n))
@@ -182,6 +196,6 @@ def _name_nodes(ax: Axes, place: np.ndarray, names: Any) -> None:
     order = np.argsort(place)
     ax.set_yticks(np.arange(n) + 0.5, [str(name) for name in np.asarray(names)[order].tolist()])
     figure: Any = ax.figure
-    line = ax.get_window_extent().height / figure.dpi * 72 / n  # points that a row has, before the names take room
+    line = ax.get_window_extent().height / figure.dpi * 72 / n  # height of a row in points, before the names take room
     ax.tick_params(axis="y", length=0, labelsize=float(np.clip(0.9 * line, 3.5, 9)), colors=INK)
     ax.set_xticks([])

@@ -1,4 +1,4 @@
-"""Canopies over the rows that they cover."""
+"""Rows and the canopies that cover them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["canopies"]
 
 MAX_OUTLINES = 1_000  # more would cover the rows
-# The points at distance 1 of the origin, for metrics whose canopies can be drawn in the plane.
+# Outlines of the unit ball around the origin, for the metrics whose canopies can be drawn in the plane.
 _TURN = 2 * np.pi * np.arange(72) / 72
 OUTLINES = {
     "euclidean": np.column_stack([np.cos(_TURN), np.sin(_TURN)]),
@@ -39,35 +39,54 @@ def canopies(
     total: int | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> Axes:
-    """Rows in the plane, coloured by their nearest centre, and where two features allow it the canopies themselves.
+    """Rows in the plane, coloured by their nearest centre; with two features, also the canopies.
+
+    With more than two features, the plane is that of the first two principal components (see `scatter`). With two
+    features, solid lines are the canopies (distance `t1`), for at most 1,000 canopies. Dotted lines mark `t2`, for at
+    most 40 canopies.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features)
-        The rows, or a sample of them.
+        The rows, or a sample of them; see `total`.
     labels : array of shape (n_samples,), int, Result or fitted estimator
-        Their nearest centres. A result and an estimator also bring centres, distances and metric that are not given.
-    centers : array of shape (n_canopies, n_features)
-        In label order.
+        Number of the nearest centre of each row. A result or an estimator also provides `centers`, `t1`, `t2` and
+        `metric`, if these are not given.
+    centers : array of shape (n_canopies, n_features), optional
+        Centres in the order of the labels. Required unless `labels` is a result or an estimator.
     t1, t2 : float, optional
-        The loose distance, drawn as a line, and the tight one, dotted.
+        The loose and the tight distance. Required unless `labels` is a result or an estimator.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
-    metric : str, default="euclidean"
-        In two dimensions, canopies of "euclidean" are circles and those of "manhattan" squares on a corner.
+        Where to draw; by default a new figure.
+    metric : str, optional
+        Metric of the distances, by default "euclidean". Canopies are drawn as circles for "euclidean", as squares that
+        stand on a corner for "manhattan", and not at all for other metrics.
     total : int, optional
-        Rows that `X` was sampled from, for the title.
+        Number of rows of the data, for the title, if `X` is a sample.
     feature_names : sequence of str, optional
-        As for `scatter`.
+        Names of the columns of `X`; see `scatter`.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        `centers`, `t1` or `t2` is missing.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> X = [[0.0, 0.0], [0.5, 0.0], [5.0, 5.0]]
+    >>> ax = plots.canopies(X, [0, 0, 1], centers=[X[0], X[2]], t1=2.0, t2=1.0)
+    >>> ax.get_title()
+    '2 canopies, 3 points'
     """
     feature_names = feature_names_of(X, labels) if feature_names is None else feature_names
     X = rows_of(X)
     if holds_result(labels):
-        result = result_with(labels, "cluster_centers", "give one of 'canopy'")
+        result = result_with(labels, "cluster_centers", "give a result of 'canopy'")
         centers = result.arrays["cluster_centers"] if centers is None else centers
         t1, t2 = (result.scores[name] if t is None else t for name, t in (("t1", t1), ("t2", t2)))
         metric, labels = metric or result.parameters.get("metric"), result.labels

@@ -39,27 +39,43 @@ if TYPE_CHECKING:
 
 __all__ = ["decision_graph", "scatter"]
 
-NUMBERED_CLUSTERS = 40  # numbers beside the centres up to this many clusters
-DENSITIES = {"cutoff": "neighbours within $d_c$", "knn": "one over the distance to nearest rows"}
+NUMBERED_CLUSTERS = 40  # centres have numbers up to this many clusters
+DENSITIES = {"cutoff": "neighbours within $d_c$", "knn": "1 / distance to the nearest rows"}
 
 
 def decision_graph(result: Result | Any, ax: Axes | None = None, log: bool | None = None) -> Axes:
-    """Density against distance to the nearest denser point: centres stand out above and to the right.
+    """Decision graph: density against the distance to the nearest denser row.
+
+    Cluster centres stand out above and to the right. A dashed line separates them from the other rows, unless low
+    density or a significance test selected them.
 
     Parameters
     ----------
     result : Result or fitted estimator
-        Of ``density-peaks``.
+        A result of ``density-peaks``, or a fitted `mgclust.DensityPeaks`.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
     log : bool, optional
-        Logarithmic axes. By default where the centres would otherwise be squeezed into a corner.
+        Whether both axes are logarithmic. By default they are if linear axes would press the centres into a corner.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        `result` is the result of another method.
+
+    Examples
+    --------
+    >>> from mgclust import DensityPeaks, plots
+    >>> from mgclust.datasets import make_gaussian_rings
+    >>> model = DensityPeaks().fit(make_gaussian_rings().X)
+    >>> plots.decision_graph(model).get_title()
+    'Decision graph: 15 centres, 600 points'
     """
-    result = result_with(result, "delta", "give one of 'density-peaks'")
+    result = result_with(result, "delta", "give a result of 'density-peaks'")
     ax = own_axes(ax, FIGURE)
     rho, delta = (np.asarray(result.arrays[name], dtype=float) for name in ("rho", "delta"))
     centers = np.asarray(result.arrays["centers"])
@@ -68,7 +84,7 @@ def decision_graph(result: Result | Any, ax: Axes | None = None, log: bool | Non
     if log_rho:
         ax.set_xscale("log")
     if log_delta:
-        # Duplicates have delta 0, which a logarithm cannot show: draw them at the bottom.
+        # Duplicates have delta 0, which has no logarithm: draw them at the bottom.
         delta = np.maximum(delta, delta[delta > 0].min(initial=1.0) / 2)
         ax.set_yscale("log")
     many = len(rows) > 5_000
@@ -93,28 +109,43 @@ def scatter(
     total: int | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> Axes:
-    """Rows in the plane, coloured by cluster; beyond two features, their first two principal components.
+    """Rows in the plane, coloured by cluster.
+
+    With more than two features, the axes are the first two principal components.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features)
-        The rows, or a sample of them.
+        The rows, or a sample of them; see `total`.
     labels : array of shape (n_samples,), int, Result or fitted estimator
-        Their clusters; -1 is drawn in grey. A result and an estimator also bring their centres and their halo.
+        Cluster of each row; rows labelled -1 are grey. A result or an estimator also provides `centers` and `halo`.
     centers : array of shape (n_clusters, n_features), optional
-        Cluster centres, in label order, drawn on top.
+        Cluster centres in the order of the labels, drawn on top.
     halo : array of shape (n_samples,), bool, optional
-        Rows to draw faintly: the border region of their cluster.
+        Rows in the border region of their cluster, which are drawn faintly.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
     total : int, optional
-        Rows that `X` was sampled from, for the title.
+        Number of rows of the data, for the title, if `X` is a sample.
     feature_names : sequence of str, optional
-        By default the columns of `X` where it is a table, or those that a result or an estimator was fitted with.
+        Names of the columns of `X`. By default the column names if `X` is a table, else the names that the result or
+        the estimator was fitted with.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        The shapes do not match, or `labels` are not integers.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> ax = plots.scatter([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]], [0, 0, 1])
+    >>> ax.get_title()
+    '2 clusters, 3 points'
     """
     known = feature_names_of(X, labels) if feature_names is None else list(feature_names)
     X = rows_of(X)
@@ -128,7 +159,7 @@ def scatter(
     halo = None if halo is None else one_per_row("halo", halo, len(X)).astype(bool)
     centers = None if centers is None else np.asarray(centers, dtype=float)
     if centers is not None and (centers.ndim != 2 or centers.shape[1] != X.shape[1]):
-        raise InputError(f"centers has shape {centers.shape}, it should be (n_clusters, {X.shape[1]}), as X has it.")
+        raise InputError(f"centers has shape {centers.shape}, it should be (n_clusters, {X.shape[1]}), like X.")
     rows = drawn_rows(len(X))
     plane, centers, names = _plane(X, centers, known)
     plane, labels = plane[rows], np.maximum(labels[rows].astype(np.int64), -1)
@@ -153,11 +184,11 @@ def scatter(
 
 
 def _centers_and_halo(X: np.ndarray, result: Any) -> tuple[Any, Any]:
-    """Centres of a result that are points of the plane of X, or rows of X; and its halo."""
+    """Centres of a result, if they lie in the space of X or are rows of X, and the halo of the result."""
     arrays = getattr(result, "arrays", {})
     centers = arrays.get("cluster_centers")
     if centers is not None and result.parameters.get("metric", "euclidean") != "euclidean":
-        centers = None  # they lie among rows of unit length
+        centers = None  # these centres belong to rows that were scaled to unit length
     if centers is None and "centers" in arrays and len(result.labels) == len(X):
         centers = X[np.asarray(arrays["centers"])]
     return centers, arrays.get("halo")
@@ -169,12 +200,12 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _squeezed(values: np.ndarray, centers: np.ndarray) -> bool:
-    """Return whether a linear axis would press most centres into the lowest tenth of the picture."""
+    """Return whether a linear axis would press most centres into the lowest tenth of the axis."""
     return len(centers) > 2 and bool(np.median(values[centers]) < 0.1 * values.max())
 
 
 def _draw_thresholds(ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarray, centers: np.ndarray) -> None:
-    """Show the line that separated the centres: thresholds, or a product that was large enough."""
+    """Draw the line that separates the centres: thresholds of rho and delta, or a threshold of their product."""
     style: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": (0, (4, 3)), "alpha": 0.7}
     limits = {name: result.parameters.get(name) for name in ("rho_min", "delta_min")}
     if any(value is not None for value in limits.values()):
@@ -184,7 +215,7 @@ def _draw_thresholds(ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarra
             ax.axhline(float(limits["delta_min"]), **style)
         return
     if "significance" in result.arrays or (result.diagnostics.get("dc_choice") or {}).get("separated"):
-        return  # a test set them apart
+        return  # a significance test or low density selected the centres
     product = rho * delta
     rest = np.delete(product, centers).max(initial=0.0)
     if not len(centers) or not 0 < rest < product[centers].min():
@@ -202,14 +233,14 @@ def _draw_thresholds(ax: Axes, result: Result, rho: np.ndarray, delta: np.ndarra
 
 
 def _draw_centers(ax: Axes, centers: np.ndarray) -> None:
-    """Mark the centres in the colours of their clusters, with their labels while there is room."""
+    """Mark the centres in the colours of their clusters, with their labels if there is room."""
     colors = cluster_colors(len(centers))
     look: dict[str, Any] = {"edgecolors": "white", "linewidths": 1.0}
     if len(centers) > NUMBERED_CLUSTERS:
         ax.scatter(centers[:, 0], centers[:, 1], s=30, c=colors, zorder=4, **look)
         return
     for k, (x, y) in enumerate(centers):
-        # Each mark with its own number on top: where marks overlap, the number stays with its mark.
+        # Draw each number directly after its mark: where marks overlap, the number stays with its mark.
         level = 4 + (len(centers) - k) / (len(centers) + 1)
         ax.scatter(x, y, s=125, color=colors[k], zorder=level, **look)
         ax.annotate(
@@ -221,7 +252,7 @@ def _draw_centers(ax: Axes, centers: np.ndarray) -> None:
 def _plane(
     X: np.ndarray, centers: np.ndarray | None, known: Sequence[str] = ("feature 0", "feature 1")
 ) -> tuple[np.ndarray, np.ndarray | None, tuple[str, str]]:
-    """Two coordinates for each row and centre, and what to call them."""
+    """Two coordinates for each row and centre, and the names of the axes."""
     d = X.shape[1]
     first, second = (shortened(name, 40).replace("$", r"\$") for name in (known[0], known[-1]))
     if d == 1:
@@ -233,14 +264,14 @@ def _plane(
         return X, centers, (first, second)
     mean = X.mean(axis=0)
     centred = X - mean
-    if 1 < len(X) < d:  # as many runs have: the same axes from the smaller matrix, as the time is cubic
+    if 1 < len(X) < d:  # use the smaller matrix: it has the same axes, and the time is cubic in its size
         variance, weights = np.linalg.eigh(centred @ centred.T)
         axes = centred.T @ weights[:, -2:]
         lengths = np.linalg.norm(axes, axis=0)
-        axes /= np.maximum(lengths, max(1e-6 * lengths[-1], np.finfo(float).tiny))  # one without variance is noise
+        axes /= np.maximum(lengths, max(1e-6 * lengths[-1], np.finfo(float).tiny))  # an axis without variance is noise
     else:
         variance, axes = np.linalg.eigh(centred.T @ centred)
-    # An eigenvector's sign is arbitrary: fix it, so that the same data gives the same picture.
+    # The sign of an eigenvector is arbitrary: fix it, so that the same data give the same picture.
     axes = axes[:, [-1, -2]]
     axes = axes * np.where(axes[abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
     share = 100 * variance[[-1, -2]] / max(variance.sum(), np.finfo(float).tiny)
@@ -250,5 +281,5 @@ def _plane(
 
 
 def _comparable(spans: np.ndarray) -> bool:
-    """Return whether equal scales on both axes would still leave a picture rather than a line."""
+    """Return whether the picture is wide and high enough if both axes have the same scale."""
     return bool(spans.min() > 0.2 * spans.max())

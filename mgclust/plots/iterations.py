@@ -1,4 +1,4 @@
-"""Decrease of the objective of an iterative method."""
+"""The objective of an iterative method against the iterations."""
 
 from __future__ import annotations
 
@@ -18,27 +18,41 @@ if TYPE_CHECKING:
 
 __all__ = ["objective"]
 
-STEEP = 30.0  # a first value so many times the last one asks for a logarithmic axis
+STEEP = 30.0  # ratio of the first to the last value from which the axis is logarithmic
 STOPPED = {"tol": "settled", "max_iter": "max_iter reached"}
 
 
 def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
-    """Objective over the iterations, and how much each of them changed it.
+    """Objective of fuzzy c-means against the iterations.
+
+    The dotted line shows the relative decrease by each iteration, on the right axis.
 
     Parameters
     ----------
     result_or_history : Result, fitted estimator or array of shape (n_iter + 1,)
-        Of ``fuzzy-c-means``; or the history itself, from the value at the initial centres to that at the last ones.
+        A result of ``fuzzy-c-means``, a fitted `mgclust.FuzzyCMeans`, or the history itself: the objective at the
+        initial centres and after each iteration.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        The history is empty, or the result has no history.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> plots.objective([9.0, 4.0, 3.5]).get_title()
+    'Objective: 3.5 after 2 iterations'
     """
     history, stopped = _history(result_or_history)
     if history.ndim != 1 or not len(history):
-        raise InputError(f"history has shape {history.shape}, it should be one value an iteration, at least one.")
+        raise InputError(f"history has shape {history.shape}, it should be one value per iteration, at least one.")
     ax = own_axes(ax, FIGURE)
     steps = np.arange(len(history))
     ax.plot(steps, history, color=ACCENT, linewidth=1.6, **marks(len(history), 4))
@@ -56,22 +70,22 @@ def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 
 
 def _history(source: Any) -> tuple[np.ndarray, str]:
-    """The values, and in words why they end; that is unknown of a history alone."""
+    """The values, and the reason why the iterations stopped; the reason is empty if only a history is given."""
     if holds_result(source):
-        result = result_with(source, "objective_history", "give one of 'fuzzy-c-means'")
+        result = result_with(source, "objective_history", "give a result of 'fuzzy-c-means'")
         reason = str(result.diagnostics.get("stop_reason", ""))
         return np.asarray(result.arrays["objective_history"], dtype=float), STOPPED.get(reason, "")
     return np.asarray(source, dtype=float), ""
 
 
 def _draw_change(ax: Axes, steps: np.ndarray, history: np.ndarray) -> None:
-    """Show each iteration's relative decrease, faint, on a logarithmic axis of its own: J itself soon looks level."""
+    """Draw each iteration's relative decrease faintly on a logarithmic axis at the right: J itself soon looks level."""
     before = np.maximum(history[:-1], np.finfo(float).tiny)
     change = (history[:-1] - history[1:]) / before
     positive = change > 0
     if not positive.any():
         return
-    right = faint_axis(ax, "relative decrease by the iteration (dotted)")
+    right = faint_axis(ax, "relative decrease by each iteration (dotted)")
     mark = marks(len(history), 2)
     right.plot(steps[positive], change[positive], color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), **mark)
     right.set_yscale("log")

@@ -1,4 +1,4 @@
-"""Merges of communities: modularity along the way, and the last merges as a tree."""
+"""Merges of communities: modularity against the number of communities, and the last merges as a tree."""
 
 from __future__ import annotations
 
@@ -19,47 +19,59 @@ if TYPE_CHECKING:
 
 __all__ = ["dendrogram", "modularity"]
 
-CURVE_POINTS = 2_000  # of a curve, evenly spaced on its logarithmic axis
-WHOLE_TREE = 120  # nodes up to which the tree is drawn whole
-FEWEST_MERGES, MAX_MERGES = 40, 100  # of a larger tree, unless a number is asked for
-LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # up to so many leaves have names of that size in points
+CURVE_POINTS = 2_000  # points of a curve, evenly spaced on its logarithmic axis
+WHOLE_TREE = 120  # the whole tree is drawn for graphs up to so many nodes
+FEWEST_MERGES, MAX_MERGES = 40, 100  # merges that are drawn of a larger tree by default
+LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # up to so many leaves, names have this size in points
 LEAF_WIDTH, WIDTHS = 0.14, (11.4, 14.0)  # inches
-LARGEST_MARK = 1_100.0  # points over the number of leaves: the diameter of the mark of the largest leaf
-GIVE = "give one of 'communities' or 'fast-newman'"
+LARGEST_MARK = 1_100.0  # diameter of the mark of the largest leaf, in points times the number of leaves
+GIVE = "give a result of 'communities' or 'fast-newman'"
 DASHES = (0, (4, 3))
 
 
 class _Tree(NamedTuple):
-    """The last merges: L leaves in order of their ids, then M merges, oldest first."""
+    """The last merges: L leaves in the order of their ids, then M merges, the oldest first."""
 
     ids: np.ndarray  # (L,) nodes that stand for the leaves
-    sizes: np.ndarray  # (L,) nodes in each
-    children: np.ndarray  # (M, 2) what each merge joined
-    place: np.ndarray  # (L + M,) across the picture
-    height: np.ndarray  # (L + M,) from M + 1 for leaves down to 1 for the last merge
+    sizes: np.ndarray  # (L,) number of nodes in each leaf
+    children: np.ndarray  # (M, 2) the two branches that each merge joined
+    place: np.ndarray  # (L + M,) horizontal position
+    height: np.ndarray  # (L + M,) vertical position: M + 1 for leaves, down to 1 for the last merge
 
 
 def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
-    """Modularity against the number of communities that were left, with the chosen and the best number marked.
+    """Modularity against the number of communities that are left, with the chosen and the best number marked.
 
     Parameters
     ----------
     result_or_history : Result, fitted estimator or array of shape (n,)
-        Of ``communities``; or the history itself: modularity after 0, 1, ... n - 1 merges. A result that holds no
-        history shows its rounds instead.
+        A result of ``communities`` or ``fast-newman``, a fitted estimator of these, or the history itself: modularity
+        after 0, 1, ..., n - 1 merges. For a result that holds no history, the modularity after each round is drawn.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        The result has no modularity to draw, or the history has more than one dimension.
+
+    Examples
+    --------
+    >>> from mgclust import FastNewman, plots
+    >>> model = FastNewman().fit([(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5), (2, 3)])
+    >>> plots.modularity(model).get_title()
+    'Modularity: 0.3571 with 2 communities of 6 nodes'
     """
     result = result_with(result_or_history, "", GIVE) if holds_result(result_or_history) else None
     if result is not None and "modularity_history" not in result.arrays:
         return _rounds(result, own_axes(ax, FIGURE))
     history = np.asarray(result_or_history if result is None else result.arrays["modularity_history"], dtype=float)
     if history.ndim != 1 or not len(history):
-        raise InputError(f"history has shape {history.shape}, it should be one value for each number of communities.")
+        raise InputError(f"history has shape {history.shape}, it should be (n,): one value per number of communities.")
     n = len(history)
     best = n - int(np.argmax(history))
     chosen = best if result is None else int(result.scores["n_clusters"])
@@ -77,7 +89,7 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
         _mark(ax, best, n, history[n - best], f"best: {best:,}", MUTED)
     _mark(ax, chosen, n, history[n - chosen], f"K = {chosen:,}: Q = {history[n - chosen]:.4f}", INK)
     ax.set_xlim(1 / 1.06, max(n, 2) * 1.06)
-    ax.set_xlabel("communities K that are left (merging goes from right to left)")
+    ax.set_xlabel("communities K that are left (merges go from right to left)")
     resolution = 1.0 if result is None else result.parameters.get("resolution", 1.0)
     ax.set_ylabel("modularity Q" + ("" if resolution == 1.0 else f" at resolution {resolution:g}"))
     ax.set_title(f"Modularity: {history[n - chosen]:.4f} with {_communities(chosen)} of {n:,} nodes")
@@ -85,34 +97,53 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 
 
 def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: int | None = None) -> Axes:
-    """The last merges as a tree, in the colours of the communities, cut where the communities are.
+    """Tree of the last merges, in the colours of the communities.
+
+    The height of each fork is the number of communities that are left after its merge. A merge of communities that no
+    edge connects says nothing about the graph. So if there are at least as many communities as connected components,
+    a separate tree is drawn for each component.
 
     Parameters
     ----------
     result_or_merges : Result, fitted estimator or array of shape (n - 1, 2), int
-        Of ``communities``; or the merges themselves: node that a community keeps, node whose community it absorbs.
+        A result of ``communities`` or ``fast-newman``, a fitted estimator of these, or the merges themselves. Each
+        merge is a pair: a node of the community that is kept, a node of the community that it absorbs.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default, as wide as the leaves need.
+        Where to draw; by default a new figure, as wide as the leaves need.
     last : int, optional
-        Merges to draw. By default all of a graph of up to 120 nodes; else twice as many as would join all communities
-        that can be joined, from 40 to 100.
+        Number of merges to draw. By default all merges of a graph of up to 120 nodes. For larger graphs, twice as many
+        as would join all communities that can be joined, but at least 40 and at most 100.
 
     Returns
     -------
     matplotlib Axes
-        Each fork stands as high as the number of communities that it left. Joining what no edge connects says nothing
-        of the graph: where there are at least as many communities as components, a tree for each component is drawn.
+
+    Raises
+    ------
+    InputError
+        The result holds no merges, or `last` is out of range.
+
+    Examples
+    --------
+    >>> from mgclust import FastNewman, plots
+    >>> model = FastNewman().fit([(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5), (2, 3)])
+    >>> plots.dendrogram(model).get_title()
+    'All merges, cut into 2 communities'
     """
     result = result_with(result_or_merges, "", GIVE) if holds_result(result_or_merges) else None
     if result is not None and "merges" not in result.arrays and hasattr(result_or_merges, "merges_"):
-        result, result_or_merges = None, result_or_merges.merges_  # a tree whose cut these communities are not
+        result, result_or_merges = None, result_or_merges.merges_  # these communities are not a cut of the tree
     merges = np.asarray(result_or_merges if result is None else _array(result, "merges"))
     if merges.ndim != 2 or merges.shape[1] != 2:
-        raise InputError(f"merges has shape {merges.shape}, it should be (n - 1, 2): kept and absorbed.")
+        raise InputError(
+            f"merges has shape {merges.shape}, it should be (n - 1, 2): node of the kept, node of the absorbed."
+        )
     n = len(merges) + 1
     labels = None if result is None or result.labels is None else np.asarray(result.labels)
     if labels is not None and len(labels) != n:
-        raise InputError(f"{len(merges)} merges should be one fewer than the {len(labels)} nodes.")
+        raise InputError(
+            f"{len(merges)} merges should be one fewer than the {len(labels)} nodes; give merges of the same graph."
+        )
     k = 1 if labels is None else int(labels.max()) + 1
     components = 1 if result is None else int(result.diagnostics.get("n_components", 1))
     top = components if k >= components else 1
@@ -152,7 +183,7 @@ def _array(result: Result, name: str) -> Any:
 
 def _mark(ax: Axes, k: int, n: int, value: float, text: str, color: str) -> None:
     ax.plot([k], [value], marker="o", markersize=10, markerfacecolor="none", markeredgecolor=color, linestyle="none")
-    right = k * k > n  # of the middle of the axis
+    right = k * k > n  # whether k lies right of the middle of the logarithmic axis
     ax.annotate(
         text, (k, value), xytext=(8 if right else -8, 10), textcoords="offset points", ha="right" if right else "left",
         fontsize=10, color=color, bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 1.5}, zorder=5,
@@ -164,10 +195,10 @@ def _note(ax: Axes, x: float, y: float, text: str) -> None:
 
 
 def _rounds(result: Result, ax: Axes) -> Axes:
-    """Modularity after each round, where the merges were too many to be kept."""
+    """Modularity after each round, for results of so many merges that they were not kept."""
     values = [entry["modularity"] for entry in result.diagnostics.get("rounds") or ()]
     if not values:
-        raise InputError(f"a result of method={result.method!r} has no modularity to draw; give one of 'communities'.")
+        raise InputError(f"a result of method={result.method!r} has no modularity; give a result of 'communities'.")
     rounds = np.arange(1, len(values) + 1)
     ax.plot(rounds, values, color=ACCENT, linewidth=1.8, **marks(len(values), 4))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -186,12 +217,12 @@ def _merge_count(n: int, top: int, k: int, last: int | None) -> int:
 
 
 def _last_merges(merges: np.ndarray, top: int, count: int) -> _Tree:
-    """Lay out the last `count` of the merges that leave `top` communities, the larger branch to the left."""
+    """Lay out the last `count` of the merges that leave `top` communities, with the larger branch at the left."""
     n = len(merges) + 1
     early, late = merges[: n - top - count], merges[n - top - count : n - top]
     root = np.arange(n, dtype=np.int32)
     root[early[:, 1]] = early[:, 0]
-    while True:  # chains of absorbed communities are halved in every turn
+    while True:  # pointer jumping: each pass halves the chains of absorbed communities
         further = root[root]
         if np.array_equal(further, root):
             break
@@ -212,7 +243,7 @@ def _last_merges(merges: np.ndarray, top: int, count: int) -> _Tree:
 
 
 def _places(children: np.ndarray, leaves: int, trees: list[int]) -> np.ndarray:
-    """Leaves side by side, so that no branches cross, and every fork above the middle of its two branches."""
+    """Place the leaves so that no branches cross, and every fork above the middle of its two branches."""
     place = np.zeros(leaves + len(children))
     waiting, after = trees[::-1], 0
     while waiting:
@@ -227,7 +258,7 @@ def _places(children: np.ndarray, leaves: int, trees: list[int]) -> np.ndarray:
 
 
 def _branch_colors(tree: _Tree, labels: np.ndarray | None, k: int) -> np.ndarray:
-    """The colour of a community for the branches within it; dark where branches join several."""
+    """Colour of each branch: the colour of its community, or dark if it joins several communities."""
     nodes, leaves = len(tree.place), len(tree.ids)
     if labels is None:
         return np.tile(rgb(ACCENT), (nodes, 1))
@@ -239,11 +270,11 @@ def _branch_colors(tree: _Tree, labels: np.ndarray | None, k: int) -> np.ndarray
 
 
 def _draw_branches(ax: Axes, tree: _Tree, colors: np.ndarray, first_forced: int) -> None:
-    """Draw a bracket for each merge; a faint one for those that leave fewer communities than there are components."""
+    """Draw a bracket for each merge; brackets that leave fewer communities than components are faint."""
     if not len(tree.children):
         return
     forks = np.arange(len(tree.ids), len(tree.place))
-    x, y = tree.place[tree.children], tree.height[tree.children]  # (M, 2): of the two branches
+    x, y = tree.place[tree.children], tree.height[tree.children]  # (M, 2), for the two branches
     top = np.repeat(tree.height[forks][:, None], 2, axis=1)
     legs = np.stack([np.stack([x, y], axis=-1), np.stack([x, top], axis=-1)], axis=2)  # (M, branch, end, 2)
     bars = np.stack([x, top], axis=-1)  # (M, end, 2)
@@ -257,7 +288,7 @@ def _draw_branches(ax: Axes, tree: _Tree, colors: np.ndarray, first_forced: int)
 
 
 def _draw_leaves(ax: Axes, tree: _Tree, colors: np.ndarray, names: Any) -> None:
-    """Write below each leaf its node, or how many nodes it has beside a mark of that area."""
+    """Write below each leaf the name of its node, or the number of its nodes next to a mark of that area."""
     count = len(tree.ids)
     single = not (tree.sizes > 1).any()
     if not single:
@@ -265,7 +296,7 @@ def _draw_leaves(ax: Axes, tree: _Tree, colors: np.ndarray, names: Any) -> None:
         area = np.clip(largest * tree.sizes / tree.sizes.max(), 3, None)
         x, y = tree.place[:count], tree.height[:count]
         ax.scatter(x, y, s=area, c=colors, linewidths=0, zorder=3, clip_on=False)
-    ax.set_xlabel("nodes" if single else "communities that earlier merges made, with their numbers of nodes")
+    ax.set_xlabel("nodes" if single else "communities that earlier merges formed, with their numbers of nodes")
     room = next((size for most, size in LEAF_SIZES if count <= most), None)
     if room is None:
         ax.set_xticks([])

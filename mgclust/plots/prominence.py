@@ -1,4 +1,4 @@
-"""Prominence: by how much each peak of density exceeds the saddle to a denser cluster."""
+"""Prominence of density peaks: by how much each peak exceeds the saddle to a denser cluster."""
 
 from __future__ import annotations
 
@@ -16,24 +16,41 @@ if TYPE_CHECKING:
 
 __all__ = ["prominence"]
 
-GIVE = "give one of 'density-peaks' with separated clusters (assignment='separated') or with `significance`"
+GIVE = "give a result of 'density-peaks' with separated clusters (assignment='separated') or with `significance`"
 MAX_BARS = 60
 MORE = 10  # peaks after those of the clusters
 
 
 def prominence(result: Result | Any, ax: Axes | None = None) -> Axes:
-    """Prominence of each peak of density, in standard errors, largest first: a step shows the number of clusters.
+    """Prominence of the density peaks, in standard errors, the largest first.
+
+    A clear step between two bars shows the number of clusters. A hatched bar is a peak without a saddle: its prominence
+    has no limit. A dashed line marks the `significance` of the test, if a test selected the clusters.
 
     Parameters
     ----------
     result : Result or DensityPeaks
-        A result of ``density-peaks`` or its fitted estimator, with separated clusters or a test by `significance`.
+        A result of ``density-peaks`` or its fitted estimator, with separated clusters (``assignment="separated"``) or
+        a test by `significance`.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        The result has neither separated clusters nor a test.
+
+    Examples
+    --------
+    >>> from mgclust import DensityPeaks, plots
+    >>> from mgclust.datasets import make_gaussian_clusters
+    >>> model = DensityPeaks(density="knn", k="adaptive", significance=1.65).fit(make_gaussian_clusters().X)
+    >>> plots.prominence(model).get_title()
+    'Prominence of peaks: 31 clusters'
     """
     apart = "separated_prominence" in getattr(result_of(result), "arrays", {})
     result = result_with(result, "" if apart else "significance", GIVE)

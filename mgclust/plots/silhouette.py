@@ -1,4 +1,4 @@
-"""Silhouettes: the rows of one labeling as bars, and how labelings of a scan compare."""
+"""Silhouettes: the rows of one labelling as bars, and the candidates of a scan as a curve."""
 
 from __future__ import annotations
 
@@ -19,32 +19,45 @@ if TYPE_CHECKING:
 
 __all__ = ["scan", "silhouettes"]
 
-MIN_BAND = 0.35  # a band's height is at least this share of the mean one, so that small clusters are seen
-GAP = 0.12  # between bands, as a share of the mean height
-NAMED_BANDS = 34  # so many numbers have room beside the bands
-BAND_ROWS = 40  # rows drawn of each cluster where there are more clusters than that
-CIRCLED = 14  # size of the mark of what was chosen
+MIN_BAND = 0.35  # smallest height of a band as a fraction of the mean height, so that small clusters are visible
+GAP = 0.12  # gap between bands, as a fraction of their mean height
+NAMED_BANDS = 34  # number of labels that have room next to the bands
+BAND_ROWS = 40  # rows that are drawn of each cluster, if there are more clusters than can be named
+CIRCLED = 14  # size of the mark of the chosen candidate
 
 
 def silhouettes(samples: Any, labels: Any = None, ax: Axes | None = None) -> Axes:
-    """Every row's silhouette as a bar, by cluster and sorted, with the means of the clusters and of all rows.
+    """Silhouette of every row as a bar, sorted within each cluster.
+
+    A line marks the mean of each cluster, and a dashed line the mean of all rows. If there are many rows, equally
+    spaced rows of each sorted cluster are drawn.
 
     Parameters
     ----------
     samples : array of shape (n_samples,), or Result
-        As `mgclust.silhouette_samples` gives them; or a result of ``silhouette``, which has labels.
+        The return value of `mgclust.silhouette_samples`, or a result of ``silhouette``, which also has labels.
     labels : array of shape (n_samples,), int or str, Result or fitted estimator
-        Clusters; rows labelled -1 are left out.
+        Cluster of each row; rows labelled -1 are left out.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
-        Many rows are thinned: of each cluster, equally spaced ones of its sorted rows are drawn.
+
+    Raises
+    ------
+    InputError
+        `labels` is missing, or the shapes do not match.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> plots.silhouettes([0.9, 0.7, 0.8, -0.1], [0, 0, 1, 1]).get_title()
+    'Silhouettes: 2 clusters, 4 points'
     """
     if holds_result(samples):
-        found = result_with(samples, "samples", "give one of 'silhouette', or silhouette_samples(X, labels)")
+        found = result_with(samples, "samples", "give a result of 'silhouette', or silhouette_samples(X, labels)")
         samples, labels = found.arrays["samples"], found.labels if labels is None else labels
     if labels is None:
         raise InputError("labels=None defines no clusters; give the labels for which the silhouettes were computed.")
@@ -59,7 +72,7 @@ def silhouettes(samples: Any, labels: Any = None, ax: Axes | None = None) -> Axe
     thinned = [rows[_thinned(len(rows), len(samples), len(names))] for rows in ordered]
     ax = own_axes(ax, FIGURE)
     ax.grid(visible=False, axis="y")
-    # Many bands are narrow: equal ones, by their means, show a profile where others would be stripes.
+    # If there are many clusters, bands of equal height, sorted by their means, show a profile instead of thin stripes.
     places = np.argsort(-means, kind="stable") if many else np.arange(len(names))
     edges = np.empty((len(names), 2))
     edges[places] = _bands(np.ones(len(names)) if many else sizes, 0.0 if many else GAP)
@@ -89,19 +102,34 @@ def silhouettes(samples: Any, labels: Any = None, ax: Axes | None = None) -> Axe
 
 
 def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Silhouettes of the candidates of a scan by their number of clusters, with the chosen one marked.
+    """Mean silhouette of the candidates of a scan against their number of clusters, with the chosen one marked.
+
+    A second curve shows the lowest mean of a cluster in each candidate.
 
     Parameters
     ----------
     result_or_scan : Result, fitted estimator or mapping
-        Of ``adaptive-affinity-propagation``; or its scan, equally long arrays ``n_clusters``, ``silhouette``,
-        ``min_cluster_silhouette`` and perhaps ``preference``. Without a result the largest silhouette is marked.
+        A result of ``adaptive-affinity-propagation``, a fitted `mgclust.AdaptiveAffinityPropagation`, or its ``scan_``:
+        arrays of equal length ``n_clusters``, ``silhouette``, ``min_cluster_silhouette`` and optionally ``preference``.
+        For a mapping, the largest silhouette is marked, because the chosen candidate is not known.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        The result is of another method, or an array is missing.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> scan = {"n_clusters": [2, 3], "silhouette": [0.4, 0.6], "min_cluster_silhouette": [0.3, 0.5]}
+    >>> plots.scan(scan).get_title()
+    'Scan: 2 candidates, 3 clusters chosen'
     """
     table, chosen, small = _scan_table(result_or_scan)
     ax = own_axes(ax, FIGURE)
@@ -142,7 +170,7 @@ def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> 
 
 
 def _colors(names: np.ndarray) -> np.ndarray:
-    """Colour by the label where labels are numbers of clusters, else by its place."""
+    """Colour of each cluster: by its label if labels are numbers of clusters, else by its position."""
     numbered = names.dtype.kind in "iu" and len(names) > 0 and int(names.max()) < 2 * len(names)
     return cluster_colors(int(names.max()) + 1)[names] if numbered else cluster_colors(len(names))
 
@@ -157,7 +185,7 @@ def _bands(sizes: np.ndarray, gap: float) -> np.ndarray:
 
 
 def _thinned(count: int, total: int, clusters: int) -> np.ndarray:
-    """Places of the sorted rows of one cluster to draw: all, or as many as its band has room for."""
+    """Positions of the sorted rows of one cluster to draw: all of them, or as many as its band has room for."""
     most = BAND_ROWS if clusters > NAMED_BANDS else max(20, style.MAX_POINTS * count // max(total, 1))
     if count <= most:
         return np.arange(count)
@@ -179,19 +207,19 @@ def _mark_means(ax: Axes, means: np.ndarray, edges: np.ndarray, places: np.ndarr
 
 
 def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
-    """Candidates by ascending K as arrays, the K that was chosen, and which candidates have too small a cluster."""
+    """Candidates as arrays by ascending K, the chosen K, and which candidates have too small a cluster."""
     chosen, least = None, 0
     if isinstance(source, Mapping):
         table = {name: np.asarray(values) for name, values in source.items()}
     else:
-        source = result_with(source, "", "give one of 'adaptive-affinity-propagation'")
+        source = result_with(source, "", "give a result of 'adaptive-affinity-propagation'")
         table = {name[5:]: np.asarray(column) for name, column in source.arrays.items() if name.startswith("scan_")}
         chosen, least = source.scores.get("n_clusters"), source.parameters.get("min_cluster_size") or 0
     if missing := {"n_clusters", "silhouette"} - table.keys():
         what = "the scan" if isinstance(source, Mapping) else f"a result of method={source.method!r}"
-        other = "; plots.validity draws that of 'fuzzy-c-means'" if "xie_beni" in table else ""
+        other = " (plots.validity draws the scan of 'fuzzy-c-means')" if "xie_beni" in table else ""
         raise InputError(
-            f"{what} has no {' and no '.join(sorted(missing))} of candidates; give one of "
+            f"{what} has no {' and no '.join(sorted(missing))} of candidates; give a result of "
             f"'adaptive-affinity-propagation'{other}."
         )
     order = np.argsort(table["n_clusters"], kind="stable")
@@ -212,5 +240,5 @@ def _mark_chosen(ax: Axes, k: int, value: float) -> None:
 
 
 def _draw_preference(ax: Axes, k: np.ndarray, preference: np.ndarray) -> None:
-    """The preference of each candidate, faint, on an axis of its own at the right."""
+    """Draw the preference of each candidate faintly, on a second axis at the right."""
     faint_axis(ax, "preference (dotted)").plot(k, preference, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))

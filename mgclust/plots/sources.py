@@ -16,19 +16,19 @@ __all__ = ["feature_names_of", "holds_result", "labels_of", "one_per_row", "resu
 
 
 def holds_result(source: Any) -> bool:
-    """Return whether this is a `Result` or an estimator, rather than an array."""
+    """Return whether `source` is a `Result` or an estimator instead of an array."""
     return hasattr(source, "arrays") or hasattr(source, "get_params")
 
 
 def result_of(source: Any) -> Any:
-    """Replace a fitted estimator of mgclust by its result; anything else stays as it is."""
+    """Return the result of a fitted estimator of mgclust; anything else is returned unchanged."""
     if hasattr(source, "fit_dataset") and not hasattr(source, "result_"):
         raise InputError(f"{type(source).__name__} is not fitted; call fit first.")
     return getattr(source, "result_", source)
 
 
 def result_with(source: Any, needed: str, remedy: str) -> Result:
-    """Return the result of a source with the needed array, if one is named; else raise an error with `remedy`."""
+    """Return the result of a source; raise an error with `remedy` if it lacks the array `needed`."""
     found = result_of(source)
     if not hasattr(found, "arrays"):
         raise InputError(f"{shortened(repr(source), 60)} is neither a result nor a fitted estimator; {remedy}.")
@@ -39,7 +39,7 @@ def result_with(source: Any, needed: str, remedy: str) -> Result:
 
 
 def labels_of(labels: Any) -> Any:
-    """Return labels as an array, from an array, a result or a fitted estimator, also of scikit-learn."""
+    """Return labels as an array, from an array, a result or a fitted estimator (also of scikit-learn)."""
     if hasattr(labels, "get_params") and hasattr(labels, "labels_"):
         return np.asarray(labels.labels_)
     labels = result_of(labels)
@@ -47,7 +47,7 @@ def labels_of(labels: Any) -> Any:
 
 
 def feature_names_of(X: Any, labels: Any = None) -> list[str] | None:
-    """Return the column names of a table, else of the data of a result or a fitted estimator."""
+    """Return the column names of a table, or else the names of the columns that a result or estimator was fitted to."""
     held = getattr(X, "column_names", getattr(X, "columns", None))
     if held is None:
         held = getattr(labels, "feature_names_in_", None)
@@ -57,7 +57,7 @@ def feature_names_of(X: Any, labels: Any = None) -> list[str] | None:
 
 
 def rows_of(X: Any) -> np.ndarray:
-    """Rows as a matrix of floats."""
+    """Return rows as a matrix of floats."""
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
     if X.ndim != 2:
         raise InputError(f"X has shape {X.shape}, it should be (n_samples, n_features).")
@@ -65,7 +65,7 @@ def rows_of(X: Any) -> np.ndarray:
 
 
 def one_per_row(name: str, values: Any, n: int, what: str = "row of X") -> np.ndarray:
-    """Return values as an array, after a check that it has one entry per row."""
+    """Return values as an array after a check that there is one entry per row."""
     values = np.asarray(values)
     if values.shape != (n,):
         raise InputError(f"{name} has shape {values.shape}, it should be ({n},): one entry per {what}.")

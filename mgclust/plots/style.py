@@ -1,4 +1,4 @@
-"""Style that all pictures share: colours, axes, how many points are drawn, PNG files."""
+"""Style of all pictures: colours, axes, number of points drawn, PNG files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ __all__ = [
     "rgb",
 ]
 
-MAX_POINTS = 50_000  # drawn at most: more only darkens the picture and slows it down
-MARKED = 60  # so many values of a line get a mark each
+MAX_POINTS = 50_000  # drawn at most: more points only darken the picture and slow it down
+MARKED = 60  # a line of up to so many values has a mark at each value
 FIGURE = (6.6, 5.6)  # inches
 
 INK = "#22262b"
@@ -43,27 +43,35 @@ UNASSIGNED = "#a9aeb6"
 POINT = "#8f99a8"
 ACCENT = "#3566b0"
 
-# Ten hues that stay apart for most kinds of colour vision; where there are more clusters, all walk the colour circle.
+# Ten hues that most kinds of colour vision can tell apart. More than ten clusters take hues all around the circle.
 _FIRST = (
     "#3566b0", "#e07b27", "#2f9560", "#c8453b", "#7b5ab5",
     "#8a6242", "#d062a4", "#5f6b78", "#a3a329", "#29a3b8",
 )  # fmt: skip
-_GOLDEN = 0.6180339887498949  # consecutive multiples, modulo 1, spread as evenly as can be
+_GOLDEN = 0.6180339887498949  # golden ratio: its multiples modulo 1 spread evenly, however many there are
 
 
 def cluster_colors(n_clusters: int) -> np.ndarray:
-    """RGB colour of each cluster, in label order.
+    """RGB colour of each cluster, in the order of the labels.
+
+    Neighbouring labels differ in hue and in lightness, for any number of clusters.
 
     Parameters
     ----------
     n_clusters : int
-        How many are wanted.
+        Number of clusters.
 
     Returns
     -------
-    ndarray of shape (n_clusters, 3)
-        Neighbouring labels differ in hue and in lightness, for any number of clusters. Up to 10 clusters
-        have ten hues; of more, a label has the same colour whatever their number.
+    ndarray of shape (n_clusters, 3), float
+        Red, green and blue from 0 to 1. Up to 10 clusters have ten fixed hues. For more than 10 clusters, the colour of
+        a label does not depend on their number.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> plots.cluster_colors(3).shape
+    (3, 3)
     """
     if n_clusters <= len(_FIRST):
         return np.array([rgb(code) for code in _FIRST[:n_clusters]]).reshape(-1, 3)
@@ -74,18 +82,25 @@ def cluster_colors(n_clusters: int) -> np.ndarray:
 
 
 def png(ax: Axes, dpi: int = 160) -> bytes:
-    """Encode a figure as a PNG file.
+    r"""Encode the figure of some axes as a PNG file.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
         Axes of the figure.
-    dpi : int
-        Pixels an inch.
+    dpi : int, default=160
+        Pixels per inch.
 
     Returns
     -------
     bytes
+        Content of the file.
+
+    Examples
+    --------
+    >>> from mgclust import plots
+    >>> plots.png(plots.objective([9.0, 4.0, 3.5]))[:4]
+    b'\x89PNG'
     """
     buffer = io.BytesIO()
     figure: Any = ax.figure
@@ -94,14 +109,14 @@ def png(ax: Axes, dpi: int = 160) -> bytes:
 
 
 class Picture(Axes):
-    """Axes of a figure of their own, which a notebook shows as the picture."""
+    """Axes with their own figure, which a notebook shows as a picture."""
 
     def _repr_png_(self) -> bytes:
         return png(self, dpi=100)
 
 
 def own_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """Give the axes the look that all pictures share, making them where there are none."""
+    """Give the axes the style that all pictures share; make new axes if `ax` is None."""
     if ax is None:
         figure = Figure(figsize=size, layout="constrained", facecolor="white")
         FigureCanvasAgg(figure)
@@ -122,7 +137,7 @@ def own_axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def faint_axis(ax: Axes, label: str) -> Axes:
-    """Make a second vertical axis, at the right and behind everything else, for what is drawn faintly."""
+    """Make a second vertical axis at the right, behind everything else, for curves that are drawn faintly."""
     right = own_axes(ax.twinx(), FIGURE)
     right.grid(visible=False)
     right.set_zorder(ax.get_zorder() - 1)
@@ -135,12 +150,12 @@ def faint_axis(ax: Axes, label: str) -> Axes:
 
 
 def marks(count: int, size: int) -> dict[str, Any]:
-    """Arguments of `plot` by which each value of a line has a mark, where they are few."""
+    """Arguments of `plot` that mark each value of a line, if there are few values."""
     return {"marker": "o", "markersize": size} if count <= MARKED else {}
 
 
 def drawn_rows(n: int, always: np.ndarray | None = None) -> np.ndarray:
-    """Rows to draw, ascending: all, or a fixed random choice that contains `always`."""
+    """Numbers of the rows to draw, ascending: all rows, or a fixed random choice that contains the rows `always`."""
     if n <= MAX_POINTS:
         return np.arange(n)
     chosen = np.random.default_rng(0).choice(n, size=MAX_POINTS, replace=False)
@@ -150,14 +165,14 @@ def drawn_rows(n: int, always: np.ndarray | None = None) -> np.ndarray:
 
 
 def counted_title(what: str, shown: int, total: int) -> str:
-    """Say how many points there are, and how many of them the picture shows."""
+    """Return a title with the number of points and, if not all are drawn, the number of drawn points."""
     if shown == total:
         return f"{what}, {total:,} points"
     return f"{what}, {total:,} points ({shown:,} drawn)"
 
 
 def counts_axis(ax: Axes, which: Literal["x", "y"], reach: int, more: int = 0) -> None:
-    """Make an axis of counts up to `reach` logarithmic, its ticks whole numbers, written with `more` added to them."""
+    """Make an axis of counts up to `reach` logarithmic; its labels are whole numbers, each increased by `more`."""
     (ax.set_xscale if which == "x" else ax.set_yscale)("log")
     axis = ax.xaxis if which == "x" else ax.yaxis
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if reach <= 3_000 else (1,)))
@@ -166,7 +181,7 @@ def counts_axis(ax: Axes, which: Literal["x", "y"], reach: int, more: int = 0) -
 
 
 def _oklch(lightness: np.ndarray, chroma: np.ndarray, turn: np.ndarray) -> np.ndarray:
-    """Convert to sRGB from Oklch, in which equal lightness looks equally light in every hue."""
+    """Convert from Oklch, in which equal lightness looks equally light in every hue, to sRGB."""
     a, b = chroma * np.cos(2 * np.pi * turn), chroma * np.sin(2 * np.pi * turn)
     long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
     medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
@@ -183,5 +198,5 @@ def _oklch(lightness: np.ndarray, chroma: np.ndarray, turn: np.ndarray) -> np.nd
 
 
 def rgb(code: str) -> tuple[float, float, float]:
-    """Convert from ``#rrggbb``."""
+    """Convert ``#rrggbb`` to red, green and blue from 0 to 1."""
     return tuple(int(code[i : i + 2], 16) / 255 for i in (1, 3, 5))  # type: ignore[return-value]

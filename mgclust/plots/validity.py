@@ -1,4 +1,4 @@
-"""Validity indices of fuzzy partitions by their numbers of clusters."""
+"""Validity indices of fuzzy partitions against the number of clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["validity"]
 
-STEEP = 30.0  # a largest value so many times the least one asks for a logarithmic axis
+STEEP = 30.0  # ratio of the largest to the smallest value from which the axis is logarithmic
 LOW_IS_BETTER = {"fuzzy_hypervolume": "fuzzy hypervolume", "xie_beni": "Xie-Beni"}
 HIGH_IS_BETTER = {
     "modified_partition_coefficient": ("modified partition coefficient (right)", MUTED, (0, (1, 2))),
@@ -26,20 +26,35 @@ HIGH_IS_BETTER = {
 
 
 def validity(result: Result | Any, ax: Axes | None = None) -> Axes:
-    """Validity indices of each number of clusters, with the chosen number marked.
+    """Validity indices against the number of clusters, with the chosen number marked by a dashed line.
+
+    Left axis, lower is better: the Xie-Beni index, or the fuzzy hypervolume if clusters have covariances. Right axis,
+    higher is better: the modified partition coefficient, and the fuzzy silhouette if it was computed.
 
     Parameters
     ----------
     result : Result or fitted estimator
-        Of ``fuzzy-c-means`` with ``n_clusters_range``.
+        A result of ``fuzzy-c-means``, or a fitted `mgclust.FuzzyCMeans`, with ``n_clusters_range``.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        The fit did not scan several numbers of clusters.
+
+    Examples
+    --------
+    >>> from mgclust import FuzzyCMeans, plots
+    >>> from mgclust.datasets import make_gaussian_rings
+    >>> model = FuzzyCMeans(n_clusters_range=(2, 4), random_state=0).fit(make_gaussian_rings().X)
+    >>> ax = plots.validity(model)
     """
-    result = result_with(result, "scan_xie_beni", "give one of 'fuzzy-c-means' with n_clusters_range")
+    result = result_with(result, "scan_xie_beni", "give a result of 'fuzzy-c-means' with n_clusters_range")
     arrays = result.arrays
     k = np.asarray(arrays["scan_n_clusters"])
     ax = own_axes(ax, FIGURE)
@@ -52,7 +67,7 @@ def validity(result: Result | Any, ax: Axes | None = None) -> Axes:
     )
     if defined.any() and index[defined].max() > STEEP * index[defined].min() > 0:
         ax.set_yscale("log")
-    right = faint_axis(ax, "the others: high is better")
+    right = faint_axis(ax, "other indices: higher is better")
     for name, (label, color, line) in HIGH_IS_BETTER.items():
         values = np.asarray(arrays[f"scan_{name}"], dtype=float)
         if np.isfinite(values).any():
@@ -63,7 +78,7 @@ def validity(result: Result | Any, ax: Axes | None = None) -> Axes:
         ax.axvline(chosen, color=INK, linewidth=1.0, linestyle=(0, (4, 3)), alpha=0.7)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("clusters")
-    ax.set_ylabel(f"{words}: low is better")
+    ax.set_ylabel(f"{words}: lower is better")
     ax.legend(handles=lines, frameon=True, framealpha=0.85, edgecolor="none", fontsize=9, labelcolor=MUTED, loc="best")
-    ax.set_title(f"{len(k):,} numbers of clusters" + (f", {chosen:,} chosen" if chosen is not None else ""))
+    ax.set_title(f"{len(k):,} numbers of clusters compared" + (f", {chosen:,} chosen" if chosen is not None else ""))
     return ax

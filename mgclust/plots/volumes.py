@@ -1,4 +1,4 @@
-"""Clusters of voxels in their place: axial slices of a label volume."""
+"""Clusters of voxels at their place: axial slices of a label volume."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["label_slices"]
 
 MAX_SLICES = 24
-_GAP = 0.04  # between slices, as a share of their width
-_TEXT = 0.09  # room for the text above a slice, as a share of its height
+_GAP = 0.04  # gap between slices, as a fraction of their width
+_TEXT = 0.09  # room for the text above a slice, as a fraction of its height
 _FIGURE_WIDTH, _MAX_HEIGHT = 9.2, 9.2  # inches
 _PIXELS = 1_600  # across the picture, so that borders can be thinner than voxels
-_OPACITY = 0.78  # of the clusters over the background
-_BORDER = 0.5  # brightness where two clusters meet
+_OPACITY = 0.78  # opacity of the clusters over the background
+_BORDER = 0.5  # brightness of the line between two clusters
 
 
 def label_slices(
@@ -35,23 +35,40 @@ def label_slices(
 ) -> Axes:
     """Axial slices of a label volume, each cluster in its own colour.
 
+    At most 24 slices are drawn, evenly spaced over the slices that hold clusters.
+
     Parameters
     ----------
     volume : array of shape (x, y, z), int
-        0 for background, 1, 2, ... for clusters; cluster ``k`` has the colour of label ``k - 1`` elsewhere.
+        Cluster of each voxel: 0 for the background, 1, 2, ... for clusters. Cluster ``k`` of the volume has the colour
+        that label ``k - 1`` has in other pictures.
     background : array of shape (x, y, z), optional
-        Drawn in grey beneath, e.g. the mean over time; NaN is left white.
+        Values to draw in grey below the clusters, e.g. the mean over time; NaN is left white.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
+        Where to draw; by default a new figure.
     affine : array of shape (4, 4), optional
-        Voxel to millimetres, as in NIfTI: turns slices so that left is left and front is up. By default slices
-        are those of the last axis, and voxels are cubes.
-    oriented : bool
-        False: the affine is a guess, so the picture uses its voxel sizes and does not name sides.
+        Maps voxel numbers to millimetres, as in NIfTI. Slices are then turned so that left is left and front is up. By
+        default, slices are taken along the last axis, and voxels are drawn as cubes.
+    oriented : bool, default=True
+        False if the directions in `affine` are a guess: the picture then uses only its voxel sizes, and names no sides.
 
     Returns
     -------
     matplotlib Axes
+
+    Raises
+    ------
+    InputError
+        `volume` is not three-dimensional.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust import plots
+    >>> volume = np.zeros((4, 4, 3), int)
+    >>> volume[1:3, 1, 1], volume[1:3, 2, 1] = 1, 2
+    >>> plots.label_slices(volume).get_title()
+    '2 clusters of 4 voxels, 1 axial slice'
     """
     volume = np.asarray(volume)
     if volume.ndim != 3:
@@ -88,7 +105,7 @@ def label_slices(
 
 
 def _axial(volume: np.ndarray, affine: Any, known: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Turn a volume so that its axes point right, forward and up; voxel sizes, and the height of each slice."""
+    """Turn a volume so that its axes point right, forward and up; return it, the voxel sizes and slice heights."""
     if affine is None:
         return volume, np.ones(3), np.arange(volume.shape[2])
     affine = np.asarray(affine, dtype=float)
@@ -99,7 +116,7 @@ def _axial(volume: np.ndarray, affine: Any, known: bool) -> tuple[np.ndarray, np
     world, own = linear_sum_assignment(-abs(directions / sizes))
     order = own[np.argsort(world)]
     turned = np.transpose(volume, order)
-    # Oblique slices have no one height: that of their middle.
+    # An oblique slice has no single height: take the height of its middle.
     middle = (np.array(volume.shape) - 1) / 2
     along = np.arange(volume.shape[order[2]])
     heights = affine[2, :3] @ middle + affine[2, 3] + affine[2, order[2]] * (along - middle[order[2]])
@@ -121,14 +138,14 @@ def _bounding_box(inside: np.ndarray) -> tuple[slice, slice, slice]:
 
 
 def _to_grey(values: np.ndarray) -> np.ndarray:
-    """Brightness from 0.2 to 0.95; NaN stays."""
+    """Brightness from 0.2 to 0.95; NaN stays NaN."""
     finite = values[np.isfinite(values)]
     low, high = np.percentile(finite, [2, 98]) if len(finite) else (0.0, 1.0)
     return 0.2 + 0.75 * np.clip((values - low) / max(high - low, np.finfo(float).tiny), 0, 1)
 
 
 def _chosen_slices(volume: np.ndarray) -> np.ndarray:
-    """Slices with clusters in them, evenly spaced if there are many."""
+    """Numbers of the slices to draw: those with clusters, evenly spaced if there are many."""
     filled = np.flatnonzero((volume > 0).any(axis=(0, 1)))
     if not len(filled):
         filled = np.arange(volume.shape[2])
@@ -138,7 +155,7 @@ def _chosen_slices(volume: np.ndarray) -> np.ndarray:
 
 
 def _layout(count: int, width: float, height: float) -> tuple[int, int]:
-    """Columns and rows of slices that together are somewhat wider than high."""
+    """Numbers of columns and rows of slices for a picture that is somewhat wider than high."""
     columns = max(1, min(count, round(math.sqrt(1.5 * count * height / width))))
     rows = -(-count // columns)
     return -(-count // rows), rows
@@ -147,7 +164,7 @@ def _layout(count: int, width: float, height: float) -> tuple[int, int]:
 def _mosaic(
     volume: np.ndarray, grey: np.ndarray | None, shown: np.ndarray, columns: int, rows: int
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """The slices side by side as one RGB image, front up, and where each one's upper left corner is."""
+    """The slices as one RGB image, front up, and the position of the upper left corner of each slice."""
     scale = max(1, _PIXELS // (columns * volume.shape[0]))
     width, height = volume.shape[0] * scale, volume.shape[1] * scale
     gap, text = max(1, round(_GAP * width)), max(1, round(_TEXT * height))
@@ -163,7 +180,7 @@ def _mosaic(
 
 
 def _slice(labels: np.ndarray, grey: np.ndarray | None, colors: np.ndarray, scale: int) -> np.ndarray:
-    """One slice in colours, `scale` pixels a voxel, dark where clusters meet."""
+    """One slice in colours, with `scale` pixels per voxel, and dark lines between clusters."""
     image = np.ones((*labels.shape, 3))
     if grey is not None:
         image[np.isfinite(grey)] = grey[np.isfinite(grey), None]

@@ -1,7 +1,7 @@
-"""The client address of a request: that of its connection, or the one in the header of a trusted proxy.
+"""Client address of a request: the address of its connection, or the one that a trusted proxy reports.
 
-In ``X-Forwarded-For`` the last address that is not a trusted proxy counts: each proxy appends the address that it saw,
-and a client can write anything before it.
+In the header ``X-Forwarded-For``, the last address that is not a trusted proxy counts: each proxy appends the address
+that it saw, and a client can write anything before it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Proxies:
     Parameters
     ----------
     names : str
-        Addresses and networks, separated by commas: ``10.0.0.0/8, fd00::1``.
+        Addresses and networks, separated by commas, e.g. ``10.0.0.0/8, fd00::1``.
 
     Raises
     ------
     InputError
-        An invalid address or network.
+        An address or network is invalid.
     """
 
     def __init__(self, names: str) -> None:
@@ -50,7 +50,7 @@ class Proxies:
         return known is not None and any(known in each for each in self._networks)
 
     def client_of(self, scope: Scope) -> str:
-        """The client address of a request; "local" if it came by the socket in the data folder."""
+        """Client address of a request; "local" if it came through the socket in the data folder."""
         peer = scope["client"][0] if scope.get("client") else "local"
         if not self._networks or not self.trusts(peer):
             return peer
@@ -70,7 +70,7 @@ class Proxies:
 def _parsed(text: str) -> Address | None:
     if text.startswith("["):
         text = text[1:].split("]")[0]
-    elif text.count(":") == 1:  # with a port
+    elif text.count(":") == 1:  # an IPv4 address with a port
         text = text.split(":")[0]
     try:
         known = ipaddress.ip_address(text)
@@ -80,7 +80,7 @@ def _parsed(text: str) -> Address | None:
 
 
 def network(address: str) -> str:
-    """The unit of limits for an address: in IPv6 its /64 network, in which a machine has any number of addresses."""
+    """Return the unit of limits for an address; for IPv6, its /64 network, in which one machine has many addresses."""
     known = _parsed(address)
     if known is None:
         return address

@@ -1,10 +1,10 @@
-"""The audit log: a line of JSON for each request that changes something, fetches a result or is refused.
+"""The audit log: one line of JSON for each request that changes something, fetches a result or is rejected.
 
-The service's own actions have lines, too: the first administrator's token, and jobs that expire.
+Actions of the service itself have lines, too: the first administrator's token, and jobs that expire.
 
-Lines hold no secret, no query and no body. A thread of their own writes them, so that no request waits for the disk.
-Lines that cannot be written are counted, and the next line holds their number. Lines of refused requests are limited,
-so that a flood of them does not fill the disk; the others of them are counted.
+Lines hold no secret, no query and no body. A separate thread writes them, so that no request waits for the disk. Lines
+that cannot be written are counted, and the next line holds their number. The number of lines for rejected requests is
+limited, so that a flood of them does not fill the disk; rejected requests without a line are counted.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import Any
 
 __all__ = ["Audit", "note"]
 
-MAX_FILE_BYTES = 16 << 20  # of a file, after which it is rotated
-KEPT_FILES = 4  # rotated files
-LOCK_SECONDS = 1.0  # that the file may be locked by another process
-MAX_QUEUED_LINES = 10_000  # that wait to be written
-GATHER_SECONDS = 0.01  # lines of this time are written at once, as far as they are a small part of a file
-REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines a second, and burst
+MAX_FILE_BYTES = 16 << 20  # size at which a file is rotated
+KEPT_FILES = 4  # number of rotated files that are kept
+LOCK_SECONDS = 1.0  # longest wait for a file that another process has locked
+MAX_QUEUED_LINES = 10_000  # lines that may wait to be written
+GATHER_SECONDS = 0.01  # lines of this period are written together, unless they are a large part of a file
+REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines per second, and burst
 MAX_VALUE_CHARACTERS = 256
 
 noted: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("noted")
 
 
 def note(**facts: Any) -> None:
-    """Add facts to the line of the current request, such as the id of what it made."""
-    with contextlib.suppress(LookupError):  # no request
+    """Add facts to the audit line of the current request, such as the id of what the request created."""
+    with contextlib.suppress(LookupError):  # there is no request
         noted.get().update(facts)
 
 
@@ -47,7 +47,7 @@ class Audit:
     Parameters
     ----------
     path : Path or None
-        None: standard error.
+        File of the log. None: standard error.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -65,7 +65,7 @@ class Audit:
         return self._lost
 
     def write(self, **facts: Any) -> None:
-        """Add a line, without values that are None."""
+        """Add a line. Values that are None are left out."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         known = {
             name: v[:MAX_VALUE_CHARACTERS] if isinstance(v, str) else v for name, v in facts.items() if v is not None
@@ -90,7 +90,7 @@ class Audit:
         self.write(**facts, not_logged_before=unsaid or None)
 
     def close(self) -> None:
-        """Write the lines that wait, and stop."""
+        """Write the waiting lines, and stop."""
         if self._thread is not None:
             self._lines.put(None)
             self._thread.join(5)
@@ -126,7 +126,7 @@ class Audit:
         self._open(self._path, len(line))
         line = b"\n" * self._torn + line
         try:
-            self._torn = os.write(self._file, line) < len(line)  # a full disk may take a part
+            self._torn = os.write(self._file, line) < len(line)  # on a full disk, only a part may be written
         finally:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -134,14 +134,14 @@ class Audit:
             raise OSError("the line could not be written whole.")
 
     def _open(self, path: Path, more: int) -> None:
-        """Open and lock the file at the path, rotated if a line has no room; several processes may write to it."""
+        """Open and lock the file at the path; rotate it if the line does not fit. Several processes may write to it."""
         while True:
             if self._file >= 0 and not self._has(path):
                 self._close_file()
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
                 self._file = os.open(path, flags, 0o600)
-            locked = _lock(self._file)  # so that nobody adds between this look at the size and the writing
+            locked = _lock(self._file)  # so that no process adds lines between the check of the size and the write
             if not self._has(path):
                 continue
             size = os.fstat(self._file).st_size
@@ -167,7 +167,7 @@ class Audit:
 
 
 def _lock(file: int) -> bool:
-    """Lock a file; return False where another process keeps it locked, as one that is stopped: a line is added then."""
+    """Lock a file; return False if another process keeps it locked, e.g. a stopped one (lines are added even then)."""
     end = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -177,5 +177,5 @@ def _lock(file: int) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(GATHER_SECONDS)
-        except OSError:  # some network's files have no locks: a file may become a line too long there
+        except OSError:  # some network file systems have no locks: a file may become one line too long
             return True

@@ -1,9 +1,11 @@
 """A job service from Python: ``mgclust.Service(url, token)``.
 
-service = Service("https://cluster.example:8700", token)
-job = service.submit("density-peaks", "points.npy", n_clusters=15)
-job.wait()
-result = job.result("out")
+::
+
+    service = Service("https://cluster.example:8700", token)
+    job = service.submit("density-peaks", "points.npy", n_clusters=15)
+    job.wait()
+    result = job.result("out")
 """
 
 from __future__ import annotations
@@ -26,20 +28,21 @@ __all__ = ["Service"]
 
 
 class Service(ServiceConnection):
-    """A job service.
+    """A job service: submit jobs, disconnect, and fetch their results later.
 
     Parameters
     ----------
     url : str, optional
-        By default that of ``MGCLUST_URL``, else of a service on this machine.
+        URL of the service. By default ``MGCLUST_URL``, else a service on this machine.
     token : str, optional
-        By default that of ``MGCLUST_TOKEN``, or of the file that ``MGCLUST_TOKEN_FILE`` names, else the one that a
-        service of this account on this machine has left, which is sent to no other service.
+        Token of the user. By default ``MGCLUST_TOKEN``, else the content of the file ``MGCLUST_TOKEN_FILE``, else the
+        token that a service of this account on this machine has written to its data folder. That token is sent to no
+        other service.
 
     Raises
     ------
     InputError
-        An invalid URL or token.
+        The URL or the token is invalid.
     """
 
     def submit(
@@ -55,36 +58,47 @@ class Service(ServiceConnection):
         remote: bool = False,
         **parameters: Any,
     ) -> RemoteJob:
-        """Queue a job.
+        """Submit a job.
 
         Parameters
         ----------
         method : str
-            The name on the command line.
+            Name of the method on the command line, e.g. "density-peaks".
         sources : path or sequence of paths
-            Local files, which are uploaded.
+            Local files to cluster, which are uploaded; or, with `remote`, files on the service's machine.
         mask : path, optional
-            Of a volume.
+            Mask of a volume; see `mgclust.open_dataset`.
         options : dict, optional
-            Options of reading: ``columns``, ``standardize``, ``detrend``, ``n_nodes``, ...; those of columns are
-            text as on the command line, such as ``{"weight": "none"}`` for a graph without weights.
+            Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Options
+            for columns are text as on the command line, such as ``{"weight": "none"}`` for a graph without weights.
         resources : dict, optional
-            ``gpus`` or ``workers``: their number on the service's machine or cluster; by default one of the
-            machine's GPUs, or all of a cluster.
-            ``max_seconds``: time limit of an attempt; ``memory``: bytes of all its processes on the service's machine.
-        priority : int
-            From -100 to 100; higher comes first among your own jobs. Above 0, for administrators, a job comes before
-            all others.
-        report : bool
+            Resources and limits of the job:
+
+            - ``gpus`` or ``workers``: how many to use on the service's machine or cluster. By default one GPU of the
+              machine, or all GPUs or workers of a cluster.
+            - ``max_seconds``: time limit of an attempt.
+            - ``memory``: limit of the memory of all processes of the job on the service's machine, in bytes.
+        priority : int, default=0
+            From -100 to 100. Jobs of higher priority run first among your own jobs. Above 0 (administrators only), a
+            job runs before all other jobs.
+        report : bool, default=True
             Whether the result has pictures and ``report.html``.
-        remote : bool
-            The paths are of files on the service's machine, below a folder that it may read.
+        remote : bool, default=False
+            Whether the paths are files on the service's machine. They must be below a folder that the service may read.
         **parameters : object
-            Of the method. An array, or the `pathlib.Path` of its file, is uploaded.
+            Parameters of the method. An array, or the `pathlib.Path` of a file with an array, is uploaded.
 
         Returns
         -------
         RemoteJob
+            The job, which waits in the queue.
+
+        Raises
+        ------
+        InputError
+            A file does not exist, or the service rejects the job.
+        RunFailed
+            The service does not answer.
         """
         paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
@@ -118,21 +132,23 @@ class Service(ServiceConnection):
         Parameters
         ----------
         path : path-like
-            A file, no folder.
+            Path of a file; folders cannot be uploaded.
 
         Returns
         -------
         str
-            Its id.
+            Id of the upload.
 
         Raises
         ------
         InputError
-            It is not a file, or the service rejects it.
+            The path is not a file, or the service rejects it.
         """
         path = Path(path)
         if not path.is_file():
-            raise InputError(f"{path} is not a file; a folder (zarr) is read from where the service may read it.")
+            raise InputError(
+                f"{path} is not a file; put a folder (zarr) where the service may read it, and give remote=True."
+            )
 
         def parts() -> Iterator[bytes]:
             with open(path, "rb") as file:
@@ -143,21 +159,23 @@ class Service(ServiceConnection):
         return str(answer["id"])
 
     def uploads(self, limit: int = 50) -> list[dict[str, Any]]:
-        """List the latest uploads: ``id``, ``owner``, ``name``, ``size`` in bytes, ``sha256``, ``created``.
+        """List the latest uploads.
 
         Parameters
         ----------
-        limit : int
-            Uploads to list at most.
+        limit : int, default=50
+            Number of uploads to list, at most.
 
         Returns
         -------
         list of dict
+            The latest first, with the keys ``id``, ``owner``, ``name``, ``size`` (bytes), ``sha256``, ``created``
+            (seconds since 1970).
         """
         return list(self.call("GET", "/uploads", params={"limit": limit}))
 
     def delete_upload(self, id_: str) -> dict[str, Any]:
-        """Delete an upload and return what it was.
+        """Delete an upload.
 
         Parameters
         ----------
@@ -167,26 +185,28 @@ class Service(ServiceConnection):
         Returns
         -------
         dict
-            As in `uploads`.
+            The deleted upload, as in `uploads`.
 
         Raises
         ------
         InputError
-            There is no such upload, or a waiting or running job needs it.
+            The upload does not exist, or a waiting or running job needs it.
         """
         return dict(self.call("DELETE", f"/uploads/{_check_id(id_, 'mgclust uploads')}"))
 
     def users(self) -> list[dict[str, Any]]:
-        """List all users: ``name``, ``role``, and the number of valid ``tokens``; for administrators."""
+        """List all users (for administrators): ``name``, ``role``, and the number of valid ``tokens``."""
         return list(self.call("GET", "/users"))
 
     def create_user(self, name: str, role: str = "user") -> dict[str, Any]:
-        """Create a user; for administrators.
+        """Create a user (for administrators).
 
         Parameters
         ----------
         name : str
+            Up to 64 of a-z, 0-9 and ``. _ @ -``; the first is a letter or digit.
         role : {"user", "admin"}
+            An admin sees the jobs of all users, and creates users and tokens.
 
         Returns
         -------
@@ -201,34 +221,36 @@ class Service(ServiceConnection):
         Parameters
         ----------
         user : str, optional
-            By default yourself; for administrators, any user.
+            Name of the user; by default yourself. Administrators may give any user.
 
         Returns
         -------
         list of dict
+            Facts about each token: ``id``, ``user``, ``scopes``, and the times ``created``, ``expires``, ``revoked``
+            and ``used`` (seconds since 1970, or None).
         """
         if user is not None and not re.fullmatch("[a-z0-9._@-]+", user):
-            raise InputError(f"user={user[:80]!r} should be a user's name; 'mgclust user list' lists those there are.")
+            raise InputError(f"user={user[:80]!r} should be a user's name; 'mgclust user list' lists all names.")
         return list(self.call("GET", "/tokens" if user is None else f"/tokens/{user}"))
 
     def create_token(
         self, user: str | None = None, scopes: Sequence[str] | None = None, days: float | None = 365.0
     ) -> dict[str, Any]:
-        """Create a token, which cannot be shown again.
+        """Create a token. Keep it: it cannot be shown again.
 
         Parameters
         ----------
         user : str, optional
-            By default yourself; for administrators, any user.
+            Name of the user; by default yourself. Administrators may give any user.
         scopes : sequence of str, optional
-            Some of ``read``, ``submit`` and ``admin``; by default all of the user's role.
+            Scopes of the token: some of "read", "submit" and "admin". By default all scopes of the user's role.
         days : float or None
-            Days until it expires; None, for administrators: never.
+            Days until the token expires. None (administrators only): it does not expire.
 
         Returns
         -------
         dict
-            ``id``, ``user`` and ``token``.
+            ``id``, ``user``, ``token`` (the secret) and ``expires`` (seconds since 1970, or None).
         """
         given = {"user": user, "days": days} | ({} if scopes is None else {"scopes": list(scopes)})
         return dict(self.call("POST", "/tokens", json=given))
@@ -242,9 +264,7 @@ class Service(ServiceConnection):
             Id of the token, as `tokens` lists it.
         """
         if not re.fullmatch("[0-9a-f]{16}", id_):
-            raise InputError(
-                f"id={id_[:80]!r} should be 16 of 0-9 and a-f; 'mgclust token list' lists those there are."
-            )
+            raise InputError(f"id={id_[:80]!r} should be 16 of 0-9 and a-f; 'mgclust token list' lists all ids.")
         self.call("DELETE", f"/tokens/{id_}")
 
     def job(self, id_: str) -> RemoteJob:
@@ -262,19 +282,19 @@ class Service(ServiceConnection):
         Raises
         ------
         InputError
-            There is no such job, or `id_` is not an id.
+            The job does not exist, or `id_` is not an id.
         """
         return RemoteJob(self, self.call("GET", f"/jobs/{_check_id(id_, 'mgclust jobs')}"))
 
     def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
-        """List the latest jobs, without their requests, which `mgclust.service.remote_job.RemoteJob.refresh` gets.
+        """List the latest jobs. Their requests are left out; `mgclust.service.remote_job.RemoteJob.refresh` gets them.
 
         Parameters
         ----------
         state : str, optional
-            Only jobs in this state; by default, in any.
-        limit : int
-            Jobs to list at most.
+            List only jobs in this state. By default, jobs in any state.
+        limit : int, default=50
+            Number of jobs to list, at most.
 
         Returns
         -------
@@ -294,11 +314,11 @@ class Service(ServiceConnection):
 
 def _check_id(id_: str, lists: str) -> str:
     if not re.fullmatch("[0-9a-f]{32}", id_):
-        raise InputError(f"id={id_[:80]!r} should be 32 of 0-9 and a-f; '{lists}' lists those there are.")
+        raise InputError(f"id={id_[:80]!r} should be 32 of 0-9 and a-f; '{lists}' lists all ids.")
     return id_
 
 
 def _safe_name(name: str) -> str:
-    """A file name of characters that the service accepts, with the same suffix."""
+    """Return a file name that the service accepts, with the same suffix."""
     safe = re.sub("[^A-Za-z0-9._-]+", "_", name)[-190:]
     return safe if safe[:1].isalnum() else f"data{safe}"

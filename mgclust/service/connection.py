@@ -1,4 +1,4 @@
-"""The connection of a client to a service: its URL and token, and requests that are sent again."""
+"""The connection of a client to a service: its URL and token, and requests that are sent again if necessary."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mgclust.service.settings import Settings, variable
 
 __all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check"]
 
-CHUNK_BYTES = 1 << 20  # of a file that are in memory at a time
+CHUNK_BYTES = 1 << 20  # bytes of a file that are in memory at a time
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
-TELL_SECONDS = 0.5  # of such pauses, after which a command says that it still tries
-MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes
-MAX_RETRY_SECONDS = 120.0  # for a request that is sent again because the service asks for it
+TELL_SECONDS = 0.5  # time of such pauses after which a command reports that it still tries
+MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes of the path
+MAX_RETRY_SECONDS = 120.0  # limit for a request that is sent again because the service asks for it
 
 
 class ServiceConnection:
@@ -35,17 +35,17 @@ class ServiceConnection:
     Parameters
     ----------
     url, token : str, optional
-        See `Service`.
+        URL and token; see `Service`.
 
     Attributes
     ----------
     on_wait : callable or None
-        Called with a sentence where a request has not been answered for a second, and is going to be sent again.
+        Called with a sentence if a request has not been answered for a second, and is going to be sent again.
 
     Raises
     ------
     InputError
-        An invalid URL or token.
+        The URL or the token is invalid.
     """
 
     on_wait: Callable[[str], None] | None = None
@@ -58,7 +58,7 @@ class ServiceConnection:
         base, transport = self.url, None
         if not token and (not given or _is_own(httpx.URL(self.url), settings)):
             token = _token_left(settings.data)
-            if token:  # not to the port, where any account of this machine may listen while the service is down
+            if token:  # use the socket: any account may listen at the port while the service is down
                 if len(os.fsencode(settings.socket)) > MAX_SOCKET_PATH:
                     raise InputError(
                         f"data={str(settings.data)!r} is too long: a socket's path has <= {MAX_SOCKET_PATH} bytes; "
@@ -80,22 +80,22 @@ class ServiceConnection:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, as the end of a ``with`` block does, and that of the process."""
+        """Close the connection, like the end of a ``with`` block or of the process."""
         self._close()
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
-        """Send a request, again if nothing answers; return the JSON answer, or raise the service's error.
+        """Send a request, again if nothing answers; return the JSON answer, or raise the error of the service.
 
         Parameters
         ----------
         verb : str
-            Of HTTP, such as ``"GET"``.
+            HTTP method, such as "GET".
         path : str
-            Below ``/api/v1``, beginning with a slash.
+            Path below ``/api/v1``, with a slash at the beginning.
         parts : callable, optional
-            Makes an iterator of the parts of a body that is not JSON; called again for another try.
+            Makes an iterator of the parts of a body that is not JSON. It is called again if the request is sent again.
         **how : object
-            ``json``, the body; what else ``httpx.Client.request`` takes.
+            ``json``, the body; and other arguments of ``httpx.Client.request``.
         """
         body: bytes | None = None
         if "json" in how:
@@ -127,7 +127,7 @@ class ServiceConnection:
         try:
             return parse_json(text)
         except ValueError:
-            raise RunFailed(f"what answers at {self.url} is no mgclust service; set MGCLUST_URL to one.") from None
+            raise RunFailed(f"the server at {self.url} is not a mgclust service; set MGCLUST_URL.") from None
 
     def stream(self, path: str, **headers: str) -> Any:
         """Send a request whose answer is read in parts.
@@ -135,39 +135,39 @@ class ServiceConnection:
         Parameters
         ----------
         path : str
-            Below ``/api/v1``, beginning with a slash.
+            Path below ``/api/v1``, with a slash at the beginning.
         **headers : str
-            Of the request.
+            Headers of the request.
         """
         return self._http.stream("GET", path, headers=headers, timeout=httpx.Timeout(60.0, read=60.0))
 
     def unreachable(self, error: Exception) -> RunFailed:
-        """The error for a service that does not answer.
+        """Make the error for a service that does not answer.
 
         Parameters
         ----------
         error : Exception
-            What sending a request raised.
+            Exception of the request.
         """
         return RunFailed(
-            f"{self.no_answer(error)}; start one by 'mgclust serve', or set MGCLUST_URL and MGCLUST_TOKEN."
+            f"{self.no_answer(error)}; start one with 'mgclust serve', or set MGCLUST_URL and MGCLUST_TOKEN."
         )
 
     def no_answer(self, error: Exception) -> str:
-        """Say that no service answers.
+        """Return the message that no service answers.
 
         Parameters
         ----------
         error : Exception
-            What sending a request raised.
+            Exception of the request.
         """
-        # The error of an invalid request quotes it, with the token.
+        # The error of an invalid request would quote the request, including the token.
         reason = "the request is not valid HTTP" if isinstance(error, httpx.LocalProtocolError) else error
         return f"no service answers at {self.url} ({reason})"
 
 
 class RetryAfter(Exception):
-    """The service asks for the request again after some seconds."""
+    """The service asks the client to send the request again after some seconds."""
 
     def __init__(self, refusal: MgclustError, seconds: float) -> None:
         super().__init__(str(refusal))
@@ -181,9 +181,9 @@ class Retries:
         self._connection, self._failures, self._until = connection, 0, time.monotonic() + MAX_RETRY_SECONDS
 
     def wait(self, error: httpx.TransportError | RetryAfter) -> None:
-        """Wait until it may be sent again, or raise the error that ends it."""
+        """Wait until the request may be sent again, or raise the error if its time is over."""
         if isinstance(error, RetryAfter):
-            pause = error.seconds * random.uniform(1.0, 1.5)  # not all clients at once
+            pause = error.seconds * random.uniform(1.0, 1.5)  # random, so that not all clients try at once
             if time.monotonic() + pause > self._until:
                 raise error.refusal from None
         elif self._failures == len(RETRY_SECONDS):
@@ -196,7 +196,7 @@ class Retries:
         time.sleep(pause)
 
     def _tell(self, error: httpx.TransportError) -> None:
-        """Say, once, that and until when the request is sent again."""
+        """Report once that the request is sent again, and until when."""
         before, left = sum(RETRY_SECONDS[: self._failures]), sum(RETRY_SECONDS[self._failures :])
         if self._connection.on_wait and before <= TELL_SECONDS < before + RETRY_SECONDS[self._failures]:
             until = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
@@ -204,7 +204,7 @@ class Retries:
 
 
 def check(answer: httpx.Response) -> httpx.Response:
-    """Return a successful answer; raise the error of another one."""
+    """Return a successful answer; raise the error of any other answer."""
     if answer.is_success:
         return answer
     answer.read()
@@ -223,7 +223,7 @@ def _own_url(settings: Settings) -> str:
 
 
 def _checked_url(text: str) -> str:
-    """Check that a URL has http(s), a host, and at most a port and a path; without its last slashes."""
+    """Check that a URL has http(s), a host, and at most a port and a path; remove slashes at its end."""
     text = text.strip().rstrip("/")
     try:
         url = httpx.URL(text)
@@ -238,7 +238,7 @@ def _checked_url(text: str) -> str:
 
 
 def _is_own(url: httpx.URL, settings: Settings) -> bool:
-    """Return whether a service of this machine with these settings listens there."""
+    """Return whether a URL is that of the service on this machine with these settings."""
     try:
         here = url.host == "localhost" or ipaddress.ip_address(url.host).is_loopback
     except ValueError:

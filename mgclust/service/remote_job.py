@@ -19,19 +19,21 @@ __all__ = ["RemoteJob"]
 
 
 class RemoteJob:
-    """A job of a service.
+    """A job of a service, from `mgclust.Service.submit` or `mgclust.Service.job`.
 
     Parameters
     ----------
     service : mgclust.Service
+        The service.
     info : dict
-        All that the service answers, kept as an attribute.
+        All facts about the job that the service has sent; also an attribute.
 
     Attributes
     ----------
     id : str
+        Identifier of the job.
     state : {"PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"}
-        As of the last answer; `refresh` asks again.
+        State of the job when the service last answered; `refresh` gets the current state.
     """
 
     def __init__(self, service: ServiceConnection, info: dict[str, Any]) -> None:
@@ -47,11 +49,11 @@ class RemoteJob:
 
     @property
     def state(self) -> str:
-        """State as of the last answer."""
+        """State of the job when the service last answered."""
         return str(self.info["state"])
 
     def refresh(self) -> RemoteJob:
-        """Get its current state, and return this job."""
+        """Get the current state of the job; return this object."""
         self.info = self._service.call("GET", f"/jobs/{self.id}")
         return self
 
@@ -73,12 +75,17 @@ class RemoteJob:
                 retries.wait(error)
 
     def wait(self) -> RemoteJob:
-        """Wait until it has ended, and return this job.
+        """Wait until the job has ended.
+
+        Returns
+        -------
+        RemoteJob
+            This object.
 
         Raises
         ------
         InputError, InsufficientMemoryError, RunCancelled, RunFailed
-            The error of the job.
+            The job has failed or was cancelled; the type depends on the cause.
         """
         for _ in self.watch():
             pass
@@ -90,28 +97,28 @@ class RemoteJob:
         raise kinds.get(self.info["fault"] or "", RunFailed)(self.info["error"])
 
     def cancel(self) -> RemoteJob:
-        """Cancel it, and return this job."""
+        """Cancel the job; return this object."""
         self.info = self._service.call("POST", f"/jobs/{self.id}/cancel")
         return self
 
     def retry(self) -> RemoteJob:
-        """Queue it again, and return this job."""
+        """Queue a failed or cancelled job again; return this object."""
         self.info = self._service.call("POST", f"/jobs/{self.id}/retry")
         return self
 
     def delete(self) -> RemoteJob:
-        """Delete it, with its result and log, and return this job; it must have ended.
+        """Delete the job with its result and log; return this object. The job must have ended.
 
         Raises
         ------
         InputError
-            It waits or runs, or does not exist any more.
+            The job waits or runs, or does not exist any more.
         """
         self.info = self._service.call("DELETE", f"/jobs/{self.id}")
         return self
 
     def log(self) -> str:
-        """The logs of its attempts."""
+        """Return the logs of all attempts of the job."""
         retries = Retries(self._service)
         while True:
             try:
@@ -121,19 +128,24 @@ class RemoteJob:
                 retries.wait(error)
 
     def download(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
-        """Fetch the result directory, which appears when it is complete.
+        """Fetch the result directory. It appears when it is complete.
 
         Parameters
         ----------
         path : path-like
-            Of the directory to write.
-        overwrite : bool
-            Whether to replace a result that is there.
+            Directory to write.
+        overwrite : bool, default=False
+            Whether to replace an existing result.
 
         Returns
         -------
         pathlib.Path
             The directory.
+
+        Raises
+        ------
+        InputError
+            The job has no result, or the directory exists.
         """
         target = Path(path)
         check_target(target, overwrite)
@@ -143,12 +155,12 @@ class RemoteJob:
         return target
 
     def result(self, path: str | os.PathLike[str]) -> Result:
-        """`download`, then `mgclust.load_result`.
+        """Fetch the result directory and load it: `download`, then `mgclust.load_result`.
 
         Parameters
         ----------
         path : path-like
-            Of the directory to write; nothing may be there.
+            Directory to write, which must not exist.
 
         Returns
         -------
@@ -165,7 +177,7 @@ class RemoteJob:
         with open(path, "wb") as file:
             while file.tell() < size or not size:
                 try:
-                    left = f"bytes={file.tell()}-"  # resumes where it was cut off
+                    left = f"bytes={file.tell()}-"  # resume where the connection broke
                     with self._service.stream(f"/jobs/{self.id}/files/{name}", Range=left) as answer:
                         if size:
                             for part in check(answer).iter_bytes(CHUNK_BYTES):

@@ -25,8 +25,8 @@ from mgclust.service.addresses import Proxies
 __all__ = ["Settings", "variable"]
 
 PREFIX = "MGCLUST_SERVICE_"
-MAX_FILE_BYTES = 64 * 2**10  # of a variable's file
-# Of the machine and of the service's user.
+MAX_FILE_BYTES = 64 * 2**10  # of a file that holds the value of a variable
+# Files with secrets of the machine and of the service's user.
 SECRETS = (
     "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/run/secrets/kubernetes.io", "~/.ssh", "~/.pgpass", "~/.aws",
     "~/.kube", "~/.gnupg", "~/.netrc",
@@ -53,84 +53,82 @@ def _data_folder() -> Path:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings; each may be given as an environment variable, ``MGCLUST_SERVICE_DATA`` and so on, or as a file.
+    """Settings of the service.
 
-    ``MGCLUST_SERVICE_DATABASE_FILE=/run/secrets/database`` reads the value from that file, which keeps secrets out of
-    the environment. A trailing newline is ignored.
+    Each setting is an environment variable, ``MGCLUST_SERVICE_DATA`` and so on, or a file. For example,
+    ``MGCLUST_SERVICE_DATABASE_FILE=/run/secrets/database`` reads the value of `database` from that file, which keeps
+    secrets out of the environment. A newline at the end of the file is ignored.
 
     Attributes
     ----------
     data : Path
-        Folder of uploads, jobs and, unless `database` names another place, the database. The default is
-        ``~/.local/share/mgclust``.
+        Folder of uploads, jobs and, by default, the database. Default: ``~/.local/share/mgclust``.
     checkpoints : str
-        Folder of checkpoints, which workers of a cluster must be able to write at the same path; empty: the
-        checkpoints are in the folder of each job.
+        Folder of checkpoints, which workers of a cluster must be able to write at the same path. Empty: in the folder
+        of each job.
     database : str
-        URL for SQLAlchemy; by default SQLite in `data`.
+        URL of the database for SQLAlchemy. Default: SQLite in `data`.
     host, port
         Address and port of the web process.
     scheduler : str
-        Address of a Dask cluster, ``tls://``; empty: each job uses this machine.
+        Address of a Dask cluster, ``tls://``. Empty: jobs run on this machine.
     allow_plain_scheduler : bool
         Accept a scheduler of this machine without TLS. Every account of the machine can then run code with the rights
         of the cluster's workers. A scheduler on another machine always needs TLS.
     cpu : bool
         Use no GPU.
     slots : int
-        Number of jobs that run at once. A job has one of the machine's GPUs unless it asks for several.
+        Number of jobs that run at the same time. A job has one of the machine's GPUs unless it requests several.
     roots : str
-        Folders with files that jobs may read, separated by `os.pathsep`; none by default.
+        Folders with files that jobs may read, separated by `os.pathsep`. Default: none.
     upload_limit : int
-        Bytes of one upload.
+        Maximum size of one upload, in bytes.
     max_rows : int
-        Rows of a job, or nodes or edges of its graph; 0: no limit.
+        Maximum number of rows of a job, or of nodes or edges of its graph. 0: no limit.
     jobs_per_user : int
-        Waiting and running jobs of one user.
+        Maximum number of waiting and running jobs of one user.
     disk_per_user : int
-        Bytes of one user's uploads and jobs, beyond which uploads and new jobs are rejected; 0: no limit. A job counts
-        with its bytes in the database and with its result. A result may exceed the limit, because its size is not
-        known before the job ends.
+        Bytes of one user's uploads and jobs beyond which uploads and new jobs are rejected. 0: no limit. A job counts
+        with its bytes in the database and with its result. The result may exceed the limit, because its size is not
+        known before.
     keep_days : float
-        Days until a job that has ended is deleted with its files; 0: never.
+        Days until a job that has ended is deleted with its files. 0: never.
     log : str
-        File (not a link) that gets a line of JSON when an attempt starts, when it ends, and when a job ends; empty:
-        standard error.
+        File for the log of jobs, which must not be a link: one line of JSON when an attempt starts, when it ends, and
+        when a job ends. Empty: standard error.
     rate_per_token : float
-        Requests per second with one token, on average; bursts of 20 seconds' worth are accepted.
+        Average number of requests per second with one token; bursts of 20 seconds' worth are accepted.
     rate_per_address : float
-        Requests per second from one address without a valid token, on average, with the same bursts.
+        Average number of requests per second from one address without a valid token, with the same bursts.
     trusted_proxies : str
-        Addresses and networks, separated by commas, whose ``X-Forwarded-For`` headers are trusted; none by
-        default.
+        Addresses and networks, separated by commas, whose ``X-Forwarded-For`` headers are trusted. Default: none.
     audit : str
-        File of the audit log, or "-" for standard error; by default ``audit.log`` in `data`.
+        File of the audit log, or "-" for standard error. Default: ``audit.log`` in `data`.
     max_workers : int
-        CPU processes on this machine that one job may request; by default the number of cores. On a cluster, the
-        cluster's number of workers applies.
+        Maximum number of CPU processes on this machine that one job may request. Default: the number of cores. It does
+        not apply to a cluster.
     max_seconds : float
-        Time limit of an attempt, not counting suspensions; 0: none. A job may request a lower limit, and fails when it
-        reaches its limit.
+        Time limit of an attempt, without suspensions. 0: no limit. A job may request less, and fails at its limit.
     max_memory : int
-        Bytes of memory of all processes of a job on this machine; 0: no limit. Memory is measured twice per second. A
-        job may request a lower limit.
+        Bytes of memory of all processes of a job on this machine. 0: no limit. Memory is measured twice a second. A job
+        may request less.
     attempts : int
         Number of attempts after which a failure of the infrastructure fails the job.
     lost_after : float
-        Seconds without a heartbeat after which a runner declares an attempt lost. Only time during which that runner
-        itself ran counts.
+        Seconds without a heartbeat after which an attempt is lost, counting only time during which the judging runner
+        itself ran.
     hung_after : float
-        Seconds without a heartbeat after which a stopped process of a job, or a stopped runner, is killed and
-        replaced. A process that is not stopped, but silent and idle, is killed after four times as long.
+        Seconds without a heartbeat after which a stopped process of a job, or a stopped runner, is killed and replaced.
+        A process that is not stopped, but silent and idle, has four times as long.
     checkpoint_seconds : float
         Time between two checkpoints of a job, from which its next attempt resumes.
     hidden : str
         Files and folders, separated by `os.pathsep`, to hide from processes that read users' data, in addition to the
         data folder, the roots, and the files of ``MGCLUST_..._FILE``.
     reader_memory : int
-        Memory limit in bytes of a process that reads results and data for pictures and other centres.
+        Memory limit, in bytes, of a process that reads results and data for pictures and other centres.
     reader_seconds : float
-        Time limit of one request to a process that reads results and data.
+        Time limit of one request to such a process.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)
@@ -166,12 +164,12 @@ class Settings:
 
     @classmethod
     def read(cls, **given: Any) -> Settings:
-        """Read the settings from the environment; given ones that are not None have priority."""
+        """Read the settings from the environment; arguments that are not None have priority."""
         values: dict[str, Any] = {}
         known = {PREFIX + field.name.upper() for field in dataclasses.fields(cls)}
         for name in sorted(os.environ):
             if name.startswith(PREFIX) and name.removesuffix("_FILE") not in known:
-                raise InputError(f"{name} is no setting of the service; there are {', '.join(sorted(known))}.")
+                raise InputError(f"{name} is not a setting of the service; use one of {', '.join(sorted(known))}.")
         of_files = []
         secrets = [os.environ.get(name, "") for name in os.environ if re.fullmatch(r"MGCLUST_[A-Z_]+_FILE", name)]
         for field in dataclasses.fields(cls):
@@ -187,12 +185,14 @@ class Settings:
         try:
             return cls(**values)
         except InputError as error:
-            # Check each value from a file by itself: the message may quote it, so it is replaced.
+            # Check each value from a file separately: the message could quote the value, so it is replaced.
             for name in of_files:
                 try:
                     cls(**{name: values[name]})
                 except InputError:
-                    raise InputError(f"{_file_of(PREFIX + name.upper())} has no valid value of {name}.") from None
+                    raise InputError(
+                        f"{_file_of(PREFIX + name.upper())} does not hold a valid value of {name}."
+                    ) from None
             raise error
 
     def __post_init__(self) -> None:
@@ -205,41 +205,41 @@ class Settings:
                 others, remedy = "others on the network", ""
                 if not elsewhere:
                     others = "every account of this machine"
-                    remedy = f", and {PREFIX}ALLOW_PLAIN_SCHEDULER=true does without them"
+                    remedy = f", or set {PREFIX}ALLOW_PLAIN_SCHEDULER=true"
                 raise InputError(
                     f"scheduler={self.scheduler!r} should begin with tls://: {others} could run code on it; "
-                    f"mgclust certs makes certificates{remedy}."
+                    f"make certificates with mgclust certs{remedy}."
                 )
         for field in dataclasses.fields(self):
             if (bound := field.metadata.get("bound")) and not bound.holds(value := getattr(self, field.name)):
                 raise InputError(f"{field.name}={value} should be {bound.words}.")
         Proxies(self.trusted_proxies)
         if self.checkpoints and not os.path.isabs(self.checkpoints):
-            raise InputError(f"checkpoints={self.checkpoints!r} should be a folder's whole path.")
+            raise InputError(f"checkpoints={self.checkpoints!r} should be the absolute path of a folder.")
         for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):
             if not os.path.isabs(root):
-                raise InputError(f"root={root!r} should be a folder's whole path.")
+                raise InputError(f"root={root!r} should be the absolute path of a folder.")
             for name in ("data", "checkpoints"):
                 own = Path(os.path.realpath(getattr(self, name) or self.data))
                 if own.is_relative_to(folder) or folder.is_relative_to(own):
                     raise InputError(
-                        f"root={root!r} should be apart from {name}={str(own)!r}, which holds others' files."
+                        f"root={root!r} should not overlap {name}={str(own)!r}, which holds files of other users."
                     )
 
     @property
     def audit_path(self) -> Path | None:
-        """Path of the audit log; None: standard error."""
+        """Path of the audit log; None means standard error."""
         return None if self.audit == "-" else Path(self.audit).absolute() if self.audit else self.data / "audit.log"
 
     @functools.cached_property
     def folders(self) -> list[Path]:
-        """`roots`, resolved once, so that a later replacement of a part of their paths has no effect."""
+        """Folders of `roots`, resolved once, so that replacing a part of their paths later has no effect."""
         return [Path(os.path.realpath(root)) for root in self.roots.split(os.pathsep) if root]
 
     @property
     def concealed(self) -> list[str]:
         """Paths to hide from processes that read users' data, except those that a request names."""
-        from sqlalchemy import make_url  # late: clients make settings, too, and have no database
+        from sqlalchemy import make_url  # imported here: clients also make settings, but have no database
 
         url = make_url(self.database)
         database = url.database if url.get_backend_name() == "sqlite" else None
@@ -247,29 +247,31 @@ class Settings:
         mine = [os.path.expanduser(path) for path in (*SECRETS, *self.hidden.split(os.pathsep)) if path]
         kept = [self.checkpoints] if self.checkpoints else []
         for log in [os.path.abspath(each) for each in (self.log, self.audit_path) if each]:
-            kept += [log, *glob.glob(f"{glob.escape(log)}.*")]  # with rotated ones
+            kept += [log, *glob.glob(f"{glob.escape(log)}.*")]  # including rotated files
         return [str(self.data), *kept, *map(str, self.folders), *files, *mine]
 
     @property
     def socket(self) -> Path:
-        """Path of the socket where the web process serves programs that can read the data folder."""
+        """Path of the socket at which the web process serves programs that can read the data folder."""
         return self.data / f"{self.port}.socket"
 
     def check_resources(self, resources: Mapping[str, Any]) -> None:
-        """Check the resources that a job asks for."""
+        """Check the resources that a job requests."""
         if self.cpu and resources.get("gpus"):
-            raise InputError(f"gpus={resources['gpus']} are not available: the service uses no GPU; ask for workers.")
+            raise InputError(
+                f"gpus={resources['gpus']} are not available: the service uses no GPU; request workers instead."
+            )
         workers = resources.get("workers") or 0
         if workers > self.max_workers and not self.scheduler:
             raise InputError(
-                f"workers={workers} should be <= max_workers={self.max_workers}; ask for fewer, or the administrator "
-                f"for a higher {PREFIX}MAX_WORKERS."
+                f"workers={workers} should be <= max_workers={self.max_workers}; request fewer, or ask the "
+                f"administrator for a higher {PREFIX}MAX_WORKERS."
             )
         for name, limit in (("max_seconds", "max_seconds"), ("memory", "max_memory")):
             asked, most = resources.get(name) or 0, getattr(self, limit)
             if most and asked > most:
                 raise InputError(
-                    f"{name}={asked:.15g} should be <= {limit}={most:.15g} of the service; ask for less, or the "
+                    f"{name}={asked:.15g} should be <= {limit}={most:.15g} of the service; request less, or ask the "
                     f"administrator for a higher {PREFIX}{limit.upper()}."
                 )
 
@@ -282,25 +284,25 @@ class Settings:
         return self.job_folder(id_) / f"attempt-{attempt}"
 
     def checkpoint_folder(self, id_: str) -> Path:
-        """Folder of checkpoints of a job, with a folder for each attempt; removed at the end."""
+        """Folder of the checkpoints of a job, with a subfolder per attempt; it is removed when the job ends."""
         return Path(self.checkpoints, id_) if self.checkpoints else self.job_folder(id_) / "checkpoint"
 
     def cache_folder(self, owner: str) -> Path:
-        """Folder of what the jobs of a user have compiled."""
+        """Folder of the kernels that the jobs of a user have compiled."""
         return self.data / "cache" / "users" / owner
 
     def to_json(self) -> str:
-        """Encode as one line, for the standard input of another process."""
+        """Encode the settings as one line, for the standard input of another process."""
         return json.dumps(dataclasses.asdict(self), default=str)
 
     @classmethod
     def from_json(cls, line: str) -> Settings:
-        """Decode a line of `to_json`."""
+        """Decode a line that `to_json` encoded."""
         return cls(**parse_json(line))
 
 
 def variable(name: str) -> str | None:
-    """Value of an environment variable, or content of the file named by the variable with the suffix ``_FILE``.
+    """Return the value of an environment variable, or the content of the file that the variable ``..._FILE`` names.
 
     Raises
     ------
@@ -313,7 +315,7 @@ def variable(name: str) -> str | None:
     if os.environ.get(name):
         raise InputError(f"{name} and {name}_FILE are both set; unset one of them.")
     try:
-        # Non-blocking: a FIFO without a writer would block the start.
+        # Open without blocking: a FIFO without a writer would block the start.
         with open(path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{_file_of(name)} is not a regular file.")

@@ -1,4 +1,4 @@
-"""States of a job."""
+"""The states of a job."""
 
 from typing import Literal, get_args
 

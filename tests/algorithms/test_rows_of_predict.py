@@ -133,7 +133,7 @@ def test_an_image_is_no_graph():
 
 
 def test_a_graph_is_no_table_of_rows():
-    with pytest.raises(InputError, match="Graph of networkx, which has edges and no rows; Communities"):
+    with pytest.raises(InputError, match="Graph of networkx, which has edges instead of rows; use Communities"):
         mgclust.open_dataset(nx.path_graph(5))
 
 

@@ -179,9 +179,9 @@ def test_standard_output_is_one_screen_wide(mgclust_):
         (["run", "fake", "points.npy", "-o", "out", "--dc", "nan"], "dc=nan should be"),
         (["run", "fake", "points.npy", "-o", "out", "--metric", "euclidian"], "did you mean 'euclidean'"),
         (["run", "fake", "points.npy", "-o", "out", "--memory-limit", "4 goats"], "memory_limit='4 goats' should be"),
-        (["run", "fake", "points.npy", "-o", "out", "--gpus", "2", "--cpu"], "--gpus goes neither with --cpu"),
-        (["run", "fake", "points.npy", "-o", "out", "--workers", "2"], "--workers goes with --cpu or --scheduler"),
-        (["run", "fake", "points.npy", "-o", "out", "--gpus", "2", "--workers", "2"], "nor with --workers"),
+        (["run", "fake", "points.npy", "-o", "out", "--gpus", "2", "--cpu"], "--gpus cannot be combined with --cpu"),
+        (["run", "fake", "points.npy", "-o", "out", "--workers", "2"], "--workers needs --cpu or --scheduler"),
+        (["run", "fake", "points.npy", "-o", "out", "--gpus", "2", "--workers", "2"], "or --workers"),
         (["run", "fake", "points.npy", "-o", "out", "--gpus", "0"], "--gpus"),
         (["run", "fake", "missing.npy", "-o", "out"], "missing.npy"),
         (["run", "fake", "points.npy", "-o", "missing/out"], "does not exist"),
@@ -239,7 +239,7 @@ def test_overwrite_replaces_a_result(mgclust_):
     [
         (InsufficientMemoryError("needed 3 GiB, there 2 GiB."), 2, "needed 3 GiB, there 2 GiB."),
         (WorkerLost("worker tcp://a:1 was lost."), 1, "worker tcp://a:1 was lost."),
-        (KeyError("x\ny"), 1, "KeyError: 'x\\ny' (--debug shows where)"),
+        (KeyError("x\ny"), 1, "KeyError: 'x\\ny' (use --debug to see where)"),
         (RuntimeError("two\nlines"), 1, "RuntimeError: two lines"),
     ],
 )
@@ -490,7 +490,7 @@ def test_demo_takes_the_next_free_directory_and_says_what_it_leaves_out(mgclust_
     monkeypatch.setattr(demo, "DEMO", whole[1:])
     code, out, _ = mgclust_("demo", "-o", "here")
     assert code == 0 and Path("here/graph/report.html").exists() and not Path("here/voxels").exists()
-    assert "voxels: left out" in out and "mgclust[fmri]" in out
+    assert "voxels: skipped" in out and "mgclust[fmri]" in out
 
 
 @pytest.mark.slow

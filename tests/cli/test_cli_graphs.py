@@ -109,7 +109,7 @@ def test_a_directed_file_is_said_to_be_and_what_was_done(run, here):
     write_text(here, "g.txt", "# Directed graph (each unordered pair of nodes is saved once)\n")
     code, _, err = run("g.txt")
     assert code == 0, err
-    assert "warning: " in err and "directed: direction is dropped" in err
+    assert "warning: " in err and "directed, and the direction is dropped" in err
     assert "direction is dropped" in Path("out/report.html").read_text("utf-8")
 
 

@@ -70,7 +70,7 @@ def test_one_command_from_a_bold_file_to_a_parcellation(mgclust_, files, made):
     np.testing.assert_array_equal(volume[tuple(exemplars.T)], np.arange(1, 7))
     assert json.loads(Path("out/bold_desc-densityPeaks_dseg.json").read_text())["Parameters"]["n_clusters"] == 6
     page = Path("out/report.html").read_text()
-    assert 'alt="label slices"' in page and "The clusters in their place" in page
+    assert 'alt="label slices"' in page and "Clusters at their place" in page
 
 
 def test_without_a_report_the_volume_is_there_all_the_same(mgclust_, files):
@@ -149,7 +149,7 @@ def test_voxels_that_do_not_change_are_a_warning_or_an_error(mgclust_, files, ma
         ("", ("--standardize", "psc"), "standardize='psc' should be 'zscore'"),
         ("", ("--constant", "keep"), "constant='keep' should be 'drop' or 'refuse'"),
         ("", ("mask.nii.gz",), "mask.nii.gz is one volume"),
-        ("", ("points.csv",), "points.csv is no volume"),
+        ("", ("points.csv",), "points.csv is not a volume"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(mgclust_, files, made, change, options, expected):

@@ -75,10 +75,10 @@ def test_a_folder_that_is_no_table_is_refused(tmp_path):
     pa.parquet.write_table(table.slice(0, 1), folder / "part.3.parquet")
     (folder / "year=2020").mkdir()
     pa.parquet.write_table(table, folder / "year=2020" / "x.parquet")
-    with pytest.raises(InputError, match="keeps a column in names of folders"):
+    with pytest.raises(InputError, match="stores a column in the names of folders"):
         open_dataset(folder)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"is a directory that is no zarr store and holds no .parquet"):
+    with pytest.raises(InputError, match=r"is a directory, but not a zarr store, and holds no .parquet"):
         open_dataset(tmp_path / "empty")
 
 

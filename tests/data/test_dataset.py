@@ -450,7 +450,9 @@ def test_labels_come_from_y(tmp_path):
         assert dataset.describe()["labels"]
         for wrong in (Y[:5], np.stack([Y, Y]), np.array(3)):
             save(tmp_path / "x.npz", X=X, y=wrong)
-            assert f"{len(X)} rows and a y of shape {wrong.shape}; give one label a row" in refusal(tmp_path / "x.npz")
+            assert f"{len(X)} rows and a y of shape {wrong.shape}; give one label per row" in refusal(
+                tmp_path / "x.npz"
+            )
         save(tmp_path / "x.npz", X=X, y=Y.astype(object))
         assert open_dataset(tmp_path / "x.npz").labels is None
     assert open_dataset(X).labels is None
@@ -558,7 +560,7 @@ def test_csv_delimiter(tmp_path):
         ("a,b\n1,2\n3,x\n", "line 3, column 2 (b): 'x' is not a number"),
         ("1,2\n3,1_0\n", "line 2, column 2 (column 2): '1_0' is not a number"),
         ("\n\n1,2\n\n3,4 m\n", "line 5, column 2 (column 2): '4 m' is not a number"),
-        ("a,b\n1,2\n3\n", "line 3 has 1 fields where the first line has 2"),
+        ("a,b\n1,2\n3\n", "line 3 has 1 fields, but the first line has 2"),
         ("a,b\n1,2,3\n", "line 2 has 3 fields"),
         ("1,x\n2,3\n", "line 1, column 2 (column 2): 'x' is not a number"),
         ("", "is empty"),
@@ -776,7 +778,7 @@ def test_constant_rows_are_refused_with_count_and_first(value):
     x[[9, 40, 200]] = value
     dataset = open_dataset(x, standardize="zscore")
     dataset.read(0, 9)
-    with pytest.raises(InputError, match="3 of 257 rows, the first is row 9"):
+    with pytest.raises(InputError, match="3 of 257 rows are constant, the first is row 9"):
         dataset.read(30, 50)
     open_dataset(x, detrend=True).read(0, 257)
 

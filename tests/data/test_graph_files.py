@@ -169,7 +169,7 @@ def test_direction_is_dropped_and_said(tmp_path):
     (tmp_path / "a.mtx").write_text("%%MatrixMarket matrix coordinate integer general\n%\n2 2 2\n1 2 1\n2 1 3\n")
     for name in ("a.txt", "a.mtx"):
         graph = open_graph(tmp_path / name)
-        assert graph.directed and "is directed: direction is dropped" in graph.warnings[0]
+        assert graph.directed and "is directed, and the direction is dropped" in graph.warnings[0]
         assert graph.read(0, 2)[:, :2].tolist() == [[0, 1], [1, 0]]
 
 
@@ -246,16 +246,16 @@ WRONG = {
         (MTX.replace("coordinate", "array") + "2 2\n", "'matrix array pattern symmetric'; a graph should be"),
         (MTX + "3 2 1\n2 1\n", "3 x 2; an adjacency matrix should be square"),
         (MTX + "3 3\n", "line 2 should be three numbers"),
-        (MTX + "3 3 2\n2 1\n", "has 1 entries where its line of sizes says 2"),
+        (MTX + "3 3 2\n2 1\n", "has 1 entries, but its line of sizes says 2"),
         (MTX + "3 3 1\n4 1\n", r"line 3 \('4 1'\): node id 4 is out of range: n_nodes=3, .* at most 3;"),
         (MTX + "3 3 1\n0 1\n", r"line 3 \('0 1'\): node id 0 is too small; ids should be >= 1"),
         (MTX + "0 0 0\n", "empty graph"),
     ],
     "a.graph": [
         ("2\n2\n1\n", r"line 1 \('2'\) should be 2 to 4 numbers"),
-        ("3 1\n2\n1\n", "lines for 2 nodes where its first line says 3"),
-        ("2 2\n2\n1\n", "has 1 edges where its first line says 2"),
-        ("2 1\n2\n\n", "lists an edge at one of its nodes only"),
+        ("3 1\n2\n1\n", "lines for 2 nodes, but its first line says 3"),
+        ("2 2\n2\n1\n", "has 1 edges, but its first line says 2"),
+        ("2 1\n2\n\n", "lists an edge only at one of its nodes"),
         ("2 1 1\n2 5\n1 6\n", "or with two weights"),
         ("2 1\n3\n1\n", r"line 2 \('3'\): node id 3 is out of range"),
         ("% c\n2 1\n2\n% c\n1\n1\n", r"line 6 \('1'\) comes after the lines of n_nodes=2"),
@@ -329,7 +329,7 @@ def test_wrong_files(tmp_path):
     np.save(tmp_path / "g.npy", np.zeros((0, 2)))
     refused(tmp_path / "g.npy", "empty graph")
     refused(tmp_path / "missing.txt", "does not exist")
-    refused(tmp_path / "missing", "does not exist, nor is its suffix one of")
+    refused(tmp_path / "missing", "does not exist, and its suffix is not one of")
     (tmp_path / "g.pdf").write_bytes(b"x")
     refused(tmp_path / "g.pdf", "has suffix '.pdf'; it should be ")
     (tmp_path / "g.txt").write_bytes("0 1\nÅ b\n".encode("latin-1"))
@@ -475,7 +475,7 @@ BOMB = """<?xml version="1.0"?><!DOCTYPE graphml [<!ENTITY a "aaaaaaaaaa">]>
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_a_document_type_is_refused(tmp_path, encoding):
     (tmp_path / "g.graphml").write_bytes(BOMB.replace("?>", f' encoding="{encoding}"?>', 1).encode(encoding))
-    with pytest.raises(InputError, match=r"declares a document type \(DTD\), which is refused"):
+    with pytest.raises(InputError, match=r"declares a document type \(DTD\), which is rejected"):
         open_graph(tmp_path / "g.graphml")
 
 

@@ -131,11 +131,11 @@ MTX = b"%%MatrixMarket matrix coordinate pattern symmetric\n"
 # What takes long to write is a function.
 BOMBS = {
     "shape.npy": (read_rows, header((10**15, 3)), "truncated"),
-    "negative.npy": (read_rows, header((-5, -3)) + bytes(1000), "no array"),
+    "negative.npy": (read_rows, header((-5, -3)) + bytes(1000), "not valid for an array"),
     "long.npy": (read_rows, b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31) + bytes(10**6), "not a whole .npy"),
     "deep.npy": (read_rows, header("(" * 500 + ")" * 500), "not a whole .npy"),
     "expression.npy": (read_rows, header("__import__('os').system('true')"), "not a whole .npy"),
-    "nothing.npy": (read_rows, header((10**12, 2), "'|V0'"), "no array"),
+    "nothing.npy": (read_rows, header((10**12, 2), "'|V0'"), "not valid for an array"),
     "pickle.npy": (read_rows, header((2, 2), "'|O'") + pickle.dumps([1]), "holds a pickle"),
     "shape.npz": (read_rows, zipped({"X": header((10**12, 3))}), "truncated"),
     "header.npz": (

@@ -103,8 +103,8 @@ def test_save_and_open(tmp_path):
         ((2, 10, 2, 1.5), "p_in=1.5 should be a probability"),
         ((2, 10, 2, float("nan")), "p_in=nan should be"),
         ((2**16, 2**16, 2, 0.5), "at most 2147483647 nodes"),
-        ((3, 4, 8, 1.0), "need 48 different edges within clusters, where there are 18 pairs"),
-        ((1, 10, 4, 0.0), "need 20 different edges between clusters, where there are 0 pairs"),
+        ((3, 4, 8, 1.0), "need 48 different edges within clusters, but there are only 18 pairs"),
+        ((1, 10, 4, 0.0), "need 20 different edges between clusters, but there are only 0 pairs"),
     ],
 )
 def test_networks_that_cannot_be(shape, sentence):

@@ -224,7 +224,7 @@ def test_masks_that_do_not_fit(tmp_path, series, mask):
 @pytest.mark.parametrize("name", ["x.mgz", "x.img", "x.gii", "x.func.gii", "x.h5ad", "x.mat"])
 def test_other_formats_are_refused_with_what_reads_them(tmp_path, name):
     for options in ({}, {"mask": "m.nii"}, {"constant": "drop"}):
-        assert "is not read: in Python give" in refusal(tmp_path / name, **options)
+        assert "which mgclust does not read; in Python give" in refusal(tmp_path / name, **options)
 
 
 def test_runs_of_two_subjects_are_told(tmp_path, series):
@@ -260,11 +260,11 @@ def test_labels_of_volumes(tmp_path, series, mask, atlas):
     assert np.array_equal(silhouette_samples(dataset, path, client=None), own)
     (tmp_path / "rows.txt").write_text("1\n2\n")
     for pair in ((path, tmp_path / "rows.txt"), (tmp_path / "rows.txt", path)):
-        with pytest.raises(InputError, match="is no volume, and the other labels are one"):
+        with pytest.raises(InputError, match="is not a volume, but the other labels are"):
             read_label_pair(*map(str, pair))
-    with pytest.raises(InputError, match="is a volume, and rows are no voxels"):
+    with pytest.raises(InputError, match="is a volume, but the rows are not voxels"):
         read_labels(path, open_dataset(np.ones((3, 2))))
-    with pytest.raises(InputError, match="are no whole numbers"):
+    with pytest.raises(InputError, match="are not whole numbers"):
         read_labels(save(tmp_path / "p.nii", values + 0.5))
     with pytest.raises(InputError, match="is on another grid"):
         read_label_pair(str(path), str(save(tmp_path / "q.nii", values, AFFINE + np.eye(4))))
@@ -414,8 +414,8 @@ def test_a_mask_on_another_grid_is_refused_with_both(tmp_path, series, mask):
 def test_runs_on_other_grids_and_other_kinds_are_refused(tmp_path, series, grayordinates):
     paths = [save(tmp_path / "a.nii", series), save(tmp_path / "b.nii", series, affine=np.eye(4))]
     assert "b.nii is on another grid than" in refusal(paths)
-    assert "runs of one kind" in refusal([paths[0], grayordinates[0]])
-    assert "no volume" in refusal([str(paths[0]), "x.npy"])
+    assert "give runs of one kind" in refusal([paths[0], grayordinates[0]])
+    assert "not a volume" in refusal([str(paths[0]), "x.npy"])
 
 
 def test_what_is_no_mask(tmp_path, series, mask):
@@ -557,9 +557,9 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, series, mask):
     ):
         with pytest.raises(InputError, match=expected):
             write_labels(dataset, labels, tmp_path, centers=centers)
-    with pytest.raises(InputError, match="existing directory"):
+    with pytest.raises(InputError, match="is not a directory; create it"):
         write_labels(dataset, np.zeros(n, int), tmp_path / "none")
-    with pytest.raises(InputError, match="one a row"):
+    with pytest.raises(InputError, match="one per row"):
         dataset.to_grid(np.zeros(3))
     assert write_labels(open_dataset(np.zeros((3, 2))), [0, 0, 1], tmp_path) == []
 
@@ -633,7 +633,7 @@ def test_other_cifti_files_are_refused(tmp_path, grayordinates, mask):
     axis = nibabel.cifti2.ScalarAxis([f"map {i}" for i in range(TIMES)])
     nibabel.save(nibabel.cifti2.Cifti2Image(data, (axis, models)), other)
     assert "CIFTI file of Scalar by BrainModel" in refusal(other)
-    assert "goes with NIfTI" in refusal(path, mask=save_mask(tmp_path / "m.nii", mask))
+    assert "applies to NIfTI" in refusal(path, mask=save_mask(tmp_path / "m.nii", mask))
     fewer = tmp_path / "y.dtseries.nii"
     axes = (nibabel.cifti2.SeriesAxis(0, 1, TIMES), models[1:])
     nibabel.save(nibabel.cifti2.Cifti2Image(data[:, 1:], axes), fewer)

@@ -207,7 +207,7 @@ def test_roles_and_days(certs):
 def test_what_cannot_be(certs, tmp_path, capsys):
     before = {path: path.read_bytes() for path in certs.rglob("*") if path.is_file()}
     assert run_command(["certs", str(certs)]) == 2
-    assert "is not empty; keys are never overwritten" in capsys.readouterr().err
+    assert "is not empty, and keys are never overwritten" in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in certs.rglob("*") if path.is_file()}
     (tmp_path / "file").touch()
     for arguments, message in (

@@ -218,4 +218,4 @@ def test_seconds_without_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save("points.npy", load_points("wine")[0])
     assert run_command(["run", "canopy", "points.npy", "--cpu", "-o", "out", "--checkpoint-seconds", "5"]) == 2
-    assert "--checkpoint-seconds goes with --checkpoint" in capsys.readouterr().err
+    assert "--checkpoint-seconds needs --checkpoint" in capsys.readouterr().err

@@ -171,7 +171,7 @@ def test_more_workers_than_are_left(client, begin, monkeypatch):
             wait_for(lambda: waiting(client) == 1)
             small, _ = begin(4)
             wait_for(lambda: len(pids(small)) == 4)
-            with pytest.raises(ClusterUnavailableError, match=r"has 4 worker\(s\) after 5 s, 5 are needed"):
+            with pytest.raises(ClusterUnavailableError, match=r"has 4 worker\(s\) after 5 s, but 5 are needed"):
                 asked.result(60)
     assert waiting(client) == 0
 

@@ -161,7 +161,7 @@ def test_a_name_that_is_not_there_is_named(own):
     ("answer", "reason"),
     [
         (ModuleNotFoundError("No module named 'mgclust'", name="mgclust"), "no module mgclust"),
-        ("0.0.7", r"mgclust 0\.0\.7, not .* as here"),
+        ("0.0.7", r"mgclust 0\.0\.7 instead of .*"),
         (ImportError("libfoo.so"), "ImportError: libfoo.so"),
     ],
 )

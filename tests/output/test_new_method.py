@@ -100,7 +100,7 @@ def test_other_centres(registered, rows, tmp_path):
         with pytest.raises(InputError, match=says):
             reader_process.preview({"result": result, "centers": wrong, "labels": False})
     METHODS["canopy"](client=None).fit_dataset(dataset).save(tmp_path / "canopy")
-    with pytest.raises(InputError, match="only a result of density-peaks or toy lets other centres be chosen"):
+    with pytest.raises(InputError, match="other centres can only be chosen for a result of density-peaks or toy"):
         reader_process.preview({"result": RootedFile(str(tmp_path), "canopy"), "centers": {}, "labels": False})
 
 

@@ -211,9 +211,9 @@ def test_scan_marks_the_largest_silhouette_or_what_a_result_chose():
 
 def test_a_scan_of_another_method_is_refused():
     scan = {"n_clusters": np.array([2, 3]), "xie_beni": np.array([0.1, 0.2])}
-    with pytest.raises(InputError, match=r"the scan has no silhouette of candidates; .*plots\.validity draws that of"):
+    with pytest.raises(InputError, match=r"the scan has no silhouette of candidates; .*plots\.validity draws the"):
         plots.scan(scan)
-    with pytest.raises(InputError, match="the scan has no n_clusters and no silhouette of candidates; give one of"):
+    with pytest.raises(InputError, match="the scan has no n_clusters and no silhouette of candidates; give a result"):
         plots.scan({})
 
 

@@ -66,7 +66,7 @@ def test_modularity_of_rounds_where_merges_were_not_kept():
     ax = plots.modularity(Result("communities", LABELS, diagnostics={"rounds": rounds}))
     assert ax.lines[0].get_ydata().tolist() == [0.2, 0.5] and ax.get_title() == "Modularity: 0.5000 in 2 rounds"
     for wrong in (Result("canopy"), np.zeros((2, 2)), []):
-        with pytest.raises(InputError, match=r"should be|give one of"):
+        with pytest.raises(InputError, match=r"should be|give a result of"):
             plots.modularity(wrong)
 
 

@@ -55,7 +55,9 @@ def test_a_fitted_estimator_is_drawn_as_its_arrays(draw, given, arrays):
 
 
 def test_prominence_says_what_it_needs():
-    with pytest.raises(InputError, match="has no significance; give one of 'density-peaks' with separated clusters"):
+    with pytest.raises(
+        InputError, match="has no significance; give a result of 'density-peaks' with separated clusters"
+    ):
         plots.prominence(PEAKS)
 
 
@@ -80,22 +82,26 @@ WRONG = {
     "other centres": (plots.scatter, (X, LABELS, np.ones((3, 5))), r"centers has shape \(3, 5\), it should be .*, 2\)"),
     "not fitted": (plots.decision_graph, (DensityPeaks(3),), "DensityPeaks is not fitted; call fit first"),
     "labels not fitted": (plots.scatter, (X, DensityPeaks(3)), "DensityPeaks is not fitted"),
-    "another method": (plots.decision_graph, (FUZZY,), "'fuzzy-c-means' has no delta; give one of 'density-peaks'"),
+    "another method": (
+        plots.decision_graph,
+        (FUZZY,),
+        "'fuzzy-c-means' has no delta; give a result of 'density-peaks'",
+    ),
     "others' estimator": (
         plots.decision_graph,
         (KMeans().fit(X),),
         "is neither a result nor",
     ),
-    "array": (plots.decision_graph, (LABELS,), "is neither a result nor a fitted estimator; give one of 'density"),
-    "no scan": (plots.scan, (PEAKS,), "give one of 'adaptive-affinity-propagation'"),
-    "no mapping": (plots.scan, (LABELS,), "give one of 'adaptive-affinity-propagation'"),
-    "no range": (plots.validity, (PEAKS,), "give one of 'fuzzy-c-means' with n_clusters_range"),
-    "no objective": (plots.objective, (PEAKS,), "give one of 'fuzzy-c-means'"),
+    "array": (plots.decision_graph, (LABELS,), "is neither a result nor a fitted estimator; give a result of 'density"),
+    "no scan": (plots.scan, (PEAKS,), "give a result of 'adaptive-affinity-propagation'"),
+    "no mapping": (plots.scan, (LABELS,), "give a result of 'adaptive-affinity-propagation'"),
+    "no range": (plots.validity, (PEAKS,), "give a result of 'fuzzy-c-means' with n_clusters_range"),
+    "no objective": (plots.objective, (PEAKS,), "give a result of 'fuzzy-c-means'"),
     "no centres": (plots.canopies, (X, LABELS), "centers, t1 and t2 are missing"),
-    "no canopies": (plots.canopies, (X, PEAKS), "give one of 'canopy'"),
+    "no canopies": (plots.canopies, (X, PEAKS), "give a result of 'canopy'"),
     "no merges": (plots.dendrogram, (PEAKS,), "holds no merges"),
-    "no history": (plots.modularity, (PEAKS,), "should be|give one of|holds no"),
-    "no silhouettes": (plots.silhouettes, (PEAKS,), "give one of 'silhouette'"),
+    "no history": (plots.modularity, (PEAKS,), "should be|give a result of|holds no"),
+    "no silhouettes": (plots.silhouettes, (PEAKS,), "give a result of 'silhouette'"),
     "no labels": (plots.silhouettes, (WIDTHS.samples_,), "labels=None"),
     "few silhouettes": (plots.silhouettes, (WIDTHS.samples_[:5], LABELS), r"it should be \(5,\)"),
     "model as volume": (plots.label_slices, (PEAKS,), r"volume has shape \(\), it should be \(x, y, z\)"),

@@ -232,8 +232,8 @@ def test_deletion(answers, capsys):
 def test_another_server(answers, capsys):
     answers.by = lambda request: httpx.Response(200, html="<html>Welcome</html>")
     assert run_command(["jobs"]) == 1
-    assert "is no mgclust service" in capsys.readouterr().err
-    with pytest.raises(RunFailed, match=r"unix://.*/8700\.socket is no mgclust service"):
+    assert "is not a mgclust service" in capsys.readouterr().err
+    with pytest.raises(RunFailed, match=r"unix://.*/8700\.socket is not a mgclust service"):
         Service().job(ID)
 
 

@@ -211,7 +211,7 @@ def test_others_and_other_methods(running, ann, job, points):
             with pytest.raises(InputError, match="there is no such job"):
                 ask(who, id_)
         other = ann.submit("fuzzy-c-means", points, n_clusters=3, report=False).wait()
-        with pytest.raises(InputError, match="only a result of density-peaks lets other centres be chosen"):
+        with pytest.raises(InputError, match="other centres can only be chosen for a result of density-peaks"):
             ask(ann, other.id)
     url = f"{running.url}/api/v1/jobs/{job.id}/centers"
     headers = {"Authorization": bob._http.headers["Authorization"]}

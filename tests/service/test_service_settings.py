@@ -25,13 +25,13 @@ from mgclust.service.settings import MAX_FILE_BYTES, Settings
         ("LOST_AFTER", "-1", "lost_after=-1.0 should be > 0"),
         ("CHECKPOINT_SECONDS", "nan", "checkpoint_seconds=nan should be > 0"),
         ("DISK_PER_USER", "-1", "disk_per_user=-1 should be >= 0; 0 is no limit"),
-        ("ROOTS", "relative", "root='relative' should be a folder's whole path"),
-        ("ROOTS", "/", "root='/' should be apart from data="),
-        ("CHECKPOINTS", "relative", "checkpoints='relative' should be a folder's whole path"),
-        ("MAXROWS", "5", "MGCLUST_SERVICE_MAXROWS is no setting"),
+        ("ROOTS", "relative", "root='relative' should be the absolute path of a folder"),
+        ("ROOTS", "/", "root='/' should not overlap data="),
+        ("CHECKPOINTS", "relative", "checkpoints='relative' should be the absolute path of a folder"),
+        ("MAXROWS", "5", "MGCLUST_SERVICE_MAXROWS is not a setting"),
         ("SCHEDULER", "tcp://elsewhere:8786", "should begin with tls://"),
         ("SCHEDULER", "tcp://127.0.0.1:8786", "tls://: every account of this machine could run code on it"),
-        ("SCHEDULER", "localhost:8786", "ALLOW_PLAIN_SCHEDULER=true does without them"),
+        ("SCHEDULER", "localhost:8786", "or set MGCLUST_SERVICE_ALLOW_PLAIN_SCHEDULER=true"),
     ],
 )
 def test_refused(name, text, says, monkeypatch, tmp_path):
@@ -50,7 +50,7 @@ def test_checkpoints_have_a_folder_of_their_own(tmp_path):
     assert Settings(data=tmp_path).checkpoint_folder("a") == tmp_path / "jobs" / "a" / "checkpoint"
     settings = Settings(data=tmp_path, checkpoints="/checkpoints")
     assert str(settings.checkpoint_folder("a")) == "/checkpoints/a"
-    with pytest.raises(InputError, match="root='/checkpoints/a' should be apart from checkpoints='/checkpoints'"):
+    with pytest.raises(InputError, match="root='/checkpoints/a' should not overlap checkpoints='/checkpoints'"):
         Settings(data=tmp_path, checkpoints="/checkpoints", roots="/checkpoints/a")
 
 
@@ -58,7 +58,7 @@ def test_as_many_workers_as_one_job_may_have(tmp_path):
     Settings(data=tmp_path, max_workers=2).check_resources({"workers": 2})
     Settings(data=tmp_path, max_workers=2).check_resources({"gpus": 8, "workers": None})
     Settings(data=tmp_path, max_workers=2, scheduler="tls://elsewhere:8786").check_resources({"workers": 1000})
-    with pytest.raises(InputError, match="gpus=2 are not available: the service uses no GPU; ask for workers"):
+    with pytest.raises(InputError, match="gpus=2 are not available: the service uses no GPU; request workers"):
         Settings(data=tmp_path, cpu=True).check_resources({"gpus": 2})
     with pytest.raises(InputError, match="workers=1000 should be <= max_workers=2"):
         Settings(data=tmp_path, max_workers=2).check_resources({"workers": 1000})
@@ -88,9 +88,9 @@ def test_both_a_value_and_a_file_are_refused(monkeypatch, tmp_path):
     ("name", "content", "says"),
     [
         ("SLOTS", b"s3cret", "file' should be of type int"),
-        ("SLOTS", b"-31337", "file' has no valid value of slots"),
-        ("ROOTS", b"s3cret", "file' has no valid value of roots"),
-        ("SCHEDULER", b"tcp://s3cret:1", "file' has no valid value of scheduler"),
+        ("SLOTS", b"-31337", "file' does not hold a valid value of slots"),
+        ("ROOTS", b"s3cret", "file' does not hold a valid value of roots"),
+        ("SCHEDULER", b"tcp://s3cret:1", "file' does not hold a valid value of scheduler"),
         ("DATABASE", b"s3cret\xff", "file' is not UTF-8 text"),
         ("DATABASE", b"s3cret" * MAX_FILE_BYTES, f"file' should have at most {MAX_FILE_BYTES} bytes"),
         ("DATABASE", None, "file' cannot be read: No such file or directory"),

@@ -94,7 +94,7 @@ def test_a_file_may_be_called_like_the_one_it_was_written_as(ann):
 
 def test_the_hash_that_was_said(running, ann):
     before, right = uploads(running), hashlib.sha256(b"x").hexdigest()
-    with pytest.raises(InputError, match=f"x.npy should have sha256={'0' * 64} and has "):
+    with pytest.raises(InputError, match=f"x.npy should have sha256={'0' * 64}, but has "):
         ann.call("PUT", "/uploads/x.npy", parts=lambda: iter([b"x"]), params={"sha256": "0" * 64})
     with pytest.raises(InputError, match="sha256"):
         ann.call("PUT", "/uploads/x.npy", parts=lambda: iter([b"x"]), params={"sha256": "guess"})

@@ -1,4 +1,4 @@
-"""Adjacency matrices: sparse and dense ones, and data frames."""
+"""Adjacency matrices: sparse and dense matrices, and data frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mgclust.data.graphs.node_names import names_of
 
 __all__ = ["adjacency_frame", "is_adjacency", "open_dense", "open_matrix"]
 
-# By the bytes of a number: relative differences up to which a matrix is symmetric, without and with a warning.
+# By the bytes of a number: relative differences up to which a matrix is symmetric without a warning, and with one.
 _ROUNDING = {4: (1e-6, 1e-5), 8: (1e-12, 1e-6)}
 _EDGE_NAMES = {"source", "target", "weight"}
 
@@ -21,9 +21,9 @@ _EDGE_NAMES = {"source", "target", "weight"}
 def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Graph:
     """Open a SciPy sparse adjacency matrix.
 
-    A symmetric or triangular one holds undirected edges, and differences of rounding do not matter; any other one,
-    arcs. What is stored twice adds up. An entry on the diagonal is the weight of a self-loop. Entries that all are 1
-    are no weights.
+    A symmetric or triangular matrix holds undirected edges; differences that are rounding do not matter. Any other
+    matrix holds arcs. Entries that are stored twice add up. An entry on the diagonal is the weight of a self-loop. If
+    all entries are 1, edges have no weights.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")
@@ -41,26 +41,26 @@ def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Grap
     graph = ArrayGraph(pairs, weights if weighted else None, matrix.shape[0], name, names=names, directed=directed)
     if difference > _rounding(matrix.dtype)[0] and not directed:
         graph.note(
-            f"{name} is symmetric but for differences of up to {difference:.0e} of a weight, which were taken for "
-            "rounding: each edge has the mean; give the arcs as edges if they have a direction."
+            f"{name} is symmetric except for differences of up to {difference:.0e} of a weight, taken as "
+            "rounding: each edge has the mean weight; give the arcs as edges if they have a direction."
         )
     return graph
 
 
 def _rounding(dtype: Any) -> tuple[float, float]:
-    """Relative differences that are rounding and not a direction, without and with a warning."""
+    """Relative differences that are rounding instead of a direction, without a warning and with one."""
     return (0.0, 0.0) if dtype.kind != "f" else _ROUNDING.get(dtype.itemsize, _ROUNDING[8])
 
 
 def _undirected(matrix: Any) -> tuple[Any, float]:
-    """Return the entries, duplicates added, and the asymmetry; only the upper half if the matrix is symmetric.
+    """Return the entries with duplicates added, and the asymmetry; only the upper half if the matrix is symmetric.
 
-    A difference is relative to the smaller of the largest weights of both nodes, because a small number that is the
-    difference of large ones has their absolute error.
+    Differences are relative to the smaller of the two nodes' largest weights: a small number that is the difference of
+    large ones has their absolute error.
     """
-    # In uint8, 257 ones would add up to 1. A link that is True twice is there once.
+    # In uint8, 257 duplicates of 1 would add up to 1. A link that is True twice counts once.
     wide = matrix if matrix.dtype.kind == "b" else matrix.astype(np.float64)
-    rows = wide.tocsr(copy=True)  # a matrix in CSR is not sorted
+    rows = wide.tocsr(copy=True)  # copy, so that the given CSR matrix is not sorted in place
     rows.sum_duplicates()
     rows = rows.astype(np.float64, copy=False)
     rows.eliminate_zeros()
@@ -69,7 +69,7 @@ def _undirected(matrix: Any) -> tuple[Any, float]:
     if upper.all() or (entries.row >= entries.col).all():
         return entries, 0.0
     columns = rows.T.tocsr()
-    with np.errstate(invalid="ignore"):  # infinite weights are refused later
+    with np.errstate(invalid="ignore"):  # infinite weights are rejected later
         apart = abs(rows - columns).tocoo()
         largest = np.maximum(*(abs(each).max(axis=1).toarray().reshape(-1) for each in (rows, columns)))
         scale = np.minimum(largest[apart.row], largest[apart.col])
@@ -84,12 +84,12 @@ def _undirected(matrix: Any) -> tuple[Any, float]:
 
 
 def is_adjacency(edges: Any) -> bool:
-    """Return whether a two-dimensional array is an adjacency matrix rather than edges.
+    """Return whether a two-dimensional array is an adjacency matrix instead of a list of edges.
 
     Raises
     ------
     InputError
-        It may be either.
+        The array may be either.
     """
     n, d = edges.shape
     if n != d:
@@ -115,7 +115,9 @@ def open_dense(matrix: Any, names: Any = None, name: str = "adjacency matrix") -
     graph = open_matrix(coo_array(matrix.astype(np.float32) if matrix.dtype == np.float16 else matrix), name, names)
     n = len(matrix)
     if n in (2, 3) and matrix.dtype.kind == "f" and names is None:
-        graph.note(f"an array of {n} x {n} was read as an adjacency matrix; if it has edges, give (edges, n_nodes).")
+        graph.note(
+            f"an array of {n} x {n} was read as an adjacency matrix; if its rows are edges, give (edges, n_nodes)."
+        )
     return graph
 
 

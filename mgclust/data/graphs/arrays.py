@@ -1,4 +1,4 @@
-"""Edges that are in memory as numbers: NumPy and CuPy arrays, Dask arrays, and pairs of those with weights."""
+"""Edges in memory as numbers: NumPy, CuPy and Dask arrays, and pairs of edges and weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes,
 
 __all__ = ["ArrayGraph", "DaskGraph", "DeviceGraph", "open_edges"]
 
-_CHUNK = 2**22  # edges looked at at a time: temporaries stay small
+_CHUNK = 2**22  # edges that are checked at a time, so that temporary arrays stay small
 
 
 class ArrayGraph(Graph):
@@ -23,14 +23,15 @@ class ArrayGraph(Graph):
     Parameters
     ----------
     pairs : array of shape (n_edges, 2)
-        Numbers of nodes, of any type of number.
+        Numbers of nodes, as any type of number.
     weights : array of shape (n_edges,), optional
+        Weights of the edges.
     n_nodes : int, optional
-        By default the largest number plus one.
+        Number of nodes; by default the largest number of a node plus one.
     name : str
-        For messages.
+        Name of the graph in messages.
     **about
-        As for `Graph`.
+        Keyword arguments of `Graph`.
     """
 
     kind = "array"
@@ -50,15 +51,15 @@ class ArrayGraph(Graph):
 
 
 class DeviceGraph(ArrayGraph):
-    """Edges in CuPy arrays; `read` returns CuPy arrays of the same device."""
+    """Edges in CuPy arrays. `read` returns CuPy arrays on the same device."""
 
     kind = "cuda array"
 
 
 class DaskGraph(Graph):
-    """Edges in a Dask array, whose chunks may be on workers already: the engine takes `dask_array`.
+    """Edges in a Dask array. Its chunks may be on workers already; the engine takes `dask_array`.
 
-    They are looked at once when they are opened, where they are.
+    The workers that hold the chunks check them once when the graph is opened.
     """
 
     kind = "dask array"
@@ -93,7 +94,7 @@ class DaskGraph(Graph):
 
     @property
     def dask_array(self) -> Any:
-        """The edges, of `dtype`, with one chunk across the columns."""
+        """The edges as a Dask array of type `dtype`, with one chunk across the columns."""
         return self._array
 
     def fingerprint(self) -> str:
@@ -116,28 +117,28 @@ def open_edges(edges: Any, weights: Any, n_nodes: int | None, name: str = "edge 
     Parameters
     ----------
     edges : array of shape (m, 2) or (m, 3)
-        NumPy or CuPy; a third column is the weight.
+        NumPy or CuPy array; the third column holds weights.
     weights : array of shape (m,) or None
-        Where `edges` has two columns.
+        Weights, if `edges` has two columns.
     n_nodes : int or None
-        The largest number plus one where it is None.
+        Number of nodes. None: the largest number of a node plus one.
     name : str
-        For messages.
+        Name of the graph in messages.
     **about
-        As for `Graph`.
+        Keyword arguments of `Graph`.
     """
     if edges.ndim != 2 or edges.shape[1] not in (2, 3):
         raise InputError(_shape_sentence(tuple(edges.shape), name))
     if edges.shape[1] == 3:
         if weights is not None:
-            raise InputError(f"{name} has 3 columns, of which the last is the weight; give weights once.")
+            raise InputError(f"{name} has 3 columns, and the last holds the weights; leave out the other weights.")
         edges, weights = edges[:, :2], edges[:, 2]
     device = hasattr(edges, "__cuda_array_interface__")
     if weights is not None:
         weights = namespace_of(edges).asarray(weights)
         if weights.shape != (len(edges),):
             raise InputError(
-                f"weights of {name} have shape {weights.shape}, they should be ({len(edges)},): one an edge."
+                f"weights of {name} have shape {weights.shape}, they should be ({len(edges)},): one per edge."
             )
     return (DeviceGraph if device else ArrayGraph)(edges, weights, n_nodes, name, **about)
 
@@ -157,7 +158,7 @@ def _check_numbers(pairs: Any, weights: Any, name: str) -> None:
 
 
 def _count_nodes(pairs: Any, name: str) -> int:
-    """One more than the largest id."""
+    """One more than the largest number of a node."""
     if not len(pairs):
         raise InputError(f"{name} is an empty graph: no edges, and n_nodes is not given; give n_nodes.")
     largest = -1
@@ -168,7 +169,7 @@ def _count_nodes(pairs: Any, name: str) -> int:
 
 
 def _largest_id(block: Any, bound: int, name: str) -> np.ndarray:
-    """Check one chunk of a Dask array where it is; its largest id as an array (1, 1)."""
+    """Check one chunk of a Dask array on its worker; return the largest number of a node as an array (1, 1)."""
     where = row_number(f"a chunk of {name}")
     if block.shape[1] == 3:
         edge_rows(block[:, :2], block[:, 2], bound, where)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 __all__ = ["has_attributes", "numbers_among", "plain_lines"]
 
-# From the beginning of a line, so that the time is linear in its length.
+# Anchored at the beginning of a line, so that the time is linear in the length of the line.
 _ATTRIBUTES = re.compile(rb"(?:(?<=[\n\r])|\A)([^{\n\r]*)\{([^\n\r]*)\}[ \t]*(?=\r|\n|\Z)")
 _VALUE = rb"""["']: ?(?:np\.\w+\()?([-+.\w]+)"""
 _WEIGHT = re.compile(rb"""(?:^|, )["']weight""" + _VALUE)
@@ -20,14 +20,15 @@ def has_attributes(lines: Sequence[str]) -> bool:
 
 
 def plain_lines(text: bytes, weighted: bool) -> bytes:
-    """Return lines without their attributes except the weights.
+    """Return lines without their attributes, but with their weights.
 
     Parameters
     ----------
     text : bytes
         Whole lines.
     weighted : bool
-        Whether lines have weights; a line without a weight then gets 1. Otherwise, a line with a weight stays as it is.
+        Whether to keep weights; a line without a weight then gets weight 1. If False, a line that has a weight is
+        returned unchanged.
     """
 
     def plain(found: re.Match[bytes]) -> bytes:
@@ -43,7 +44,7 @@ def plain_lines(text: bytes, weighted: bool) -> bytes:
 
 
 def numbers_among(lines: Sequence[str]) -> tuple[list[str], int]:
-    """Return the sorted names of numeric attributes, and how many of the lines have a weight."""
+    """Return the sorted names of numeric attributes, and the number of lines that have a weight."""
     contents = [found[2] for line in lines if (found := _ATTRIBUTES.search(line.encode()))]
     names = {name.decode() for content in contents for name, _ in _NUMBER.findall(content)}
     return sorted(names), sum(bool(_WEIGHT.search(content)) for content in contents)

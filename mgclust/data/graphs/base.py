@@ -1,4 +1,4 @@
-"""Base of all sources of edges: a `Graph` is to a community method what a `Dataset` is to the others."""
+"""Base class of all sources of edges: community methods take a `Graph` as other methods take a `Dataset`."""
 
 from __future__ import annotations
 
@@ -34,39 +34,45 @@ Where = Callable[[int], str]
 
 
 class Graph(Dataset):
-    """Undirected edges that are read when they are asked for; every one is a row.
+    """Undirected edges that are read on demand; each edge is a row.
+
+    `mgclust.open_graph` makes graphs. Each undirected edge is listed once. If the source repeats an edge, it is listed
+    repeatedly, and the weights add up. A self-loop counts once in the number of edges and twice in the degree of its
+    node.
 
     Parameters
     ----------
     n_edges : int
+        Number of edges.
     n_nodes : int
-        Nodes are 0 to n_nodes - 1, whether they have edges or not; also an attribute.
+        Number of nodes, including nodes without edges. Also an attribute.
     name : str
-        For messages and for the provenance of a result.
+        Name of the graph in messages and in the provenance of a result.
     weighted : bool
-        Whether edges have weights.
+        Whether edges have weights. Also an attribute.
     directed : bool
-        Whether the source said that its edges have a direction, which is dropped; also an attribute.
+        Whether the source has directed edges; the direction is dropped. Also an attribute.
     names : array of shape (n_nodes,), str or int, optional
-        What the source calls the nodes.
+        Names of the nodes in the source.
     labels : array of shape (n_nodes,), optional
-        The known truth.
+        Known truth: the community of each node.
 
     Attributes
     ----------
     shape : tuple of int
-        (n_edges, 2), or (n_edges, 3) where edges have weights.
+        (n_edges, 2), or (n_edges, 3) if edges have weights.
     dtype : numpy.dtype
-        int32 for the columns u, v; float64 for u, v, weight.
+        int32 for rows (u, v); float64 for rows (u, v, weight). u and v are numbers from 0 to n_nodes - 1.
     names : ndarray of shape (n_nodes,), str or int, or None
-        What the source calls the nodes; None where it numbers them.
+        Names of the nodes in the source; None if the source numbers them.
     labels : ndarray of shape (n_nodes,) or None
-        The known truth, where the source holds one.
+        Known truth, if the source holds it.
 
-    Notes
-    -----
-    Every undirected edge is there once. Edges that the source repeats are repeated: their weights add up. A self-loop
-    counts once in the number of edges and twice in the degree of its node.
+    Examples
+    --------
+    >>> from mgclust import open_graph
+    >>> open_graph([(0, 1), (1, 2)])
+    <ArrayGraph 'edge list': 3 nodes, 2 edges>
     """
 
     kind = "array"
@@ -97,55 +103,55 @@ class Graph(Dataset):
 
     @property
     def names(self) -> np.ndarray | None:
-        """Names of the nodes in the source; None where it numbers them."""
+        """Names of the nodes in the source; None if the source numbers them."""
         return None if self._names is None else self._names.array
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The known truth of every node, where the source holds one."""
+        """Known truth for each node, if the source holds it."""
         return self._labels
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences that the user of a result should know of these edges."""
+        """Warnings about these edges for the user of a result, as sentences."""
         sentences = []
         if self.directed:
             sentences.append(
-                f"{shortened(self.name, 60)} is directed: direction is dropped, an arc and its reverse add up to an "
-                "edge of weight 2, or of both weights; make it undirected first to have other weights."
+                f"{shortened(self.name, 60)} is directed, and the direction is dropped: an arc and its reverse are an "
+                "edge of weight 2, or of the sum of their weights; for others, make it undirected first."
             )
         return [*sentences, *self._notes]
 
     def mention(self, numbers: Sequence[str], remedy: str) -> None:
-        """Warn that edges have numbers, and that none of these is taken as their weights.
+        """Warn that edges have numbers, but that none of these is used as weights.
 
         Parameters
         ----------
         numbers : sequence of str
-            Their names; without any there is no warning.
+            Names of the attributes or columns that hold numbers. If it is empty, there is no warning.
         remedy : str
-            What takes the first of them, and what none.
+            What the user can do to use the first of them as weights, or to use none without a warning.
         """
         if numbers:
             listed = shortened(", ".join(map(repr, numbers)), 40)
             self._notes.append(
-                f"every edge of {self.name} counts as one, though edges have numbers ({listed}): {remedy}."
+                f"every edge of {self.name} has weight 1, although edges have numbers ({listed}): {remedy}."
             )
 
     def mention_missing(self, weight: str, missing: int) -> None:
-        """Warn that some edges lack the attribute of their weights.
+        """Warn that some edges lack the attribute that holds the weights.
 
         Parameters
         ----------
         weight : str
-            Its name.
+            Name of the attribute.
         missing : int
-            Number of edges; with 0 there is no warning.
+            Number of edges without the attribute. If it is 0, there is no warning.
         """
         if missing:
             self._notes.append(
-                f"{missing} of {self.shape[0]} edges of {self.name} have no {shortened(repr(weight))} and count as "
-                "one: give it to all edges, or to none."
+                f"{missing} of {self.shape[0]} edges of {self.name} have no {shortened(repr(weight))} and have "
+                "weight 1: give it to all edges, or to none."
             )
 
     def note(self, sentence: str) -> None:
@@ -159,7 +165,7 @@ class Graph(Dataset):
         self._notes.append(sentence)
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read, in plain values that fit into JSON."""
+        """Describe the source as plain values that fit into JSON."""
         return {
             **super().describe(),
             "n_nodes": self.n_nodes,
@@ -170,7 +176,7 @@ class Graph(Dataset):
         }
 
     def _combine(self, digests: Any) -> str:
-        # Nodes without edges, and names, belong to the data as well.
+        # Nodes without edges and names of nodes belong to the data, too.
         total = hashlib.sha256(f"{super()._combine(digests)} {self.n_nodes}".encode())
         names = self.names
         if names is not None:
@@ -183,7 +189,7 @@ class Graph(Dataset):
 
 
 def check_n_nodes(n_nodes: Any, name: str) -> int:
-    """Refuse what is not a number of nodes."""
+    """Reject values other than numbers of nodes; return the number."""
     number = _as_integer(n_nodes)
     if number is None:
         raise InputError(f"n_nodes={n_nodes!r} of {name} should be an integer from 1 to {MAX_NODES}.")
@@ -195,39 +201,41 @@ def check_n_nodes(n_nodes: Any, name: str) -> int:
 
 
 def namespace_of(array: Any) -> Any:
-    """The module that an array's functions are in; older CuPy arrays do not say."""
+    """Return the module that has the functions for an array; older CuPy arrays do not name it themselves."""
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     return importlib.import_module(type(array).__module__.split(".")[0])
 
 
 def row_number(name: str, start: int = 0) -> Where:
-    """Name an edge by its row in the whole source, of which row ``start`` is the first at hand."""
+    """Return a function that names an edge by its row in the source; the edges in memory begin at row ``start``."""
     return lambda index: f"row {start + index} of {name}"
 
 
 def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
-    """Check edges, and put them into the rows that `mgclust.data.Graph.read` returns.
+    """Check edges, and convert them to the rows that `mgclust.data.Graph.read` returns.
 
     Parameters
     ----------
     pairs : array of shape (m, 2)
-        Numbers of nodes, NumPy or CuPy, of any type of number.
+        Numbers of nodes, as a NumPy or CuPy array of any type of number.
     weights : array of shape (m,) or None
+        Weights of the edges, if they have any.
     n_nodes : int
-        Nodes should be below.
+        Number of nodes; numbers of nodes must be smaller.
     where : callable
-        Says where an edge stands.
+        ``where(index)`` names an edge in messages, e.g. "line 7 of web.txt".
 
     Returns
     -------
     array of shape (m, 2), int32, or (m, 3), float64
-        `pairs` itself where it already is that; a CuPy array where it is one.
+        `pairs` itself if it has this form already. A CuPy array if `pairs` is one.
 
     Raises
     ------
     InputError
-        The first edge whose node is no integer or out of range, or whose weight is negative or not finite.
+        The number of a node is not an integer or out of range, or a weight is negative or not finite. The message
+        names the first such edge.
     """
     xp = namespace_of(pairs)
     check_ids(pairs, n_nodes, where)
@@ -241,14 +249,15 @@ def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
 
 
 def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> int:
-    """Refuse ids that are no integers, negative, or (where `n_nodes` is known) too large; return the largest, or -1.
+    """Reject numbers of nodes that are not integers, negative, or too large; return the largest number, or -1.
 
-    `pairs` counts from 0; sentences count from `base`, as the file does.
+    The upper limit is checked only if `n_nodes` is given. `pairs` counts from 0; messages count from `base`, like the
+    file.
     """
     if not len(pairs):
         return -1
     if pairs.dtype.kind == "f":
-        whole = pairs == namespace_of(pairs).floor(pairs)  # not NaN either
+        whole = pairs == namespace_of(pairs).floor(pairs)  # False for NaN, too
         if not bool(whole.all()):
             index, node = _first(~whole, pairs)
             raise InputError(f"{where(index)}: node id {shortened(node)} is not an integer; ids should be 0, 1, 2, ...")
@@ -273,7 +282,7 @@ def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> i
 
 
 def check_weights(weights: Any, where: Where) -> None:
-    """Refuse weights that are negative, NaN or infinite."""
+    """Reject weights that are negative, NaN or infinite."""
     xp = namespace_of(weights)
     good = (weights >= 0) & (weights < xp.inf)
     if bool(good.all()):
@@ -286,7 +295,7 @@ def check_weights(weights: Any, where: Where) -> None:
 
 
 def _first(bad: Any, pairs: Any) -> tuple[int, Any]:
-    """Row number and value of the first bad id."""
+    """Row number and value of the first invalid number of a node."""
     position = int(bad.reshape(-1).argmax())
     value = pairs[position // 2, position % 2].item()
     return position // 2, int(value) if isinstance(value, float) and value.is_integer() else value
@@ -311,18 +320,18 @@ def _one_a_node(values: np.ndarray | None, n_nodes: int, what: str, name: str) -
 def as_weights(
     values: Sequence[Any], ends: Iterable[Sequence[Any]], name: str, without: str, first: int = 0
 ) -> np.ndarray:
-    """Weights of edges as float64.
+    """Convert weights of edges to float64.
 
     Parameters
     ----------
     values : sequence
-        One an edge.
+        One weight per edge.
     ends : iterable of (node, node)
-        Of the edges, in the same order.
+        The nodes of the edges, in the same order.
     name : str
-        The graph, for messages.
+        Name of the graph in messages.
     without : str
-        What leaves the weights out, for the sentence where one is no number.
+        Advice on how to leave out the weights, for the message if one is not a number.
     first : int
         Number of the first edge.
     """
@@ -352,6 +361,6 @@ def _is_float(value: Any) -> bool:
 
 
 def reject_empty(n_nodes: int, name: str) -> None:
-    """Refuse a graph without nodes."""
+    """Reject a graph without nodes."""
     if not n_nodes:
         raise InputError(f"{name} is an empty graph; a graph should have at least one node.")

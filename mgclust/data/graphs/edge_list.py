@@ -1,4 +1,4 @@
-"""Lists of edges as text, one a line: SNAP, KONECT, .csv, .tsv and their like."""
+"""Text files with one edge per line: SNAP, KONECT, .csv, .tsv and similar."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from mgclust.outside.quoting import shortened
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 
 _INTEGER = re.compile(r"\d+")
-_MAX_LINES = 100_000  # comments among them
-_LONGEST_FIRST = 2**20  # bytes of a line by which the format is guessed
-SIZE = re.compile(r"[0-9]{1,18}")  # a number in the line of sizes of a format that has one
+_MAX_LINES = 100_000  # lines of comments before the first edge, at most
+_LONGEST_FIRST = 2**20  # bytes of a line, at most, among the lines from which the format is guessed
+SIZE = re.compile(r"[0-9]{1,18}")  # a number in the line of sizes, in formats that have such a line
 _BOM = b"\xef\xbb\xbf"
 _DIRECTED = re.compile(r"^\s*[#%]\s*(directed|asym)\b", re.IGNORECASE | re.MULTILINE)
 _BIPARTITE = re.compile(r"^\s*%\s*bip\b", re.MULTILINE)
@@ -44,12 +44,12 @@ _BIPARTITE = re.compile(r"^\s*%\s*bip\b", re.MULTILINE)
 
 @dataclass
 class Head:
-    """First lines of a file."""
+    """The first lines of a file."""
 
-    comments: str  # what stands before the first line that is no comment
-    lines: list[str]  # that line and others after it, without blank ones and comments
-    starts: list[tuple[int, int]]  # where the first line begins, and what follows it: bytes, and number of the line
-    marked: list[str]  # lines like comments below the first line
+    comments: str  # the lines before the first line that is not a comment
+    lines: list[str]  # the first line that is not a comment and lines after it, without blank lines and comments
+    starts: list[tuple[int, int]]  # (byte, line number) of the first line and of the next
+    marked: list[str]  # lines below the first line that look like comments
 
 
 def read_head(
@@ -60,9 +60,10 @@ def read_head(
     Parameters
     ----------
     chunks : TextChunks
-    most : int
+        Reads the file.
     is_comment : callable
-        Takes a line that begins with ``#`` or ``%``, and whether edges came before it; returns whether it is a comment.
+        ``is_comment(line, begun)`` returns whether a line that begins with ``#`` or ``%`` is a comment. ``begun`` is
+        True if edges came before it.
     """
     name = chunks.location.name
     comments: list[str] = []
@@ -87,13 +88,13 @@ def read_head(
             break
         if number >= _MAX_LINES:
             if not lines:
-                raise InputError(f"{name} has {number:,} lines of comments and nothing else; is it a graph?")
+                raise InputError(f"{name} has {number:,} lines of comments and nothing else; check that it is a graph.")
             break
     return Head("\n".join(comments), lines, starts, marked)
 
 
 def _raw_lines(chunks: TextChunks) -> Iterator[tuple[int, int, bytes]]:
-    """Lines as they stand, with their places: bytes and number."""
+    """Unparsed lines with the byte at which they begin and their line number."""
     for chunk, text in chunks.scan():
         offset, skip = chunk.offset, len(_BOM) if not chunk.offset and text.startswith(_BOM) else 0
         for number, raw in enumerate(io.BytesIO(text), start=chunk.line):
@@ -109,15 +110,15 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
     ----------
     chunks : TextChunks
     suffix : str
-        Of the file; a .csv has commas where it has some.
+        Suffix of the file. In a .csv file, the separator is a comma if the first line has one.
     asked : Requested
-        With ``n_nodes``, ids are numbers of nodes, from 0.
+        Options of the user. With ``n_nodes``, ids are numbers of nodes, from 0.
     """
     location, n_nodes = chunks.location, asked.n_nodes
     head = read_head(chunks)
     if _BIPARTITE.search(head.comments):
         raise InputError(
-            f"{location.name} is bipartite, and both sides number their nodes from 1: give every node its own number."
+            f"{location.name} is bipartite, and both sides number their nodes from 1; give every node its own number."
         )
     comments = suffix not in (".csv", ".tsv") or not _has_tags(head, suffix)
     if not comments:
@@ -130,14 +131,14 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
     dialect, header, notes = _dialect(head, suffix, asked, location)
     dialect = replace(dialect, attributes=attributes, comments=comments, zeros=n_nodes is not None)
     if len(head.lines) <= header and n_nodes is None:
-        raise InputError(f"{location.name} is an empty graph: no line of it has an edge; give n_nodes.")
+        raise InputError(f"{location.name} is an empty graph: no line has an edge; give n_nodes.")
     if dialect.text and n_nodes is not None:
         raise InputError(
             f"n_nodes={n_nodes} applies to nodes that are numbers; {location.name} names them: leave it out."
         )
     dialect, index, count, names = _scan(chunks, dialect, head, header, n_nodes)
     if header and notes and notes[0].startswith("the first line") and asked.header is None:
-        # Only a pass over all lines shows whether the words of the first line are nodes.
+        # Only a pass over all lines shows whether the words of the first line are names of nodes.
         first = split_line(head.lines[0], dialect.delimiter)
         known = np.arange(count) if names is None else names
         edges = sum(each for _, each in index)
@@ -156,20 +157,20 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
     if attributes and weights:
         graph.mention_missing("weight", len(head.lines) - weights)
     elif attributes:
-        graph.mention(numbers, "open_graph(networkx.read_edgelist(path), weight=name) takes one of these as weights")
+        graph.mention(numbers, "open_graph(networkx.read_edgelist(path), weight=name) uses one of these as weights")
     for note in notes:
         graph.note(note)
     return graph
 
 
 def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_nodes: int | None) -> tuple[Any, ...]:
-    """Scan all edges; also return the dialect, because a scan may show that ids are text."""
+    """Scan all edges; return the results and the dialect, because a scan may show that ids are text."""
     try:
         found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
     except SpelledIds:
         dialect = replace(dialect, text=True)
         found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
-    return replace(dialect, zeros=True), *found  # ranks need not look for spelled ids again
+    return replace(dialect, zeros=True), *found  # ranks need not check for spelled ids again
 
 
 def _has_tags(head: Head, suffix: str) -> bool:
@@ -206,7 +207,7 @@ def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> t
     below = [line for line in fields[1:] if len(line) == len(first)]
     if len(first) < 2:
         line = shortened(head.lines[0], 40)
-        raise InputError(f"{location.name}: the first line ({line!r}) has one field, and an edge has two nodes.")
+        raise InputError(f"{location.name}: the first line ({line!r}) has one field; an edge needs two nodes.")
     header, doubt = (True, "") if len(first) > len(fields[0]) else _is_header(first, below, asked)
     _reject_matrix(first, below, location)
     rows = below if header else [first, *below]
@@ -217,7 +218,7 @@ def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> t
     names = first if header else [f"column {j + 1}" for j in range(len(first))]
     said = split_line(head.comments.splitlines()[-1].lstrip("#% "), delimiter) if head.comments else []
     if not header and len(said) == len(first) and names_nodes(said):
-        names = said  # as NumPy writes a header
+        names = said  # NumPy begins a header with "#"
     positions, notes = edge_columns(names, asked.columns, name, asked.roles, running, times)
     chosen = tuple(positions)
     if not header and len(first) == 3 == len(chosen) and spelled and asked.columns is None:
@@ -227,7 +228,7 @@ def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> t
                 f"the first column of {shortened(location.name, 60)} was read as nodes and may number the lines; "
                 "index=True (--index) leaves it out."
             )
-    # One odd name among numbers is a slip, which the line that has it will tell.
+    # One name among numbers is an error, which is reported with its line later.
     named = sum(_named(line, chosen[:2]) for line in fields)
     text = 2 * named > len(fields) or any(is_spelled(row[j]) for row in rows for j in chosen[:2])
     notes = [*([doubt] if doubt else []), *notes]
@@ -246,7 +247,7 @@ def _delimiter(line: str, suffix: str) -> str:
 
 
 def _is_header(first: list[str], below: list[list[str]], asked: Requested) -> tuple[bool, str]:
-    """Decide whether the first line names the columns; return a sentence if it may be an edge."""
+    """Decide whether the first line names the columns; also return a sentence if it may be an edge."""
     if asked.header is not None:
         return asked.header, ""
     said = [asked.columns] if isinstance(asked.columns, str) else asked.columns or []

@@ -1,4 +1,4 @@
-"""Roles of columns of tables of edges: which are the nodes, the weights, times or numbers of rows."""
+"""Roles of the columns of a table of edges: which columns are nodes, weights, times or row numbers."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def edge_columns(
     is_index: bool = False,
     is_time: Sequence[bool | None] = (),
 ) -> tuple[list[int], list[str]]:
-    """Find the columns of the two nodes and of the weight, if there is one, and sentences on other columns.
+    """Find the columns of the two nodes and, if there is one, of the weight; also return sentences for warnings.
 
     Parameters
     ----------
     names : sequence of str
-        All columns of the table.
+        Names of all columns of the table.
     columns : sequence of str or int, optional
-        The user's columns of nodes and weight, in this order.
+        The user's option `columns`: nodes, then the weight.
     name : str
-        The table, for messages.
+        Name of the table in messages.
     roles : mapping
-        The user's ``source``, ``target``, ``weight`` and ``index``.
+        The user's options ``source``, ``target``, ``weight`` and ``index``.
     is_index : bool
         Whether the first column numbers the rows.
     is_time : sequence of bool or None
-        Which columns hold dates or durations; None: the numbers look like times. By default no column does.
+        Whether each column holds dates or durations; None: its numbers look like times. By default no column does.
     """
     index = roles.get("index")
     if columns is None:
@@ -65,7 +65,7 @@ def edge_columns(
     if len(chosen) not in (2, 3):
         raise InputError(f"columns={columns!r} should be two columns of nodes, and at most one of weights.")
     if len(set(chosen)) != len(chosen):
-        raise InputError(f"columns={columns!r} should be different ones.")
+        raise InputError(f"columns={columns!r} names a column twice; name different columns.")
     return chosen, []
 
 
@@ -77,29 +77,29 @@ def _edge_roles(
     is_time: Sequence[bool | None],
     may_guess: bool = True,
 ) -> tuple[list[int], list[str]]:
-    """Find the columns of the two nodes and of the weight of a table of edges.
+    """Find the columns of the two nodes and of the weight of a table of edges, by names and positions.
 
     Parameters
     ----------
     names : sequence of str
-        All columns.
+        Names of all columns.
     asked : mapping
-        ``source``, ``target`` and ``weight`` as names or positions; None: not given.
+        The user's ``source``, ``target`` and ``weight`` as names or positions; None: not given.
     name : str
-        The table, for messages.
+        Name of the table in messages.
     is_index : bool
-        Whether the first column numbers the rows. It is then left out, unless it has the name of a node.
-    may_guess : bool
-        Whether the name of the first column may also make it an index.
+        Whether the first column numbers the rows. It is then left out, unless its name makes it a node.
     is_time : sequence of bool or None
-        Which columns hold dates or durations; None: the numbers look like times.
+        Whether each column holds dates or durations; None: its numbers look like times.
+    may_guess : bool
+        Whether the first column may also be an index by its name.
 
     Returns
     -------
     positions : list of int
-        Two or three.
+        Two or three columns: the nodes, and the weight if there is one.
     notes : list of str
-        Sentences on columns that are left out.
+        Sentences about columns that are left out.
     """
     notes: list[str] = []
     listed = shortened(", ".join(map(repr, names[:8])), 50)
@@ -111,7 +111,7 @@ def _edge_roles(
     left = max(left, int(is_index))
     fit = [j for j in range(left, len(names)) if is_time[j] is False and plain[j] not in _WEIGHTS]
     if may_guess and found is None and len(fit) < 2:
-        left = 0  # it is a node
+        left = 0  # the first column is a node
     others = [j for j in range(len(names)) if j not in given.values()]
     if found is None or given["source"] is not None or given["target"] is not None:
         named = [j for j in others if plain[j] in _WEIGHTS] if len(names) > 2 else []
@@ -163,11 +163,11 @@ def _position(names: Sequence[str], asked: Any, role: str, name: str) -> int | N
     elif isinstance(asked, str) and asked.isdigit() and int(asked) < len(names):
         return int(asked)
     listed = shortened(", ".join(map(repr, names[:20])), 80)
-    raise InputError(f"{role}={asked!r} is no column of {name}; give one of {listed}, or a position from 0.")
+    raise InputError(f"{role}={asked!r} is not a column of {name}; give one of {listed}, or a position from 0.")
 
 
 def names_nodes(names: Sequence[str]) -> bool:
-    """Return whether the names of columns show which columns are nodes."""
+    """Return whether the names of the columns show which columns are nodes."""
     plain = {_plain(each) for each in names}
     return any(a in plain and b in plain for a, b in _PAIRS)
 
@@ -184,9 +184,9 @@ def mention_columns(
     is_number: Callable[[int], bool],
     notes: Sequence[str],
 ) -> None:
-    """Let a graph warn of columns of numbers, where it has no weights and nothing was said of its columns."""
+    """Warn of columns of numbers if a graph has no weights and the user said nothing about its columns."""
     for note in notes:
         graph.note(note)
     if columns is None and len(chosen) == 2 and not notes:
         left = [names[j] for j in range(len(names)) if j not in chosen and is_number(j)]
-        graph.mention(left, f"weight={shortened(repr(left[0] if left else ''), 40)} takes it as weights")
+        graph.mention(left, f"weight={shortened(repr(left[0] if left else ''), 40)} uses it as weights")

@@ -1,7 +1,8 @@
-"""Lines of edges: how a file separates and orders its fields, parsed by pyarrow, and faults found line by line.
+"""Parsing of lines of edges with pyarrow, and messages that name the line with an error.
 
-pyarrow is fast but needs one separator, no comments, and says little about a fault. So a chunk is tidied first where it
-needs it, and looked at again in Python, a line at a time, only to name the line that is wrong.
+pyarrow is fast, but it needs a single separator and no comments, and its messages say little about an error. A chunk is
+therefore tidied first if necessary. If pyarrow fails, Python parses the chunk again, line by line, only to name the
+line that is wrong.
 """
 
 from __future__ import annotations
@@ -21,38 +22,38 @@ from mgclust.outside.quoting import reason, shortened
 __all__ = ["Dialect", "Edges", "SpelledIds", "is_quoted", "is_spelled", "line_of", "parse_edges", "split_line"]
 
 Edges = tuple[Any, Any, np.ndarray | None]
-"""Columns u and v, NumPy int64 or pyarrow text, and weights."""
+"""Columns u and v (NumPy int64, or pyarrow text), and weights or None."""
 
 _COMMENT_LINE = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _INTEGER = re.compile(r"\s*-?\d+\s*", re.ASCII)
-_MAX_DIGITS = 25  # more than an id has; Python itself refuses thousands
+_MAX_DIGITS = 25  # more digits than an id has; Python does not convert thousands of digits
 
 
 _SPELLED = re.compile(rb"(?:^|[\n,;|\t \"])(?:[+-]?0\d|\+\d)")
 
 
 class SpelledIds(InputError):
-    """Ids of nodes consist of digits that are not the usual form of an integer: 007, +1."""
+    """Numbers of nodes are written in another form than that of an integer, such as 007 or +1."""
 
 
 def is_spelled(field: str) -> bool:
-    """Return whether an id would lose leading zeros or its sign as an integer."""
+    """Return whether an id would lose leading zeros or its sign if it were read as an integer."""
     return re.fullmatch(r"[+-]?0\d+|\+\d+", field) is not None
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Rules by which lines are read."""
+    """Rules by which the lines of a file are read."""
 
-    name: str  # of the file, for messages
+    name: str  # name of the file, for messages
     delimiter: str  # one character; a space stands for any spaces and tabs
-    width: int  # fields of a line
-    columns: tuple[int, ...]  # which of them are the two nodes and, if there is a third, the weight
+    width: int  # number of fields per line
+    columns: tuple[int, ...]  # positions of the two nodes and, if there is a third, of the weight
     text: bool = False  # whether nodes are text
-    base: int = 0  # number of the first node, where the format fixes it
+    base: int = 0  # number of the first node, in formats that number nodes
     attributes: bool = False  # whether lines end with attributes in braces
     comments: bool = True  # whether lines that begin with # or % are comments
-    zeros: bool = False  # whether 007 is the number 7
+    zeros: bool = False  # whether 007 is read as the number 7
     quoted: bool = False  # whether fields between blanks are in quotes
 
     @property
@@ -62,11 +63,11 @@ class Dialect:
 
     @property
     def skipped(self) -> tuple[bytes, ...]:
-        """Beginnings of lines that are not edges."""
+        """Prefixes of lines that are not edges."""
         return (b"", b"#", b"%") if self.comments else (b"",)
 
     def plain(self, text: bytes) -> bytes:
-        """Lines without attributes in braces."""
+        """Return lines without attributes in braces."""
         return plain_lines(text, self.weighted) if self.attributes else text
 
 
@@ -76,7 +77,7 @@ def is_quoted(line: str) -> bool:
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
-    """Fields of one line."""
+    """Split a line into its fields."""
     if delimiter == " " and not is_quoted(line):
         return line.split()
     if '"' in line:
@@ -94,19 +95,22 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
     Parameters
     ----------
     text : bytes
+        The lines.
     first_line : int
-        The number of the first of them in the file.
+        Number of the first of these lines in the file.
     dialect : Dialect
+        How the lines are read.
 
     Returns
     -------
     u, v : ndarray of int64, or pyarrow.Array of text
+        The nodes of each edge.
     weights : ndarray of float64, or None
 
     Raises
     ------
     InputError
-        The first line that is malformed, with its number and content.
+        A line is malformed. The message has the number and content of the first such line.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -146,7 +150,7 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
 def line_of(
     name: str, text: bytes, first_line: int, left_out: tuple[bytes, ...] = (b"", b"#", b"%")
 ) -> Callable[[int], str]:
-    """Name an edge or node of some lines by the number and content of its own; some lines are `left_out`."""
+    """Return a function that names an edge by the number and content of its line; lines in `left_out` have no edge."""
 
     def where(index: int) -> str:
         left = index
@@ -162,7 +166,7 @@ def line_of(
 
 
 def _tidy(text: bytes, dialect: Dialect) -> bytes:
-    """Without comments, and with single separators."""
+    """Return the lines without comments, and with single separators."""
     delimiter = dialect.delimiter
     if dialect.comments and (b"#" in text or b"%" in text):
         text = _COMMENT_LINE.sub(b"", text)
@@ -201,7 +205,7 @@ def _wrong(u: Any, v: Any, weights: np.ndarray | None, dialect: Dialect) -> bool
 
 
 def _fault(text: bytes, first_line: int, dialect: Dialect, otherwise: str) -> InputError:
-    """Find the first line that is wrong, and say why."""
+    """Find the first line that is wrong, and describe the error."""
     for number, raw in enumerate(text.split(b"\n"), start=first_line):
         if raw.lstrip()[:1] in dialect.skipped:
             continue

@@ -1,4 +1,4 @@
-"""Tables of edges in memory: data frames, of Dask too, and lists of pairs."""
+"""Tables of edges in memory: data frames (also of Dask) and lists of pairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIMES = (datetime.date, datetime.time, datetime.timedelta)
 
 
 def open_pairs(source: Any, n_nodes: int | None) -> Graph:
-    """Open a list of edges, or a table of text: ``[("Ann", "Bob"), ...]`` or with a third item, the weight."""
+    """Open a list of edges or a table of text: ``[("Ann", "Bob"), ...]``, or with the weight as a third item."""
     rows = list(source) if hasattr(source, "__iter__") else []
     widths = {len(row) if hasattr(row, "__len__") and not isinstance(row, str) else 0 for row in rows}
     if not rows or not widths <= {2, 3} or len(widths) != 1:
@@ -35,11 +35,11 @@ def open_pairs(source: Any, n_nodes: int | None) -> Graph:
             "of 2 items, or all of 3 with the weight), an array (m, 2), a path, or a graph of networkx or igraph."
         )
     columns = [np.asarray(list(column)) for column in zip(*rows, strict=True)]
-    return _from_columns(columns, n_nodes, "edge list", "give pairs of nodes alone")
+    return _from_columns(columns, n_nodes, "edge list", "give only pairs of nodes")
 
 
 def open_frame(frame: Any, columns: Columns, n_nodes: int | None, roles: Mapping[str, Any]) -> Graph:
-    """Open a pandas, polars or pyarrow table: two columns of nodes, and one of weights where there is a third."""
+    """Open a pandas, polars or pyarrow table: two columns of nodes, and a third of weights if there is one."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
     times = [_is_time(frame, position) for position in range(len(names))]
@@ -55,7 +55,7 @@ def open_frame(frame: Any, columns: Columns, n_nodes: int | None, roles: Mapping
 
 
 def open_dask_frame(frame: Any, columns: Columns, n_nodes: int | None, roles: Mapping[str, Any]) -> Graph:
-    """Open a Dask DataFrame, which stays where it is; its nodes are collected by two passes of the workers."""
+    """Open a Dask DataFrame. It stays on the workers, which collect its nodes in two passes."""
     name = "Dask DataFrame"
     labels = list(frame.columns)
     names = [str(label) for label in labels]
@@ -78,7 +78,7 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
     ids: Any = TextIds() if text else IntegerIds()
     for label in chosen[:2]:
         column = frame[label]
-        # Of each partition by itself: the few that are in several cost less than sorting all.
+        # Distinct names per partition: repeating a few of them costs less than sorting all.
         meta = sys.modules["dask.dataframe"].utils.make_meta(column)
         distinct = computed(column.map_partitions(by_value(_distinct), meta=meta)).to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
@@ -92,7 +92,7 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
 
 
 def _dask_rows(frame: Any) -> Any:
-    """A Dask data frame as an array; the client that has it counts its rows, be it the active one or not."""
+    """Convert a Dask data frame to an array; the client that owns it counts its rows, even if it is not active."""
     return frame.to_dask_array(lengths=tuple(computed(frame.map_partitions(len))))
 
 
@@ -109,7 +109,7 @@ def _is_numeric(frame: Any, position: int) -> bool:
 
 
 def _first(frame: Any, position: int, most: int) -> np.ndarray:
-    """The first values of a column."""
+    """Return the first values of a column."""
     if hasattr(frame, "iloc"):
         first = frame.iloc[:most, position]
     else:
@@ -118,7 +118,7 @@ def _first(frame: Any, position: int, most: int) -> np.ndarray:
 
 
 def _from_columns(columns: list[Any], n_nodes: int | None, name: str, without: str) -> Graph:
-    """The graph of two or three columns; `without` says how its weights are left out."""
+    """Make a graph of two or three columns; `without` is the advice on how to leave out its weights."""
     u, v = columns[:2]
     weights = None
     if len(columns) == 3:
@@ -138,7 +138,7 @@ def _from_columns(columns: list[Any], n_nodes: int | None, name: str, without: s
 
 
 def _as_ids(ids: np.ndarray, name: str) -> np.ndarray:
-    """Integers >= 0 as int64, whatever type they had."""
+    """Convert integers >= 0 of any type to int64."""
     check_ids(np.stack([ids, ids], axis=1), None, row_number(name))
     return ids.astype(np.int64, copy=False)
 
@@ -148,7 +148,7 @@ def _as_text(column: np.ndarray, name: str, position: int) -> Any:
 
     items = column.tolist()
     for row, item in enumerate(items):
-        # NaN is not equal to itself, and pandas' NA does not say.
+        # NaN is not equal to itself, and comparing pandas' NA gives neither True nor False.
         if item is None or (item == item) is not True or item == "":
             raise InputError(f"row {row} of {name} has no node in column {position + 1}; drop the row or fill it in.")
     return pa.array([str(item) for item in items], pa.large_string())
@@ -168,7 +168,7 @@ def _column(frame: Any, position: int, label: str, name: str) -> np.ndarray:
     if array.ndim != 1:
         raise InputError(f"column {label!r} of {name} holds arrays; give a node or a weight in each row.")
     if array.dtype.kind == "O" and all(isinstance(item, (int, float, np.number)) for item in array[:1]):
-        return np.asarray(array.tolist())  # numbers of a type that may lack some
+        return np.asarray(array.tolist())  # numbers of a pandas type that allows missing values
     return array
 
 
@@ -177,7 +177,7 @@ def _distinct(column: Any) -> Any:
 
 
 def _number_partition(part: Any, names: NodeNames, text: bool) -> Any:
-    """One partition of a Dask DataFrame with numbers in place of names; runs on the workers."""
+    """Replace names by numbers in one partition of a Dask DataFrame. Runs on the workers."""
     part = part.copy()
     for position, label in enumerate(list(part.columns)[:2]):
         ids = part[label].to_numpy()

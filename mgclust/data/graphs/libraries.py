@@ -1,4 +1,4 @@
-"""Graphs of networkx and igraph, which are recognised without importing these."""
+"""Graphs of networkx and igraph, which are recognised without importing these packages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mgclust.outside.quoting import shortened
 __all__ = ["DEFAULT_WEIGHT", "open_igraph", "open_networkx"]
 
 DEFAULT_WEIGHT = "weight"
-_FEW_EDGES = 1000  # whose attributes are looked at for numbers that could be weights
+_FEW_EDGES = 1000  # edges whose attributes are checked for numbers that could be weights
 
 
 def open_networkx(graph: Any, weight: str | None, name: str = "") -> Graph:
-    """Open a networkx graph; node number i is the i-th of ``graph.nodes``, weights are an attribute."""
+    """Open a networkx graph. Node number i is the i-th of ``graph.nodes``; weights are an edge attribute."""
     nodes = list(graph.nodes)
     name = name or f"networkx {type(graph).__name__}"
     reject_empty(len(nodes), name)
@@ -37,7 +37,7 @@ def open_networkx(graph: Any, weight: str | None, name: str = "") -> Graph:
 
 
 def open_igraph(graph: Any, weight: str | None) -> Graph:
-    """Open an igraph graph; names are the attribute ``name`` of vertices, weights one of edges."""
+    """Open an igraph graph. Names are the vertex attribute ``name``; weights are an edge attribute."""
     name = "igraph Graph"
     reject_empty(graph.vcount(), name)
     pairs = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
@@ -52,20 +52,20 @@ def open_igraph(graph: Any, weight: str | None) -> Graph:
 
 
 class _Weights:
-    """Weights of edges by an attribute: 1 where an edge has none, none where no edge has it.
+    """Weights of edges from an attribute: 1 for an edge without it; no weights if no edge has it.
 
     Parameters
     ----------
     values : list
-        Values of the attribute; None if an edge has none.
+        Values of the attribute; None for an edge without it.
     weight : str or None
-        Its name; None for no weights.
+        Name of the attribute; None for no weights.
     samples : list of (str, object)
-        Attributes of some edges, which could have been meant.
+        Attributes of some edges that the user could have meant.
     edges : iterable
-        Their nodes first.
+        The edges; each begins with its two nodes.
     name : str
-        The graph, for messages.
+        Name of the graph in messages.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class _Weights:
         numeric = {key for key, value in samples if isinstance(value, numbers.Real) and not isinstance(value, bool)}
         if weight != DEFAULT_WEIGHT and values:
             listed = ", ".join(map(repr, sorted(numeric)))
-            there = shortened(f"those that are numbers are {listed}" if numeric else "none is a number")
-            raise InputError(f"weight={shortened(weight)!r} is no attribute of the edges of {name}; {there}.")
+            there = shortened(f"attributes that are numbers: {listed}" if numeric else "no attribute is a number")
+            raise InputError(f"weight={shortened(weight)!r} is not an attribute of the edges of {name}; {there}.")
         self._unused = sorted(numeric)
 
     def mention(self, graph: Graph) -> None:
-        """Let the graph warn of edges without a weight, or of attributes that could have been meant."""
+        """Let the graph warn of edges without a weight, or of attributes that the user could have meant."""
         if self._missing:
             graph.mention_missing(str(self._weight), self._missing)
         if self._unused:
             first = shortened(self._unused[0])
-            remedy = f"open_graph(graph, weight={first!r}) takes one of these as weights, weight=None none"
+            remedy = f"open_graph(graph, weight={first!r}) uses it as weights, weight=None uses none"
             graph.mention(self._unused, remedy)

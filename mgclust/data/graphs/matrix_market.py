@@ -23,15 +23,16 @@ _SYMMETRIES = ("general", "symmetric")
 
 
 def open_matrix_market(chunks: TextChunks) -> Graph:
-    """Open an adjacency matrix: ``symmetric`` has every edge once, ``general`` has arcs if it is not symmetric.
+    """Open an adjacency matrix in coordinate format.
 
-    An entry on the diagonal is the weight of a self-loop.
+    A ``symmetric`` file lists each edge once. A ``general`` file that is not symmetric has arcs. An entry on the
+    diagonal is the weight of a self-loop.
     """
     name = chunks.location.name
     head = read_head(chunks, 1)
     words = head.comments.split("\n")[0].lower().split()
     if words[:1] != ["%%matrixmarket"]:
-        raise InputError(f"{name} does not begin with %%MatrixMarket; is it a Matrix Market file?")
+        raise InputError(f"{name} does not begin with %%MatrixMarket; check that it is a Matrix Market file.")
     if (
         len(words) != 5
         or words[1:3] != ["matrix", "coordinate"]
@@ -58,7 +59,7 @@ def open_matrix_market(chunks: TextChunks) -> Graph:
     found = sum(edges for _, edges in index)
     if found != entries:
         raise InputError(
-            f"{name} has {found} entries where its line of sizes says {shortened(entries)}; copy or write it again."
+            f"{name} has {found} entries, but its line of sizes says {shortened(entries)}; copy or write it again."
         )
     if words[4] == "symmetric" or halves.one_is_empty:
         return LinesGraph(chunks, index, count, dialect, _KIND)
@@ -86,7 +87,8 @@ class _Halves:
     Attributes
     ----------
     pairs, weights : int
-        Sums of hashes of places, and of places with weights: above the diagonal minus below. 0 if the halves are equal.
+        Sums of hashes above the diagonal minus sums below: of positions, and of positions with weights. Both are 0 if
+        the matrix is symmetric.
     upper : list of int
         Number of entries of each chunk that are not below the diagonal.
     """
@@ -97,7 +99,7 @@ class _Halves:
 
     @property
     def one_is_empty(self) -> bool:
-        """True if there is nothing above the diagonal, or nothing below."""
+        """True if there are no entries above the diagonal, or none below."""
         return not (self._above and self._below)
 
     def add(self, u: np.ndarray, v: np.ndarray, weights: np.ndarray | None) -> None:

@@ -27,19 +27,19 @@ _BLANKS_TO_NEWLINES = bytes.maketrans(b" \t\r\x0b\x0c", b"\n\n\n\n\n")
 class _Format:
     """Content of the first line."""
 
-    name: str  # of the file
+    name: str  # name of the file
     n_nodes: int
     n_edges: int
-    skip: int  # numbers at the beginning of a line that are about the node itself
+    skip: int  # numbers at the beginning of a line that describe the node itself
     weighted: bool  # whether each neighbour is followed by the weight of the edge
 
 
 class _Part(NamedTuple):
-    """The lines of a chunk."""
+    """Parsed lines of a chunk: one entry per neighbour of each node."""
 
     lines: int
-    u: np.ndarray  # the node, once for
-    v: np.ndarray  # every neighbour
+    u: np.ndarray  # the node of the line
+    v: np.ndarray  # its neighbour
     weights: np.ndarray | None
 
 
@@ -60,12 +60,12 @@ class _MetisGraph(ChunkedGraph):
 
 
 def open_metis(chunks: TextChunks) -> Graph:
-    """Open a METIS file: a line of sizes, then the neighbours of each node, from 1."""
+    """Open a METIS file: a line of sizes, then one line per node with its neighbours, which are numbered from 1."""
     head = read_head(chunks, 1)
     form = _format(head.lines[0] if head.lines else "", chunks.location.name, head.starts[0][1])
     index, first_nodes, node = [], [], 0
     entries = loops = 0
-    balance = 0  # every edge seen from its lower end adds what it takes away seen from the other one
+    balance = 0  # each edge adds its hash at one end and subtracts it at the other
     for chunk, text in chunks.scan(*head.starts[1]):
         part = _neighbours(text, chunk.line, node, form)
         up, down = part.u < part.v, part.u > part.v
@@ -78,17 +78,17 @@ def open_metis(chunks: TextChunks) -> Graph:
         node += part.lines
     if node < form.n_nodes:
         raise InputError(
-            f"{form.name} has lines for {node} nodes where its first line says {shortened(form.n_nodes)}; write it "
+            f"{form.name} has lines for {node} nodes, but its first line says {shortened(form.n_nodes)}; write it "
             "again."
         )
     if balance % 2**64:
         raise InputError(
-            f"{form.name} lists an edge at one of its nodes only, or with two weights; every edge should be twice."
+            f"{form.name} lists an edge only at one of its nodes, or with two weights; list every edge at both nodes."
         )
     found = (entries - loops) // 2 + loops
     if found != form.n_edges:
         raise InputError(
-            f"{form.name} has {found} edges where its first line says {shortened(form.n_edges)}; write it again."
+            f"{form.name} has {found} edges, but its first line says {shortened(form.n_edges)}; write it again."
         )
     return _MetisGraph(chunks, form, index, first_nodes)
 
@@ -111,7 +111,7 @@ def _format(line: str, name: str, number: int) -> _Format:
 
 def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) -> _Part:
     """Parse lines of neighbours."""
-    where = line_of(form.name, text, first_line, left_out=(b"%",))  # blank ones count
+    where = line_of(form.name, text, first_line, left_out=(b"%",))  # a blank line is a node without neighbours
     tidy = _COMMENT_LINE.sub(b"", text) if b"%" in text else text
     if tidy and not tidy.endswith(b"\n"):
         tidy += b"\n"
@@ -153,7 +153,7 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
 
 
 def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
-    """All numbers of some lines: one column, once blanks are ends of lines."""
+    """All numbers of some lines as one column; blanks become ends of lines."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -164,7 +164,7 @@ def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
         table = csv.read_csv(
             pa.BufferReader(tidy.translate(_BLANKS_TO_NEWLINES)),
             read_options=csv.ReadOptions(column_names=["0"]),
-            # A delimiter that no line has: what holds it is no number.
+            # No line has this delimiter; a field that does is not a number.
             parse_options=csv.ParseOptions(delimiter="\x1f", quote_char=False),
             convert_options=csv.ConvertOptions(column_types={"0": kind}, null_values=[]),
         )
@@ -179,7 +179,7 @@ def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
 
 
 def _hash(low: np.ndarray, high: np.ndarray, weights: np.ndarray | None, chosen: np.ndarray) -> int:
-    """One number for many edges, whatever their order."""
+    """Hash many edges into one number that does not depend on their order."""
     mixed = (low[chosen].astype(np.uint64) << np.uint64(32)) | high[chosen].astype(np.uint64)
     if weights is not None:
         mixed ^= weights[chosen].view(np.uint64) * np.uint64(GOLDEN)

@@ -18,12 +18,12 @@ _PARSED_BYTES = 40  # memory of the parser and the graph per byte of text
 
 
 def open_graphml(location: Location, weight: str | None) -> Graph:
-    """Open a GraphML file; a document type is rejected, because its entities can expand a few bytes to many."""
+    """Open a GraphML file. A document type is rejected, because its entities can expand a few bytes to many."""
     networkx, text = _read(location)
     parser = expat.ParserCreate()
 
     def refuse(*declared: Any) -> NoReturn:
-        raise InputError(f"{location.name} declares a document type (DTD), which is refused; write it without.")
+        raise InputError(f"{location.name} declares a document type (DTD), which is rejected; write it without.")
 
     parser.StartDoctypeDeclHandler = refuse
     parser.EntityDeclHandler = refuse
@@ -32,7 +32,7 @@ def open_graphml(location: Location, weight: str | None) -> Graph:
 
 
 def open_gml(location: Location, weight: str | None) -> Graph:
-    """Open a GML file; names of nodes are their labels if all nodes have distinct labels."""
+    """Open a GML file. Names of nodes are their labels if all nodes have distinct labels."""
     networkx, text = _read(location)
     try:
         graph = networkx.read_gml(io.BytesIO(text))
@@ -45,7 +45,7 @@ def _read(location: Location) -> tuple[Any, bytes]:
     try:
         import networkx
     except ImportError as error:
-        raise InputError(f"{location.name} needs networkx, which reads it: pip install 'mgclust[graphs]'.") from error
+        raise InputError(f"{location.name} needs networkx; run pip install 'mgclust[graphs]'.") from error
     parts, size = [], 0
     with location.open_text() as file:
         while part := file.read(2**20):

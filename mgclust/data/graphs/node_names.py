@@ -1,7 +1,7 @@
-"""Names of nodes: collected chunk by chunk, and turned into numbers 0, 1, ...
+"""Names of nodes: collected chunk by chunk, and numbered 0, 1, ...
 
-Integer ids without gaps need no names. Others become sorted distinct names; the number of a node is the place of its
-name. pyarrow does the hashing of text.
+Integer ids without gaps need no names. All other ids are sorted; the number of a node is the position of its name.
+pyarrow hashes text.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mgclust.outside.inflation import check_memory
 
 __all__ = ["IntegerIds", "NodeNames", "TextIds", "names_of", "number_nodes", "without_gaps"]
 
-_MARKS = 2**28  # ids below are marked in a table of one byte each
-_TABLE_FACTOR = 8  # a table from id to node is made while it has at most so many entries a node
+_MARKS = 2**28  # ids below this are marked in a table of one byte per id
+_TABLE_FACTOR = 8  # a table from id to node may have up to so many entries per node
 
 
 class NodeNames:
@@ -26,7 +26,7 @@ class NodeNames:
     Parameters
     ----------
     array : ndarray of shape (n_nodes,), int64 or str
-        The name of every node; need not be sorted where `encode` is not called.
+        Name of every node. It need not be sorted if `encode` is not called.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -37,7 +37,7 @@ class NodeNames:
         return len(self.array)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Names travel to every rank: a bit for every possible id is less than eight bytes for every id there is.
+        # Every rank gets the names: one bit per possible id is smaller than eight bytes per id.
         names = self.array
         if names.dtype.kind == "i" and len(names) and names[0] >= 0 and names[-1] < 32 * len(names) and _ascend(names):
             marks = np.zeros(int(names[-1]) + 1, bool)
@@ -53,17 +53,17 @@ class NodeNames:
         self._lookup = None
 
     def encode(self, ids: Any) -> np.ndarray:
-        """Numbers of nodes, int32.
+        """Convert names to numbers of nodes, int32.
 
         Parameters
         ----------
         ids : array
-            NumPy integers, or text in a pyarrow array; each is one of the names.
+            NumPy integers, or text in a pyarrow array. Each must be one of the names.
         """
         text = self.array.dtype.kind == "U"
         numbers = self._encode_text(ids) if text else self._encode_integers(ids)
         if len(numbers) and numbers.min() < 0:
-            raise InputError("a node has a name that was not there when the graph was opened; open it again.")
+            raise InputError("a node has a name that did not exist when the graph was opened; open it again.")
         return numbers
 
     def _encode_text(self, ids: Any) -> np.ndarray:
@@ -84,14 +84,14 @@ class NodeNames:
             places = np.minimum(np.searchsorted(names, ids), len(names) - 1)
             return np.where(names[places] == ids, places, -1).astype(np.int32)
         if self._lookup is None:
-            lookup = np.full(largest + 2, -1, np.int32)  # the last entry stands for all that are larger
+            lookup = np.full(largest + 2, -1, np.int32)  # the last entry is for all larger ids
             lookup[names] = np.arange(len(names), dtype=np.int32)
-            self._lookup = lookup  # whole: other threads may be about to read it
+            self._lookup = lookup  # assigned when complete: other threads may read it
         return self._lookup[np.minimum(ids, largest + 1)]
 
 
 class IntegerIds:
-    """Collector of the distinct ones of very many integers >= 0."""
+    """Collects the distinct values of very many integers >= 0."""
 
     def __init__(self) -> None:
         self._marks = np.zeros(2**16, bool)
@@ -99,14 +99,14 @@ class IntegerIds:
         self._pending: list[np.ndarray] = []
 
     def add(self, ids: np.ndarray) -> None:
-        """Add ids, repeated or not."""
+        """Add ids; they may repeat."""
         if not len(ids):
             return
         largest = int(ids.max())
         if largest >= _MARKS:
             beyond = ids >= _MARKS
             self._pending.append(np.unique(ids[beyond]))
-            # Merged when they have doubled, so that ids are sorted a few times only.
+            # Merge when the number of ids has doubled, so that they are sorted only a few times.
             if sum(map(len, self._pending)) > len(self._large):
                 self._merge()
             ids = ids[~beyond]
@@ -128,7 +128,7 @@ class IntegerIds:
 
 
 class TextIds:
-    """Collects the distinct ones of very many strings in pyarrow arrays."""
+    """Collects the distinct values of very many strings in pyarrow arrays."""
 
     def __init__(self) -> None:
         self._known: Any = None
@@ -179,7 +179,7 @@ def number_nodes(u: Any, v: Any) -> tuple[np.ndarray, int, np.ndarray | None]:
     pairs : ndarray of shape (m, 2)
     n_nodes : int
     names : ndarray of shape (n_nodes,) or None
-        None where the ids are 0 to n_nodes - 1.
+        None if the ids are 0 to n_nodes - 1.
     """
     ids: Any = IntegerIds() if isinstance(u, np.ndarray) else TextIds()
     ids.add(u)
@@ -192,7 +192,7 @@ def number_nodes(u: Any, v: Any) -> tuple[np.ndarray, int, np.ndarray | None]:
 
 
 def without_gaps(names: np.ndarray) -> bool:
-    """Return whether sorted distinct integers are 0, 1, ... up to their number less one."""
+    """Return whether sorted distinct integers are 0, 1, ..., n - 1."""
     return not len(names) or (int(names[-1]) == len(names) - 1 and int(names[0]) == 0)
 
 
@@ -201,7 +201,7 @@ def _ascend(names: np.ndarray) -> bool:
 
 
 def names_of(nodes: Sequence[Any]) -> np.ndarray | None:
-    """Names of nodes as an array of integers or of text; None where they are their numbers."""
+    """Names of nodes as an array of integers or of text; None if the names are the numbers of the nodes."""
     if all(isinstance(node, (int, np.integer)) and not isinstance(node, bool) for node in nodes):
         if all(node == i for i, node in enumerate(nodes)):
             return None

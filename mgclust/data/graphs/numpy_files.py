@@ -20,11 +20,11 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["FileGraph", "NumpyGraph", "open_npy_graph", "open_npz_graph"]
 
-_CHUNK = 2**22  # edges looked at at a time where the file does not say how many nodes there are
+_CHUNK = 2**22  # edges that are read at a time to count the nodes, if the file does not state their number
 
 
 class FileGraph(InFile, Graph):
-    """Edges at a `Location`; pickles as the path and what was found out about it."""
+    """Edges at a `Location`. A pickle holds the path and what was found out when the file was opened."""
 
     def __init__(self, location: Location, n_edges: int, n_nodes: int, **about: Any) -> None:
         super().__init__(n_edges, n_nodes, location.name, **about)
@@ -38,14 +38,15 @@ class NumpyGraph(FileGraph):
     Parameters
     ----------
     location : Location
+        Location of the file.
     edges : StoredArray
-        (n_edges, 2), or (n_edges, 3) with weights.
+        Array of shape (n_edges, 2), or (n_edges, 3) with weights.
     weights : StoredArray, optional
-        (n_edges,).
+        Array of shape (n_edges,).
     n_nodes : int, optional
-        By default the largest number plus one, for which all edges are read.
+        Number of nodes. By default the largest number of a node plus one, for which all edges are read.
     names, labels : StoredArray, optional
-        (n_nodes,).
+        Arrays of shape (n_nodes,).
     """
 
     kind = "npz"
@@ -61,7 +62,7 @@ class NumpyGraph(FileGraph):
     ) -> None:
         self._edges = edges
         self._weights = weights
-        # Read when they are asked for: ranks, to which the graph travels, need neither.
+        # Read on demand: the ranks to which the graph is sent need neither.
         self._beside = {"names": names, "labels": labels}
         weighted = weights is not None or edges.shape[1] == 3
         count = self._count_nodes() if n_nodes is None else n_nodes
@@ -112,9 +113,9 @@ def open_npy_graph(location: Location, n_nodes: int | None) -> Graph:
 
 
 def open_npz_graph(location: Location, n_nodes: int | None) -> Graph:
-    """Open a .npz file: ``edges``, and where there are such ``n``, ``weights``, ``names`` and ``labels``.
+    """Open a .npz file: ``edges``, and optionally ``n``, ``weights``, ``names`` and ``labels``.
 
-    Or a sparse matrix as `scipy.sparse.save_npz` writes it.
+    The file may also be a sparse matrix that `scipy.sparse.save_npz` wrote.
     """
     with location.open() as file, zipfile.ZipFile(file) as archive:
         listed = {info.filename.removesuffix(".npy"): info.filename for info in archive.infolist()}
@@ -124,26 +125,26 @@ def open_npz_graph(location: Location, n_nodes: int | None) -> Graph:
         others = shortened(", ".join(sorted(listed))) or "no arrays at all"
         raise InputError(
             f"{location.name} has no array 'edges' ({others}); write a graph as "
-            "numpy.savez(path, edges=edges, n=n_nodes), weights=, names= and labels= being optional."
+            "numpy.savez(path, edges=edges, n=n_nodes); weights=, names= and labels= are optional."
         )
     stored = {name: StoredArray(location, listed[name]) for name in _MEMBERS if name in listed}
     edges, weights = stored["edges"], stored.get("weights")
     _check_edges(edges)
     if weights is not None and (edges.shape[1] == 3 or weights.shape != edges.shape[:1]):
         raise InputError(
-            f"{weights.name} has shape {weights.shape} beside edges of shape {edges.shape}; it should be "
-            f"({edges.shape[0]},), beside edges of 2 columns."
+            f"{weights.name} has shape {weights.shape}, and edges have shape {edges.shape}; it should be "
+            f"({edges.shape[0]},), with edges of 2 columns."
         )
     about = {name: stored[name] for name in ("names", "labels") if name in stored}
     count = n_nodes
     if "n" in stored:
         shape = stored["n"].shape
         if math.prod(shape) != 1:
-            raise InputError(f"{stored['n'].name} has shape {shape}, it should be one number: the nodes.")
+            raise InputError(f"{stored['n'].name} has shape {shape}, it should be one number, that of the nodes.")
         written = stored["n"].whole()
         own = check_n_nodes(written.reshape(-1)[0].item(), location.name)
         if n_nodes is not None and n_nodes != own:
-            raise InputError(f"n_nodes={n_nodes} should be {own}, which {location.name} says; leave it out.")
+            raise InputError(f"n_nodes={n_nodes} should be {own}, as in {location.name}; leave it out.")
         count = own
     elif count is None and about:
         count = next(iter(about.values())).shape[0]
@@ -164,7 +165,7 @@ def _check_edges(edges: StoredArray) -> None:
 
 
 def _open_stored_matrix(location: Location) -> Graph:
-    """Open what `scipy.sparse.save_npz` wrote, which is read as a whole."""
+    """Open a file that `scipy.sparse.save_npz` wrote; it is read as a whole."""
     from scipy.sparse import load_npz
 
     with location.open() as file:
@@ -174,5 +175,5 @@ def _open_stored_matrix(location: Location) -> Graph:
         file.seek(0)
         matrix = load_npz(file)
         if hasattr(matrix, "check_format"):
-            matrix.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+            matrix.check_format(full_check=True)  # SciPy's loops do not check that indices are in range
         return open_matrix(matrix, location.name)

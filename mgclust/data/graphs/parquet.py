@@ -23,7 +23,7 @@ __all__ = ["open_parquet_graph"]
 
 
 class _ParquetGraph(FileGraph):
-    """Edges of a Parquet file; the row group read last is kept."""
+    """Edges of a Parquet file. The row group that was read last is kept."""
 
     kind = "parquet"
 
@@ -39,7 +39,7 @@ class _ParquetGraph(FileGraph):
         return {**self.__dict__, "_kept": None}
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read, with the names of the columns."""
+        """Describe the source, with the names of its columns."""
         return {**super().describe(), "columns": list(self._columns.labels)}
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -47,7 +47,7 @@ class _ParquetGraph(FileGraph):
 
     def _group(self, group: int) -> np.ndarray:
         if self._kept is None or self._kept[0] != group:
-            self._kept = None  # let go of one before the next is read
+            self._kept = None  # free one row group before the next is read
             u, v, weights = self._columns.read(group)
             if self._names is not None:
                 u, v = self._names.encode(u), self._names.encode(v)
@@ -84,7 +84,7 @@ class _Columns:
                 )
 
     def _numbers_rows(self, kinds: Sequence[Any]) -> bool:
-        """Return whether the first of three columns or more has 0, 1, ... in the first group of rows."""
+        """Return whether the first of three or more columns holds 0, 1, ... in the first row group."""
         from pyarrow import types
 
         if len(kinds) < 3 or kinds[0] is None or not types.is_integer(kinds[0]):
@@ -100,7 +100,7 @@ class _Columns:
         return np.empty(0) if first is None else first.column(0).to_numpy(zero_copy_only=False)
 
     def read(self, group: int) -> tuple[Any, Any, np.ndarray | None]:
-        """Columns u, v and the weights of one row group."""
+        """Columns u and v and the weights of one row group."""
         import pyarrow as pa
 
         first, size = int(self.edges[group]), int(self.edges[group + 1] - self.edges[group])
@@ -124,7 +124,7 @@ class _Columns:
                     without = "weight=None"
                     as_weights(column.to_pylist(), ends, self.location.name, without, first)
                 raise InputError(
-                    f"{self.location.name}, column {shortened(label)!r} is no {kind}: {reason(error)}."
+                    f"{self.location.name}, column {shortened(label)!r} is not {kind}: {reason(error)}."
                 ) from error
             columns.append(column if kind == pa.large_string() else column.to_numpy(zero_copy_only=False))
         u, v = columns[:2]
@@ -142,7 +142,7 @@ def _is_number(kind: Any) -> bool:
 def open_parquet_graph(
     location: Location, n_nodes: int | None, columns: Sequence[str | int] | str | None, roles: Mapping[str, Any]
 ) -> Graph:
-    """Open a Parquet file; its nodes are collected by one pass where `n_nodes` does not say that they are numbers."""
+    """Open a Parquet file; without `n_nodes`, one pass collects the nodes."""
     found = _Columns(location, columns, roles)
     if n_nodes is not None:
         if found.text:

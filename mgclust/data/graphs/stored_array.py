@@ -1,4 +1,4 @@
-"""One array of a .npy or .npz file, read by rows in the type of number that it was written in."""
+"""One array of a .npy or .npz file, read by rows in the type in which it was written."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ __all__ = ["StoredArray"]
 
 
 class StoredArray:
-    """An array in a file; pickles as the place where it is.
+    """An array in a file. A pickle holds only its place.
 
     Parameters
     ----------
     location : Location
+        Location of the file.
     member : str, optional
-        Of a .npz file, as the archive lists it; None for a .npy file.
+        Member of a .npz file, as the archive lists it; None for a .npy file.
 
     Notes
     -----
-    A member that is not compressed is read where it lies. Others come out of a stream, which is kept between reads
-    that follow each other: nothing is held that was not asked for.
+    A member that is not compressed is read in place. A compressed member is read as a stream, which is kept for the
+    next read. No numbers are held in memory that were not requested.
     """
 
     def __init__(self, location: Location, member: str | None = None) -> None:
@@ -57,7 +58,7 @@ class StoredArray:
 
     @property
     def name(self) -> str:
-        """Name for messages."""
+        """Name of the array in messages."""
         return (
             self.location.name
             if self._member is None
@@ -66,16 +67,16 @@ class StoredArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape as written."""
+        """Shape of the array."""
         return self._layout.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """Type as written."""
+        """Type in which the array was written."""
         return self._layout.dtype
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows ``start`` to ``stop - 1``."""
+        """Read the rows ``start`` to ``stop - 1``."""
         layout = self._layout
         if layout.fortran and len(layout.shape) > 1:
             return np.ascontiguousarray(self._columns(start, stop).T)
@@ -85,7 +86,7 @@ class StoredArray:
         return out
 
     def whole(self) -> np.ndarray:
-        """All of it; also of an array of no dimension, such as the ``n`` of a graph."""
+        """Read all of the array, which may have no dimension, such as the ``n`` of a graph."""
         check_memory(self.name, self._layout.nbytes)
         if self.shape:
             return self.read(0, self.shape[0])
@@ -94,7 +95,7 @@ class StoredArray:
         return out.reshape(())
 
     def _columns(self, start: int, stop: int) -> np.ndarray:
-        """Rows of an array that was written column by column, as columns."""
+        """Rows of an array in Fortran order, as columns."""
         n, d = self.shape
         columns = np.empty((d, stop - start), self.dtype)
         for j in range(d):
@@ -137,7 +138,7 @@ class StoredArray:
 
 
 class _ArrayStream:
-    """The numbers of a compressed member, from the first on."""
+    """Numbers of a compressed member, from the first on."""
 
     def __init__(self, location: Location, member: str | None, offset: int) -> None:
         self.position = 0
@@ -154,12 +155,12 @@ class _ArrayStream:
             raise
 
     def skip_to(self, position: int) -> None:
-        """Let go of the bytes before."""
+        """Skip the bytes before a position."""
         self._skip(position - self.position)
         self.position = position
 
     def close(self) -> None:
-        """Close all that is open."""
+        """Close all open files."""
         self._close()
 
     def _skip(self, count: int) -> None:

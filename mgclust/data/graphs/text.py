@@ -1,4 +1,4 @@
-"""Edges in text files, of which a first pass finds the chunks; see `edge_list`, `matrix_market` and `metis`."""
+"""Edges in text files, whose chunks are found by a first pass; see `edge_list`, `matrix_market` and `metis`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ __all__ = ["ChunkedGraph", "LinesGraph", "scan_edges"]
 
 
 class ChunkedGraph(FileGraph):
-    """Edges in a text file of which a first pass found the chunks; a rank parses those of its own edges.
+    """Edges in a text file. A first pass has found the chunks; a rank parses only the chunks that hold its edges.
 
     Parameters
     ----------
     chunks : TextChunks
+        Reads the file.
     index : sequence of (Chunk, int)
-        Every chunk, and how many edges it has.
+        Every chunk with its number of edges.
     n_nodes : int
+        Number of nodes.
     **about
-        As for `Graph`.
+        Keyword arguments of `Graph`.
     """
 
     def __init__(self, chunks: TextChunks, index: Sequence[tuple[Chunk, int]], n_nodes: int, **about: Any) -> None:
@@ -53,7 +55,7 @@ class ChunkedGraph(FileGraph):
         return rows
 
     def _chunk(self, number: int) -> np.ndarray:
-        # Reads end anywhere: the chunk in which the last one ended is where the next one continues.
+        # A read may end within a chunk: keep this chunk, because the next read continues there.
         if self._kept is None or self._kept[0] != number:
             self._kept = None
             self._kept = number, self._parse(number, self._chunks.read(self._index[number]))
@@ -61,23 +63,25 @@ class ChunkedGraph(FileGraph):
 
     @abstractmethod
     def _parse(self, number: int, text: bytes) -> np.ndarray:
-        """Rows of one chunk."""
+        """Parse the edges of one chunk."""
 
 
 class LinesGraph(ChunkedGraph):
-    """One edge a line.
+    """Edges in a text file, one per line.
 
     Parameters
     ----------
     chunks, index, n_nodes
-        As for `ChunkedGraph`.
+        As in `ChunkedGraph`.
     dialect : Dialect
+        How the lines are read.
     kind : str
-        Of the format.
+        Name of the format.
     upper : bool
-        Take only edges from a node to one with no smaller number, of which `index` has the numbers.
+        Whether to take only edges whose first node has no larger number than the second. `index` then has the numbers
+        of these edges.
     **about
-        As for `Graph`.
+        Keyword arguments of `Graph`.
     """
 
     def __init__(
@@ -117,26 +121,29 @@ def scan_edges(
     n_nodes: int | None,
     visit: Callable[[Any, Any, np.ndarray | None], None] = lambda u, v, weights: None,
 ) -> tuple[list[tuple[Chunk, int]], int, np.ndarray | None]:
-    """Go through all edges once.
+    """Pass over all edges once, to find the chunks and the nodes.
 
     Parameters
     ----------
     chunks : TextChunks
+        Reads the file.
     dialect : Dialect
+        How the lines are read.
     offset, line : int
-        Where the first edge stands: the byte, and the number of the line.
+        Byte and line number at which the first edge begins.
     n_nodes : int or None
-        If given, ids should be below; else they are collected.
+        Number of nodes, which limits the ids. None: collect the ids.
     visit : callable
         Called with the edges of each chunk.
 
     Returns
     -------
     index : list of (Chunk, int)
-        Every chunk, and how many edges it has.
+        Every chunk with its number of edges.
     n_nodes : int
+        Number of nodes.
     names : ndarray or None
-        None where ids are numbers of nodes.
+        Names of the nodes; None if ids are numbers of nodes.
     """
     index = []
     ids: Any = TextIds() if dialect.text else IntegerIds()

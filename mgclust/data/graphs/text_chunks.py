@@ -1,4 +1,4 @@
-"""A text file, compressed or not, read in chunks of whole lines, in order or at random."""
+"""A text file, compressed or not, that is read in chunks of whole lines, in order or at random."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CHUNK_BYTES = 2**24
 
 
 class Chunk(NamedTuple):
-    """Position of whole lines."""
+    """Position of a chunk of whole lines."""
 
-    # offset, length: bytes, of the text that was compressed where it is
+    # offset, length: bytes; of the uncompressed text if the file is compressed
     offset: int
     length: int
     line: int  # number of the first line, from 1
@@ -30,7 +30,7 @@ class TextChunks:
     Parameters
     ----------
     location : Location
-        Where it is compressed, to read in the middle decompresses what lies before.
+        Location of the file. If it is compressed, a read in the middle decompresses all text before it.
     """
 
     def __init__(self, location: Location) -> None:
@@ -41,7 +41,7 @@ class TextChunks:
         return {**self.__dict__, "_open": None}
 
     def scan(self, offset: int = 0, line: int = 1) -> Iterator[tuple[Chunk, bytes]]:
-        """All whole lines from a place on, chunk by chunk; the last line may lack its end."""
+        """Yield all whole lines from a position on, chunk by chunk. The last line may lack its line end."""
         with self.location.reading(), contextlib.ExitStack() as stack:
             file = self._enter(stack)
             file.seek(offset)
@@ -65,7 +65,7 @@ class TextChunks:
                     return
 
     def read(self, chunk: Chunk) -> bytes:
-        """One chunk again; those that follow each other are read without going back."""
+        """Read one chunk again. Chunks that follow each other are read without going back."""
         with self.location.reading():
             if self._open is None:
                 stack = contextlib.ExitStack()

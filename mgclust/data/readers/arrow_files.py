@@ -1,4 +1,4 @@
-"""Tables in Parquet files, folders of these, and Feather files, read by groups of rows."""
+"""Tables in Parquet files, folders of Parquet files, and Feather files, read by row groups."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _MAX_FILES = 100_000
 
 
 class ArrowTable:
-    """Columns of a file or folder; a pickle holds only its location.
+    """Columns of a file or folder. A pickle holds only the location.
 
     Parameters
     ----------
     location : Location
-        .parquet or .pq, a folder of these, or .feather.
+        A .parquet or .pq file, a folder of these, or a .feather file.
 
     Attributes
     ----------
     names : list of str
-        Names of the columns without the index that pandas stored.
+        Names of the columns, without the index that pandas stored.
     edges : ndarray of int
-        Group g, a row group or a record batch, has rows ``edges[g]`` to ``edges[g + 1] - 1``.
+        Group g (a row group or a record batch) has the rows ``edges[g]`` to ``edges[g + 1] - 1``.
     """
 
     def __init__(self, location: Location) -> None:
@@ -50,7 +50,7 @@ class ArrowTable:
                 self._schemas.append(reader.schema)
                 sizes += reader.sizes()
         self.edges = np.cumsum(sizes)
-        self._first = np.array(first)  # group of each file
+        self._first = np.array(first)  # first group of each file
         metadata = self._schemas[0].pandas_metadata or {}
         index = {name for name in metadata.get("index_columns", []) if isinstance(name, str)}
         self.names = [name for name in self._schemas[0].names if name not in index]
@@ -90,7 +90,7 @@ class ArrowTable:
 
 
 def column_numbers(column: Any) -> np.ndarray:
-    """Return a column of integers, floats, decimals or truth values in NumPy; missing values are NaN."""
+    """Convert a column of integers, floats, decimals or truth values to NumPy; missing values become NaN."""
     import pyarrow as pa
 
     if pa.types.is_decimal(column.type) or pa.types.is_boolean(column.type):
@@ -100,7 +100,7 @@ def column_numbers(column: Any) -> np.ndarray:
 
 
 def holds_parquet(location: Location) -> bool:
-    """Return whether it is a local folder with Parquet files."""
+    """Return whether a location is a local folder with Parquet files."""
     return not location.remote and location.is_directory() and any(map(_is_part, location.listed()))
 
 
@@ -110,7 +110,7 @@ def _is_part(name: str) -> bool:
 
 
 def _files_of(folder: Location) -> list[Location]:
-    """The Parquet files of a folder, ``part.2`` before ``part.10``."""
+    """Return the Parquet files of a folder, with ``part.2`` before ``part.10``."""
     names = []
     for name in folder.listed():
         if _is_part(name):
@@ -124,14 +124,14 @@ def _files_of(folder: Location) -> list[Location]:
     parted = next((name for name in names if "=" in name.rpartition("/")[0]), None)
     if parted is not None:
         raise InputError(
-            f"{folder.name} keeps a column in names of folders ({shortened(parted)!r}); read it with pandas or Dask, "
-            "and give the data frame."
+            f"{folder.name} stores a column in the names of folders ({shortened(parted)!r}); read it with pandas or "
+            "Dask, and give the data frame."
         )
     return [folder.inside(name) for name in sorted(names, key=_counted)]
 
 
 def _counted(name: str) -> list[Any]:
-    """Key that sorts numbers in names by their values."""
+    """Sort key that compares numbers in names by their values."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 
 

@@ -1,4 +1,4 @@
-"""CIFTI-2: what its header says of the grayordinates."""
+"""CIFTI-2: what the header tells about the grayordinates."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["brain_models", "grayordinate"]
 
 
 def brain_models(location: Location) -> Any:
-    """Meaning of each grayordinate: nibabel's BrainModelAxis."""
+    """Return the meaning of each grayordinate: nibabel's BrainModelAxis."""
     return cifti_axes(read_header(location))[1]
 
 
 def grayordinate(models: Any, index: int) -> tuple[str, str, tuple[int, ...]]:
-    """One grayordinate: its structure, "vertex" or "voxel", and its vertex number or its i, j, k."""
+    """Return one grayordinate: its structure, "vertex" or "voxel", and its vertex number or (i, j, k)."""
     element, where, structure = models[index]
     name = structure.removeprefix("CIFTI_STRUCTURE_").lower()
     if element == "CIFTI_MODEL_TYPE_SURFACE":

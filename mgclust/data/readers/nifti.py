@@ -1,8 +1,8 @@
 """One NIfTI or CIFTI file of time series: its header, and its numbers as a stream.
 
-nibabel interprets headers; the numbers are read here, in the order in which they are stored, because a compressed
-file can only be read once from front to back. In a NIfTI file one volume follows the other; in a CIFTI
-file (.dtseries.nii) one grayordinate's whole series follows the other's.
+nibabel interprets the header. The numbers are read here, in the order in which they are stored, because a compressed
+file can only be read once from front to back. A NIfTI file stores one volume after the other; a CIFTI file
+(.dtseries.nii) stores the whole series of one grayordinate after the other.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ VOLUMES = (".nii", ".nii.gz")
 _CIFTI_EXTENSION = 32
 # Bytes of the file that are in memory at a time.
 _CHUNK_BYTES = 2**25
-# Of a header with its extensions; the largest that are in use describe a few hundred thousand grayordinates.
+# Maximal bytes of a header with extensions. The largest in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
 _VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
-_ONE_VALUE = 1e-6  # relative differences of the values of a mask other than 0, by its scaling
+_ONE_VALUE = 1e-6  # relative differences that scaling may cause between the values of a mask that are not 0
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Grid of the voxels."""
+    """Grid of the voxels of a file."""
 
-    shape: tuple[int, ...]  # voxels along i, j and k; of a CIFTI file the number of its grayordinates
+    shape: tuple[int, ...]  # voxels along i, j and k; for a CIFTI file, the number of grayordinates
     affine: tuple[tuple[float, ...], ...]  # maps (i, j, k, 1) to millimetres
-    oriented: bool  # whether the file says what its affine is, so that left and right are known
+    oriented: bool  # whether the file defines its affine, so that left and right are known
 
     @property
     def size(self) -> int:
@@ -62,10 +62,10 @@ class Grid:
         return math.prod(self.shape)
 
     def same_as(self, other: Grid) -> bool:
-        """Return whether both have one shape, and their voxels the same places to a thousandth of a millimetre."""
+        """Return whether both grids have the same shape, and their voxels the same places to 0.001 mm."""
         if self.shape != other.shape:
             return False
-        # The largest difference that any voxel sees lies at a corner of the grid.
+        # The largest difference of two affine maps on the grid is at one of its corners.
         corners = np.array([(*corner, 1) for corner in product(*((0, n - 1) for n in self.shape))])
         difference = np.array(self.affine) - np.array(other.affine)
         return bool(abs(difference @ corners.T).max() < 1e-3)
@@ -77,7 +77,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """Facts that are needed to read one file again: small, so that they travel well."""
+    """Facts about one file that are needed to read it again. They are few, because they are sent to workers."""
 
     location: Location
     stamp: Stamp
@@ -85,11 +85,11 @@ class SeriesFile:
     grid: Grid
     n_times: int
     dtype: np.dtype  # as stored, with its byte order
-    offset: int  # of the first number, in the uncompressed file
+    offset: int  # byte of the first number in the uncompressed file
     # slope, inter: a value is ``slope * stored + inter``
     slope: float
     inter: float
-    repetition_time: float | None  # seconds from one volume to the next, if the file says so
+    repetition_time: float | None  # seconds from one volume to the next, if the file states them
 
     @property
     def lossless(self) -> bool:
@@ -98,16 +98,16 @@ class SeriesFile:
 
     @property
     def plain(self) -> bool:
-        """True if values are the stored numbers."""
+        """True if the values are the stored numbers."""
         return self.slope == 1 and self.inter == 0
 
     def values(self, stored: np.ndarray) -> np.ndarray:
-        """Values of stored numbers, in float64."""
+        """Return the values of stored numbers, in float64."""
         with np.errstate(over="ignore", invalid="ignore"):
             return stored.astype(np.float64) * self.slope + self.inter
 
     def nonzero(self) -> np.ndarray:
-        """Mask of the voxels, in C order of the grid, that have a value other than 0 at some time."""
+        """Mask of the voxels, in C order of the grid, whose value is not 0 at some time."""
         chosen = np.zeros(self.grid.size, dtype=bool)
 
         def look(voxels: slice, times: slice, stored: np.ndarray) -> None:
@@ -124,9 +124,9 @@ class SeriesFile:
         out : ndarray of shape (n, n_times), float32 or float64
             Receives the stored numbers.
         chosen : ndarray of shape (grid size,), bool
-            The n voxels, in C order of the grid, which is the order of the rows.
+            Mask of the n voxels in C order of the grid, which is the order of the rows.
         """
-        rows = self._file_order()[chosen]  # positions in the file, row by row
+        rows = self._file_order()[chosen]  # position in the file of each row
 
         def take(voxels: slice, times: slice, stored: np.ndarray) -> None:
             if voxels.stop - voxels.start == self.grid.size:
@@ -145,7 +145,7 @@ class SeriesFile:
         return np.arange(self.grid.size).reshape(self.grid.shape, order="F").reshape(-1)
 
     def _stream(self, visit: Callable[[slice, slice, np.ndarray], None]) -> None:
-        """Call `visit` with chunks (times x voxels, in file order) that together are the whole file."""
+        """Call `visit` with chunks (times x voxels, in file order) that together cover the whole file."""
         self.location.check(self.stamp)
         size, times = self.grid.size, self.n_times
         outer, inner = (times, size) if self.kind == "nifti" else (size, times)
@@ -163,7 +163,7 @@ class SeriesFile:
                     visit(slice(0, size), slice(start, stop), stored)
                 else:
                     visit(slice(start, stop), slice(0, times), stored.T)
-            while stream.read(_CHUNK_BYTES):  # a compressed file ends with a checksum, which only its end tells
+            while stream.read(_CHUNK_BYTES):  # read to the end, where a compressed file has its checksum
                 pass
 
 
@@ -171,24 +171,24 @@ _PARTS = {"nifti": "volumes", "cifti": "series"}
 
 
 def is_volume(location: Location) -> bool:
-    """Return whether the name is that of a NIfTI or CIFTI file."""
+    """Return whether the name has the suffix of a NIfTI or CIFTI file."""
     return location.path.lower().endswith(VOLUMES)
 
 
 def need_nibabel(name: str) -> Any:
-    """Import nibabel, or say how to get it."""
+    """Import nibabel, or raise an error with advice on how to install it."""
     try:
         import nibabel
-        import nibabel.cifti2  # registers the extension that holds a CIFTI header
+        import nibabel.cifti2  # registers the header extension of CIFTI
     except ImportError as error:
         raise InputError(
-            f"{name} is a NIfTI or CIFTI file, which needs nibabel: pip install 'mgclust[fmri]'."
+            f"{name} is a NIfTI or CIFTI file, which needs nibabel; run pip install 'mgclust[fmri]'."
         ) from error
     return nibabel
 
 
 def read_header(location: Location) -> Any:
-    """Read the NIfTI-1 or NIfTI-2 header with its extensions, as nibabel's object."""
+    """Read the NIfTI-1 or NIfTI-2 header with its extensions, as an object of nibabel."""
     nibabel = need_nibabel(location.name)
     with _decompressed(location) as stream:
         start = stream.read(4)
@@ -204,12 +204,12 @@ def read_header(location: Location) -> Any:
                 offset = float(kind(start, check=False)["vox_offset"])
                 if not offset <= _LONGEST_HEADER:
                     raise ValueError(f"vox_offset={offset:g} should be at most {_LONGEST_HEADER}")
-                # No more than that: an extension may claim any size.
+                # Read no more than the header states: an extension may claim any size.
                 start += stream.read(max(int(offset) - length, 4))
                 header = kind.from_fileobj(io.BytesIO(start))
         except (EOFError, OSError):
             raise
-        except Exception as error:  # a parser that meets any bytes has many ways to fail
+        except Exception as error:  # parsers may fail in many ways on arbitrary bytes
             raise InputError(
                 f"{location.name} is not a whole NIfTI file ({reason(error)}); copy or write it again."
             ) from error
@@ -219,7 +219,7 @@ def read_header(location: Location) -> Any:
 
 
 def open_series(location: Location) -> SeriesFile:
-    """Interpret a file's header as that of time series, and refuse anything else."""
+    """Interpret the header of a file of time series; reject anything else."""
     with location.reading():
         stamp = location.stamp()
         header = read_header(location)
@@ -248,33 +248,33 @@ def open_series(location: Location) -> SeriesFile:
             inter=0.0 if inter is None else float(inter),
             repetition_time=None if cifti else _repetition_time(header),
         )
-        float_dtype(series.dtype, location.name)  # refuses colours and complex numbers
+        float_dtype(series.dtype, location.name)  # rejects colours and complex numbers
         _check_size(location, stamp, series.offset + math.prod(shape) * series.dtype.itemsize)
         return series
 
 
 def cifti_axes(header: Any) -> list[Any]:
-    """The axes of a CIFTI file, that of the points in time first."""
+    """Return the axes of a CIFTI file; the axis of the points in time is first."""
     content = next(e.get_content() for e in header.extensions if e.get_code() == _CIFTI_EXTENSION)
     return [content.get_axis(index) for index in sorted(content.mapped_indices)]
 
 
 def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
-    """Read the mask of the chosen voxels.
+    """Read a mask of voxels.
 
     Parameters
     ----------
     location : Location
-        A 3-D NIfTI file of 0 and 1; one other number may replace 1, and NaN may replace 0.
+        A 3-D NIfTI file of 0 and 1. One other number may be used instead of 1, and NaN instead of 0.
     grid : Grid
-        Grid that the mask needs.
+        Grid that the mask must have.
     of : str
         Name of the file that has this grid, for messages.
 
     Returns
     -------
     ndarray of shape (grid size,), bool
-        In C order of the grid.
+        The mask in C order of the grid.
     """
     values = _read_volume(location, "mask", grid, of)
     chosen = (values != 0) & (values == values)
@@ -299,21 +299,22 @@ def read_label_volume(location: Location, grid: Grid | None = None, of: str = ""
     location : Location
         A 3-D NIfTI file of whole numbers.
     grid : Grid, optional
-        Grid that the volume needs.
+        Grid that the volume must have.
     of : str
         Name of the file that has this grid, for messages.
 
     Returns
     -------
     grid : Grid
+        Grid of the volume.
     labels : ndarray of shape (grid size,), int64
-        In C order of the grid; -1 (no label) where the volume is 0.
+        Labels in C order of the grid; -1 (no label) where the volume is 0.
     """
     values = _read_volume(location, "labels", grid, of)
     wrong = ~(values == np.floor(values)) | (abs(values) >= 2**53)
     if wrong.any():
         raise InputError(
-            f"labels={location.name!r}: {100 * wrong.mean():.2g}% of its values are no whole numbers, such as "
+            f"labels={location.name!r}: {100 * wrong.mean():.2g}% of its values are not whole numbers, such as "
             f"{values[wrong][0]:g}; give a volume with one label in each voxel."
         )
     labels = values.astype(np.int64)
@@ -327,12 +328,14 @@ def _grid_of(location: Location, what: str) -> Grid:
         while len(shape) > 3 and shape[-1] == 1:
             shape = shape[:-1]
         if len(shape) != 3:
-            raise InputError(f"{what}={location.name!r} has shape={shape}; {_VOLUMES[what]} is 3-D, one value a voxel.")
+            raise InputError(
+                f"{what}={location.name!r} has shape={shape}; {_VOLUMES[what]} is 3-D: one value per voxel."
+            )
         return Grid(shape, _affine(header), _oriented(header))
 
 
 def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> np.ndarray:
-    """Return the values of a 3-D file, in C order of its grid."""
+    """Return the values of a 3-D file in C order of its grid."""
     with location.reading():
         if not is_volume(location):
             raise InputError(f"{what}={location.name!r} should be a NIfTI file (.nii, .nii.gz).")
@@ -344,7 +347,7 @@ def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> n
             )
         header = read_header(location)
         dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
-        float_dtype(dtype, location.name)  # refuses colours and complex numbers
+        float_dtype(dtype, location.name)  # rejects colours and complex numbers
         wanted = own.size * dtype.itemsize
         _check_size(location, location.stamp(), offset + wanted)
         check_memory(f"{what}={location.name!r}", wanted + 9 * own.size)
@@ -361,7 +364,7 @@ def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> n
 
 @contextmanager
 def _decompressed(location: Location) -> Iterator[IO[bytes]]:
-    """Open the bytes of a file, uncompressed; its content tells whether it is compressed, not its name."""
+    """Open the uncompressed bytes of a file. Its content decides whether it is compressed, not its name."""
     with location.open() as file:
         magic = file.read(2)
         file.seek(0)
@@ -380,17 +383,17 @@ def _truncated(location: Location, what: str) -> InputError:
 
 
 def _check_size(location: Location, stamp: Stamp, wanted: int) -> None:
-    """Refuse a file that cannot hold what its header says, before memory is taken for it."""
+    """Reject a file that is too small for its header, before memory is taken for it."""
     with location.open() as file:
         compressed = file.read(2) == b"\x1f\x8b"
-    if stamp.size:  # which some servers do not tell
+    if stamp.size:  # some servers do not report the size
         check_holds(location.name, wanted, stamp.size, compressed)
 
 
 def _affine(header: Any) -> tuple[tuple[float, ...], ...]:
     affine = header.get_best_affine()
     if not np.isfinite(affine).all():
-        raise ValueError("its affine holds values that are NaN or infinite")
+        raise ValueError("its affine holds NaN or infinite values")
     return tuple(tuple(float(value) for value in row) for row in affine)
 
 

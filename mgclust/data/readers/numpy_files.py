@@ -1,8 +1,8 @@
 """Rows in .npy and .npz files and in memory maps.
 
-A .npy file, a member of an uncompressed .npz and a memory map are one thing: numbers at an offset of a file.
-They are read with plain reads of the wanted rows; a memory map would kill the process if another one truncated
-the file meanwhile. Pickles are never loaded: only the header is interpreted.
+A .npy file, a member of an uncompressed .npz file and a memory map are the same thing: numbers at an offset in a file.
+The requested rows are read with ordinary reads, because a memory map would kill the process if another process
+truncated the file. Pickles are never loaded: only the header is interpreted.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
     "read_layout",
 ]
 
-_LONGEST_HEADER = 2**14  # bytes of a .npy header; NumPy itself takes no longer ones
+_LONGEST_HEADER = 2**14  # bytes of a .npy header; NumPy itself accepts no longer header
 _ZIP_ENCRYPTED = 1
-SPARSE = {"format", "shape", "data"}  # of what `scipy.sparse.save_npz` writes, beside its indices
+SPARSE = {"format", "shape", "data"}  # arrays that `scipy.sparse.save_npz` always writes
 
 
 @dataclass(frozen=True)
 class NpyLayout:
-    """Header of a .npy file."""
+    """Header of a .npy file: type, shape and offset of its numbers."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -58,12 +58,12 @@ class NpyLayout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers, without the header."""
+        """Number of bytes of the numbers, without the header."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def end(self) -> int:
-        """The byte after the last number."""
+        """Byte after the last number."""
         return self.offset + self.nbytes
 
 
@@ -72,12 +72,13 @@ class NumpyFileDataset(FileDataset):
 
     Parameters
     ----------
-    location : Location
+        Location of the file.
     layout : NpyLayout
+        Type, shape and offset of the numbers.
     labels_member : str, optional
         Member of the .npz file that holds the labels.
     whole_file : bool
-        Whether the file's bytes are a fair fingerprint; not for a memory map of a part of it.
+        Whether the bytes of the file may serve as fingerprint; False for a memory map of a part of the file.
     """
 
     kind = "npy"
@@ -152,7 +153,7 @@ def open_npy(location: Location) -> Dataset:
 
 
 def open_npz(location: Location) -> Dataset:
-    """Open a .npz file: its array ``X``, or its only one; ``y`` becomes the labels."""
+    """Open a .npz file: its array ``X``, or its only array. The array ``y`` becomes the labels."""
     with location.open() as file, zipfile.ZipFile(file) as archive:
         names = [info.filename.removesuffix(".npy") for info in archive.infolist()]
         if "X" in names:
@@ -161,7 +162,7 @@ def open_npz(location: Location) -> Dataset:
             others = [name for name in names if name != "y"]
             if set(names) >= SPARSE:
                 raise InputError(
-                    f"{location.name} holds a sparse matrix of SciPy, which only Python reads: give "
+                    f"{location.name} holds a sparse matrix of SciPy, which can only be used in Python; give "
                     "scipy.sparse.load_npz(path), or write numpy.savez(path, X=matrix.toarray())."
                 )
             if len(others) != 1:
@@ -183,14 +184,14 @@ def open_npz(location: Location) -> Dataset:
 
 
 def open_memmap(array: np.memmap) -> Dataset | None:
-    """Open a memory map through its file, so that it pickles as a path; None if it has to stay in memory."""
+    """Open a memory map by its file, so that a pickle holds only the path; None if it has to stay in memory."""
     if array.filename is None or array.mode == "c" or array.ndim != 2 or not array.size:
         return None
     if not (array.flags.c_contiguous or array.flags.f_contiguous) or not os.path.isfile(array.filename):
         return None
-    # A slice inherits its parent's `offset`; only the addresses tell where it begins.
+    # A slice inherits the `offset` of its parent, so only the addresses show where it begins.
     mapped: object = array
-    while isinstance(mapped, np.ndarray):  # a slice is based on its parent, which is based on the map
+    while isinstance(mapped, np.ndarray):  # the base of a slice is its parent, whose base is the map
         mapped = mapped.base
     if not isinstance(mapped, mmap.mmap):
         return None
@@ -204,11 +205,11 @@ def open_memmap(array: np.memmap) -> Dataset | None:
     dataset = NumpyFileDataset(location, layout, whole_file=False)
     ends = ((0, 1), (array.shape[0] - 1, array.shape[0]))
     same = all(dataset.read(i, j).tobytes() == array[i:j].astype(dataset.dtype).tobytes() for i, j in ends)
-    return dataset if same else None  # else another file has taken the path since it was mapped
+    return dataset if same else None  # None if another file has taken the path since it was mapped
 
 
 def data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
-    """Find a stored member's bytes: its local header repeats the name and has extra fields of its own."""
+    """Find the bytes of a stored member: its local header repeats the name and has its own extra fields."""
     file.seek(info.header_offset + 26)
     name_length, extra_length = struct.unpack("<HH", file.read(4))
     return info.header_offset + 30 + int(name_length) + int(extra_length)
@@ -216,7 +217,7 @@ def data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
 
 @contextmanager
 def member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]]:
-    """Open a .npy file, or a member of a .npz file."""
+    """Open a .npy file, or a member of a .npz file, as a stream."""
     with location.open() as file:
         if member is None:
             yield file
@@ -226,7 +227,7 @@ def member_stream(location: Location, member: str | None) -> Iterator[IO[bytes]]
 
 
 def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Location) -> NpyLayout:
-    """Interpret the header of an array in a .npz file, and refuse one that the archive cannot hold."""
+    """Interpret the header of an array in a .npz file; reject an array that is larger than the archive."""
     if info.flag_bits & _ZIP_ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(
             f"{shortened(info.filename)} of {location.name} is encrypted or compressed in a way that NumPy does not "
@@ -241,7 +242,7 @@ def member_layout(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: Loc
 
 
 def read_layout(stream: IO[bytes], location: Location) -> NpyLayout:
-    """Interpret the header of a .npy file, of which `stream` is at the beginning; leaves it where the numbers begin."""
+    """Interpret the header of a .npy file. `stream` must be at its beginning, and is left where the numbers begin."""
     head = io.BytesIO(stream.read(_LONGEST_HEADER))
     try:
         version = npy.read_magic(head)
@@ -249,14 +250,14 @@ def read_layout(stream: IO[bytes], location: Location) -> NpyLayout:
         with warnings.catch_warnings(action="ignore"):
             shape, fortran, dtype = read(head)
         if min(shape, default=0) < 0 or not dtype.itemsize:
-            raise ValueError(f"shape={shape} and dtype={dtype} are those of no array")
-    except Exception as error:  # the header is text in the syntax of Python, which has many ways to be wrong
+            raise ValueError(f"shape={shape} and dtype={dtype} are not valid for an array")
+    except Exception as error:  # the header is a Python expression, which may be wrong in many ways
         empty = not head.getvalue()
         fault = "is empty" if empty else f"is not a whole .npy array ({reason(error)})"
         raise InputError(f"{location.name} {fault}; write it with numpy.save.") from error
     if dtype.hasobject:
         raise InputError(
-            f"{location.name} holds a pickle (dtype {shortened(str(dtype))}), which is refused: loading it could run "
+            f"{location.name} holds a pickle (dtype {shortened(str(dtype))}), which is rejected: loading it could run "
             "any code; save numbers with X.astype(float)."
         )
     stream.seek(head.tell())
@@ -264,7 +265,7 @@ def read_layout(stream: IO[bytes], location: Location) -> NpyLayout:
 
 
 def fill(stream: IO[bytes], out: np.ndarray, location: Location) -> None:
-    """Read as many bytes as `out` has."""
+    """Fill `out` from a stream."""
     view = out.reshape(-1).view(np.uint8).data
     done = 0
     while done < len(view):
@@ -295,7 +296,7 @@ def _labels_member(
         return None
     if layout.shape != shape:
         raise InputError(
-            f"{location.name} has {shape[0]} rows and a y of shape {layout.shape}; give one label a row, or no y."
+            f"{location.name} has {shape[0]} rows and a y of shape {layout.shape}; give one label per row, or no y."
         )
     return info.filename
 

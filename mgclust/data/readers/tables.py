@@ -1,4 +1,4 @@
-"""Rows in tables: .csv and .tsv (parsed as a whole), Parquet and Feather (read by groups of rows)."""
+"""Rows in tables: .csv and .tsv files (parsed as a whole), Parquet and Feather files (read by row groups)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from mgclust.outside.quoting import reason, shortened
 __all__ = ["ParquetDataset", "TextDataset", "read_groups"]
 
 _BLOCK_BYTES = 2**23
-_LONGEST_FIRST = 2**24  # bytes
+_LONGEST_FIRST = 2**24  # bytes of the first line, at most
 _MAX_COLUMNS = 2**17
-_COLUMN_BYTES = 10_240  # that each costs the parser
-_CHUNK_ROWS = 2**16  # of a row group at once
+_COLUMN_BYTES = 10_240  # memory that each column costs the parser
+_CHUNK_ROWS = 2**16  # rows of a row group that are decoded at once
 DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -51,10 +51,11 @@ class TextDataset(LoadedDataset):
     Parameters
     ----------
     location : Location
+        Location of the file.
     delimiter : str, optional
-        By default the one of comma, semicolon, tab and bar that occurs most in the first line.
+        Separator of the fields. By default the one of comma, semicolon, tab and bar that occurs most in the first line.
     columns : sequence of str or int, optional
-        Names from the header or positions from 0.
+        Columns to read: names from the header, or positions from 0.
     header : bool, optional
         Whether the first line names the columns.
     index : bool, optional
@@ -88,7 +89,7 @@ class TextDataset(LoadedDataset):
         named, doubt = (True, "") if row_names else find_header(fields, below, header)
         self._skip += named
         if named:
-            fields[0] = fields[0].removeprefix("#").strip()  # as NumPy writes it
+            fields[0] = fields[0].removeprefix("#").strip()  # NumPy begins a header with "#"
         self._names = fields if named else [f"column {j + 1}" for j in range(len(fields))]
         self._selected = select_columns(self._names, columns, location.name)
         first_values = [row[0] for row in below if row]
@@ -100,7 +101,7 @@ class TextDataset(LoadedDataset):
         self._notes = [doubt] if doubt else []
         self._line_bytes = len(first)
         self.location = location
-        # Only parsing tells the number of rows, so the rows are here already.
+        # Only parsing shows how many rows there are, so all rows are in memory now.
         with location.reading():
             table = self._load()
         if columns is None and index is None and len(self._selected) == count > 1:
@@ -118,7 +119,7 @@ class TextDataset(LoadedDataset):
         return list(self._notes)
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read, with the names of the columns."""
+        """Describe the source, with the names of its columns."""
         return {**super().describe(), "columns": [self._names[j] for j in self._selected]}
 
     def _load(self) -> np.ndarray:
@@ -144,7 +145,7 @@ class TextDataset(LoadedDataset):
                     ),
                 )
                 for chunk in reader:
-                    # Once more for all parts as one array.
+                    # All parts are joined to one array, which needs their memory once more.
                     check_memory(self.location.name, 8 * len(wanted) * (sum(map(len, parts)) + 2 * chunk.num_rows))
                     parts.append(_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns]))
             except pa.ArrowInvalid as error:
@@ -153,7 +154,7 @@ class TextDataset(LoadedDataset):
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
     def _fault(self, good: int, error: Exception) -> InputError:
-        """Find what pyarrow complained of, with the line where an editor will show it."""
+        """Find the error that pyarrow reported, and name its line as a text editor numbers it."""
         name = self.location.name
         with self.location.open_text() as file:
             text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
@@ -168,7 +169,7 @@ class TextDataset(LoadedDataset):
                 line = self._skip + reader.line_num
                 if len(fields) != len(self._names):
                     return InputError(
-                        f"{name}, line {line} has {len(fields)} fields where the first line has "
+                        f"{name}, line {line} has {len(fields)} fields, but the first line has "
                         f"{len(self._names)}; fix the line or give delimiter=... (--delimiter)."
                     )
                 for j in self._selected:
@@ -185,13 +186,14 @@ class TextDataset(LoadedDataset):
 
 
 class ParquetDataset(FileDataset):
-    """Numeric columns of a Parquet file, a folder of Parquet files, or a Feather file; keeps the last group of rows.
+    """Numeric columns of a Parquet file, a folder of Parquet files, or a Feather file. The last row group is kept.
 
     Parameters
     ----------
     location : Location
+        Location of the file or folder.
     columns : sequence of str or int, optional
-        By default all except the index that pandas stored.
+        Columns to read. By default all columns except the index that pandas stored.
     index : bool, optional
         Whether the first column numbers or names the rows.
     """
@@ -220,7 +222,7 @@ class ParquetDataset(FileDataset):
         return list(self._notes)
 
     def _index_columns(self, index: bool | None) -> int:
-        """Return how many first columns are an index: by name, or by the values in the first group of rows."""
+        """Return how many of the first columns are an index, by their names or by the values in the first row group."""
         by_name = index_columns(self._table.names)
         if index is not None or by_name:
             return by_name if index is None else int(index)
@@ -237,22 +239,22 @@ class ParquetDataset(FileDataset):
         return int(numbers_rows(first, found) and (len(self._table.edges) == 2 or bool((np.diff(found) == 1).all())))
 
     def _first_values(self, most: int | None = None) -> np.ndarray:
-        """Values of the first column in the first group of rows, at most so many."""
+        """Return values of the first column in the first row group, at most `most`."""
         first, size = self._table.names[0], int(self._table.edges[:2][-1])
         parts = self._table.batches(0, [first], max(1, size if most is None else min(most, size))) if size else ()
         values = [part.column(0).to_numpy(zero_copy_only=False) for part in islice(parts, 1 if most else None)]
         return np.concatenate(values) if values else np.empty(0)
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read, with the names of the columns."""
+        """Describe the source, with the names of its columns."""
         return {**super().describe(), "columns": list(self._columns)}
 
     def reading_bytes(self, rows: int) -> int:
-        """Rows of the longest group, and the part of it that is decoded."""
+        """Bytes of the longest row group, and of the part of it that is being decoded."""
         return self._group_bytes(int(np.diff(self._table.edges).max(initial=0)))
 
     def _group_bytes(self, count: int) -> int:
-        # Some bytes of a file may stand for any number of equal values.
+        # A few bytes of a compressed file may stand for any number of equal values.
         return (self.dtype.itemsize * count + 24 * min(count, _CHUNK_ROWS)) * len(self._columns)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -260,7 +262,7 @@ class ParquetDataset(FileDataset):
 
     def _row_group(self, group: int) -> np.ndarray:
         if self._opened is None or self._opened[0] != group:
-            self._opened = None  # let go of one before the next is read
+            self._opened = None  # free one row group before the next is read
             count = int(np.diff(self._table.edges)[group])
             at_once = max(1, min(count, _CHUNK_ROWS))
             check_memory(f"a row group of {self.location.name}", self._group_bytes(count))
@@ -280,7 +282,7 @@ def _stack(columns: list[np.ndarray]) -> np.ndarray:
 def read_groups(
     dataset: Dataset, edges: np.ndarray, read_group: Callable[[int], np.ndarray], start: int, stop: int
 ) -> np.ndarray:
-    """Rows of a data set in row groups; group g has rows ``edges[g]`` to ``edges[g + 1] - 1``."""
+    """Read rows of a data set by row groups; group g has the rows ``edges[g]`` to ``edges[g + 1] - 1``."""
     rows = np.empty((stop - start, dataset.shape[1]), dataset.dtype)
     for group in range(np.searchsorted(edges, start, side="right") - 1, np.searchsorted(edges, stop)):
         begin, end = edges[group : group + 2].tolist()
@@ -304,7 +306,7 @@ def _column_dtype(name: str, kind: Any, location: Location) -> np.dtype:
 
 
 def utf8_line(raw: bytes, name: str, number: int) -> str:
-    """Decode a line of a file that should be text."""
+    """Decode a line of a file that should be UTF-8 text."""
     try:
         if b"\0" not in raw:
             return raw.decode("utf-8")
@@ -314,7 +316,7 @@ def utf8_line(raw: bytes, name: str, number: int) -> str:
 
 
 def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
-    """Return the first line with something on it, and how many blank ones come before."""
+    """Return the first line that is not blank, and the number of blank lines before it."""
     for blank, raw in enumerate(iter(partial(file.readline, _LONGEST_FIRST + 1), b"")):
         if len(raw) > _LONGEST_FIRST:
             raise InputError(

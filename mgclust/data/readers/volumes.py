@@ -1,8 +1,8 @@
-"""Voxels, or grayordinates, as rows: BOLD series in NIfTI and CIFTI files.
+"""Voxels or grayordinates as rows: BOLD series in NIfTI and CIFTI files.
 
-Rows are in C order of the grid: of the voxels (i, j, k) in the mask, k runs fastest. That is the order of
-``volume[mask]`` in NumPy, and of nilearn's maskers. Several runs are put one after the other in time, each detrended
-and standardised by itself, so that a step from one run to the next is no signal.
+Rows are the voxels (i, j, k) of the mask in C order of the grid: k runs fastest. This is the order of ``volume[mask]``
+in NumPy and of nilearn's maskers. Several runs are joined in time. Each run is detrended and standardised by itself, so
+that a step between runs is not a signal.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ from mgclust.outside.quoting import shortened
 __all__ = ["VolumeDataset", "open_volumes"]
 
 _FEWER = "give a mask of fewer voxels, or fewer runs"
-_VOXEL_BYTES = 40  # memory per voxel of the grid while rows are chosen
+_VOXEL_BYTES = 40  # bytes of memory per voxel of the grid while rows are selected
 _CONSTANT = ("drop", "refuse")
-# float64 copies of this many numbers at once, beside what is stored.
+# Numbers that are converted to float64 at a time, in addition to the stored numbers.
 _NUMBERS_AT_ONCE = 2**21
 
 
 class VolumeDataset(Dataset):
     """The voxels of one BOLD series or of several runs.
 
-    Opening it reads the files once: which voxels are constant, and whether one is not a number, decides what the rows
-    are. From then on the stored numbers stay in memory, in float32 if it holds them exactly. Scaling, detrending and
-    standardising are done in float64 at each read. Another process gets only the paths and the choice of voxels. It
-    also reads the files once, and keeps the rows that it passed to `expect`.
+    The files are read once when the dataset is opened, because the rows depend on which voxels are constant and on
+    whether any value is NaN. From then on, the stored numbers stay in memory, as float32 if it holds them exactly. Each
+    read scales, detrends and standardises its rows in float64. Another process gets only the paths and the selection of
+    voxels. It reads the files once, too, and keeps the rows that it passed to `expect`.
 
     Attributes
     ----------
     runs : tuple of SeriesFile
+        The files.
     mask : Location or None
+        File of the mask.
     warnings : list of str
-        What was left out.
+        Sentences about voxels that were left out.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class VolumeDataset(Dataset):
         super().__init__((int(chosen.sum()), sum(run.n_times for run in runs)), dtype, name)
         self.kind = first.kind
         self.masked = self.shape[0]
-        self._window = (0, self.masked)  # the rows that are kept
+        self._window = (0, self.masked)  # first and last + 1 of the rows that are kept
         self._opened: _Series | None = _Series.read(self.runs, chosen, transform)
         flat = self._opened.constant
         self.dropped = int(flat.sum())
@@ -75,21 +77,21 @@ class VolumeDataset(Dataset):
 
     @property
     def chosen(self) -> np.ndarray:
-        """Mask of the voxels that are rows: (grid size,) of bool, in C order of the grid."""
+        """Mask of the voxels that are rows: bool of shape (grid size,), in C order of the grid."""
         return np.unpackbits(self._packed, count=self.runs[0].grid.size).astype(bool)
 
     @property
     def voxels(self) -> np.ndarray:
-        """The voxel (i, j, k) of each row; of a CIFTI file its grayordinate."""
+        """Voxel (i, j, k) of each row; for a CIFTI file, its grayordinate."""
         return np.stack(np.unravel_index(np.flatnonzero(self.chosen), self.runs[0].grid.shape), axis=1)
 
     @property
     def warnings(self) -> list[str]:
-        """Doubts about the rows that a result should report."""
+        """Warnings about the rows for the user of a result, as sentences."""
         subjects = _subjects(self.runs)
         sentences = [] if len(subjects) < 2 else [
-            f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel has the series "
-            "of all, one after the other; cluster the subjects one by one unless you mean that."
+            f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel joins the series "
+            "of all of them; if that is not what you want, cluster the subjects one by one."
         ]  # fmt: skip
         if not self.dropped:
             return sentences
@@ -105,22 +107,23 @@ class VolumeDataset(Dataset):
         return "voxels" if self.kind == "nifti" else "grayordinates"
 
     def to_grid(self, values: Any, fill: float = 0) -> np.ndarray:
-        """Put one value per row where it belongs.
+        """Put one value per row at its place in the grid.
 
         Parameters
         ----------
         values : array of shape (n_samples,)
+            One value per row.
         fill : number
-            For the voxels that are no rows.
+            Value of the voxels that are not rows.
 
         Returns
         -------
         ndarray of the grid's shape
-            For NIfTI 3-D; for CIFTI one value per grayordinate.
+            3-D for NIfTI; for CIFTI, one value per grayordinate.
         """
         values = np.asarray(values)
         if values.shape != self.shape[:1]:
-            raise InputError(f"values has shape {values.shape}, it should be ({self.shape[0]},): one a row.")
+            raise InputError(f"values has shape {values.shape}, it should be ({self.shape[0]},): one per row.")
         out = np.full(self.runs[0].grid.size, fill, dtype=values.dtype)
         out[self.chosen] = values
         return out.reshape(self.runs[0].grid.shape)
@@ -130,7 +133,7 @@ class VolumeDataset(Dataset):
         return self._series(0, self.shape[0]).mean.astype(np.float32)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the file, or of the SHA-256 of all runs and the mask; `describe` says what was done to them."""
+        """SHA-256 of the file, or of the SHA-256 of all runs and the mask; `describe` lists the transformations."""
         for run in self.runs:
             run.location.check(run.stamp)
         locations = [run.location for run in self.runs] + ([] if self.mask is None else [self.mask])
@@ -138,7 +141,7 @@ class VolumeDataset(Dataset):
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Say what was read, which voxels are rows and what was done to them."""
+        """Describe the source: which voxels are rows, and how rows are transformed."""
         first = self.runs[0]
         return {
             **super().describe(),
@@ -154,7 +157,7 @@ class VolumeDataset(Dataset):
         }
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
-        """The clusters over the mean volume; nothing for CIFTI, whose cortex is a surface."""
+        """Clusters over the mean volume; None for CIFTI, because the cortex is a surface."""
         if self.kind != "nifti":
             return None
         grid = self.runs[0].grid
@@ -166,17 +169,17 @@ class VolumeDataset(Dataset):
         }
 
     def expect(self, start: int, stop: int) -> None:
-        """Keep only these rows in memory, unless all of them are there already; see `Dataset.expect`."""
+        """Keep only these rows in memory, unless all rows are in memory already; see `Dataset.expect`."""
         if self._opened is None:
             self._window = (start, stop)
 
     def reading_bytes(self, rows: int) -> int:
-        """Stored numbers of these rows, unless all are in memory already; see `Dataset.reading_bytes`."""
+        """Bytes of the stored numbers of these rows; 0 if all are in memory already. See `Dataset.reading_bytes`."""
         stored = rows * self.shape[1] * self.dtype.itemsize if self._opened is None else 0
         return stored + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        series, begin = self._series(start, stop), 0  # which may read another window
+        series, begin = self._series(start, stop), 0  # may read the files again, for other rows
         part = slice(start - self._window[0], stop - self._window[0])
         if self.dtype == np.float32:
             return series.stored[part]
@@ -188,7 +191,7 @@ class VolumeDataset(Dataset):
         return rows
 
     def _series(self, start: int, stop: int) -> _Series:
-        """At least these rows, read from the files if they are not in memory."""
+        """Return the stored numbers of at least these rows; read the files if they are not in memory."""
         if self._opened is not None and not (self._window[0] <= start and stop <= self._window[1]):
             self._opened, self._window = None, (0, self.shape[0])
         if self._opened is None:
@@ -244,7 +247,7 @@ class _Series:
         return series
 
     def leave_out(self, flat: np.ndarray) -> None:
-        """Close the gaps in place: a copy would need the memory twice."""
+        """Remove constant rows in place, because a copy would need the memory twice."""
         kept = np.flatnonzero(~flat)
         step = max(1, _NUMBERS_AT_ONCE // self.stored.shape[1])
         for start in range(0, len(kept), step):
@@ -254,7 +257,7 @@ class _Series:
         self.mean, self.constant = self.mean[kept], self.constant[kept]
 
     def _look(self, run: SeriesFile, columns: slice, transform: RowTransform, chosen: np.ndarray) -> None:
-        """Find means and constant rows, and refuse values that are not finite; some rows at a time."""
+        """Compute means, find constant rows and reject values that are not finite; some rows at a time."""
         step = max(1, _NUMBERS_AT_ONCE // run.n_times)
         bad, first = 0, -1
         for start in range(0, len(self.stored), step):
@@ -286,13 +289,14 @@ def open_volumes(
     Parameters
     ----------
     locations : sequence of Location
-        .nii, .nii.gz or .dtseries.nii files; one run each, in the order in which they follow each other.
+        .nii, .nii.gz or .dtseries.nii files, one per run, in the order of time.
     mask : path, nibabel image, array or None
-        NIfTI only. None: every voxel that is not 0 throughout.
+        Voxels that are rows, only for NIfTI. None: every voxel that is not 0 throughout.
     transform : RowTransform
-        Done to each run by itself.
+        Transformation of the rows, which is applied to each run by itself.
     constant : {None, "drop", "refuse"}
-        Treatment of voxels that do not change over time in at least one run; None is "drop".
+        What to do with voxels that do not change over time in at least one run: leave them out ("drop" and None), or
+        raise an error ("refuse").
     """
     constant = constant or "drop"
     if constant not in _CONSTANT:
@@ -307,8 +311,8 @@ def open_volumes(
             )
     if mask is not None and runs[0].kind == "cifti":
         raise InputError(
-            f"mask goes with NIfTI; {runs[0].location.name} is a CIFTI file, whose "
-            "grayordinates are chosen already: leave mask out."
+            f"mask applies to NIfTI; {runs[0].location.name} is a CIFTI file, whose "
+            "grayordinates are selected already: leave mask out."
         )
     where = None
     if mask is not None:
@@ -317,7 +321,7 @@ def open_volumes(
 
 
 def _subjects(runs: Sequence[SeriesFile]) -> list[str]:
-    """Return the subjects in BIDS names of files."""
+    """Return the subjects that the BIDS names of files contain."""
     found = (re.search(r"(?:^|[/_])(sub-[A-Za-z0-9]+)", run.location.path) for run in runs)
     return sorted({match[1] for match in found if match})
 
@@ -327,7 +331,7 @@ def _check_alike(runs: Sequence[SeriesFile]) -> None:
     for run in runs[1:]:
         if run.kind != first.kind:
             raise InputError(
-                f"{first.location.name} is {first.kind}, {run.location.name} is {run.kind}; runs of one kind."
+                f"{first.location.name} is {first.kind}, {run.location.name} is {run.kind}; give runs of one kind."
             )
         if run.kind == "cifti":
             from mgclust.data.readers.cifti import brain_models

@@ -18,11 +18,11 @@ from mgclust.results.array_files import open_zarr
 
 __all__ = ["ZarrDataset"]
 
-_MAX_ACROSS = 2**14  # files that are opened to read a row of a zarr array
+_MAX_ACROSS = 2**14  # files that may be opened to read one row
 
 
 class ZarrDataset(FileDataset):
-    """A two-dimensional zarr array, read by rows."""
+    """A two-dimensional zarr array, which is read by rows."""
 
     kind = "zarr"
 
@@ -32,11 +32,11 @@ class ZarrDataset(FileDataset):
         self._band = int((array.shards or array.chunks)[0])
 
     def fingerprint(self) -> str:
-        """SHA-256 of the directory's files; of the rows where it is behind a URL."""
+        """SHA-256 of the files of the directory, or of the rows if the array is behind a URL."""
         return Dataset.fingerprint(self) if self.location.remote else super().fingerprint()
 
     def reading_bytes(self, rows: int) -> int:
-        """The last band of chunks that was decoded, as it was stored and as rows."""
+        """Bytes of the last band of chunks that was decoded, as stored and as rows."""
         return 2 * min(self._band, self.shape[0]) * self.shape[1] * self.dtype.itemsize
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -44,13 +44,13 @@ class ZarrDataset(FileDataset):
         return read_groups(self, edges, self._band_rows, start, stop)
 
     def _band_rows(self, band: int) -> np.ndarray:
-        """Rows of the chunks that lie across the columns: kept, since pieces of them are read one after the other."""
+        """Rows of a band of chunks across the columns. They are kept, because the next read often continues there."""
         if self._opened is None:
             self._opened = _zarr_rows(self.location), -1, None
         array, last, rows = self._opened
         if last != band:
             del rows
-            self._opened = array, -1, None  # let go of one before the next is read
+            self._opened = array, -1, None  # free one band before the next is read
             part = array[band * self._band : (band + 1) * self._band]
             self._opened = array, band, np.ascontiguousarray(part, dtype=self.dtype)
         found: np.ndarray = self._opened[2]
@@ -75,8 +75,8 @@ def _zarr_rows(location: Location) -> Any:
         if across > _MAX_ACROSS:
             raise InputError(
                 f"{location.name} has {across:,} chunks across its {array.shape[1]:,} columns; at most "
-                f"{_MAX_ACROSS:,} are read for a row; write it with wider chunks."
+                f"{_MAX_ACROSS:,} may be opened for a row; write it with wider chunks."
             )
-        # A chunk is decoded as a whole, whatever rows of it are wanted.
+        # A chunk is always decoded as a whole.
         check_memory(f"a chunk of {location.name}", 2 * math.prod(array.shards or array.chunks) * array.dtype.itemsize)
         return array

@@ -1,4 +1,4 @@
-"""Small real data sets that travel with the package; README.md tells their origin and terms."""
+"""Small real data sets that are part of the package; README.md states their origin and terms."""
 
 from __future__ import annotations
 
@@ -16,15 +16,27 @@ NAMES = tuple(_FILES)
 
 
 def path(name: str) -> Path:
-    """Return the file of a sample.
+    """Return the path of the file of a sample.
 
     Parameters
     ----------
     name : {"pendigits", "localizer", "lesmis"}
+        Name of the sample; see `load`.
 
     Returns
     -------
     pathlib.Path
+
+    Raises
+    ------
+    InputError
+        There is no such sample.
+
+    Examples
+    --------
+    >>> from mgclust import data
+    >>> data.samples.path("pendigits").name
+    'pendigits.npz'
     """
     if name not in NAMES:
         raise InputError(f"name={name!r} should be one of the samples: {', '.join(NAMES)}.")
@@ -32,15 +44,27 @@ def path(name: str) -> Path:
 
 
 def mask_path(name: str = "localizer") -> Path:
-    """Return the file of a sample's mask.
+    """Return the path of the mask of a sample, for ``open_dataset(path, mask=...)``.
 
     Parameters
     ----------
     name : {"localizer"}
+        Name of the sample.
 
     Returns
     -------
     pathlib.Path
+
+    Raises
+    ------
+    InputError
+        The sample has no mask.
+
+    Examples
+    --------
+    >>> from mgclust import data
+    >>> data.samples.mask_path().name
+    'localizer_mask.nii.gz'
     """
     if name != "localizer":
         raise InputError(f"name={name!r} has no mask; 'localizer' has one.")
@@ -48,24 +72,35 @@ def mask_path(name: str = "localizer") -> Path:
 
 
 def load(name: str) -> Dataset:
-    """Open a sample; its `labels` are the known truth, where there is one.
+    """Open a sample. Its `labels` are the known truth, if there is one.
 
     Parameters
     ----------
     name : {"pendigits", "localizer", "lesmis"}
-        10,992 handwritten digits of 16 features, with their digit; 1,983 voxels of a BOLD series of 156 points in
-        time, detrended and scaled to z-scores, which needs nibabel; the graph of 77 characters of Les Misérables, whose
-        weights say in how many chapters two of them meet.
+        "pendigits": 10,992 handwritten digits with 16 features; the labels are the digits. "localizer": 1,983 voxels of
+        a BOLD series of 156 points in time, detrended and scaled to z-scores; it needs nibabel. "lesmis": the graph of
+        77 characters of Les Misérables; a weight is the number of chapters in which two of them meet.
 
     Returns
     -------
     Dataset
-        A `mgclust.data.Graph` where the sample is one.
+        For "lesmis", a `mgclust.data.Graph`.
+
+    Raises
+    ------
+    InputError
+        There is no such sample.
+
+    Examples
+    --------
+    >>> from mgclust import data
+    >>> data.samples.load("lesmis").n_nodes
+    77
     """
     file = path(name)
     if name == "localizer":
         dataset: Dataset = open_dataset(file, mask=mask_path(name), standardize="zscore", detrend=True)
     else:
         dataset = (open_graph if name == "lesmis" else open_dataset)(file)
-    dataset.name = name  # where the package is installed says nothing about the data
+    dataset.name = name  # the path of the installed package is not part of the data
     return dataset

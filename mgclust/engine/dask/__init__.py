@@ -1,6 +1,7 @@
 """Runs on a Dask cluster.
 
-`cluster` connects to one; `local_cluster` starts one on this machine. `driver` is the caller's side of a run, and
-`run_monitor` watches the run's workers. `leases` reserves workers, and `runs_page` shows who has them. `placement`
-brings workers their rows, `sessions` knows which are connected already, and `tasks` is what runs on each.
+`cluster` connects to a cluster; `local_cluster` starts one on this machine. `driver` is the caller's side of a run, and
+`run_monitor` watches the workers of the run. `leases` reserves workers for runs, and `runs_page` shows which run has
+which workers. `placement` sends rows to the workers, `sessions` knows which workers are connected already, and `tasks`
+has the code that runs on each worker.
 """

@@ -1,7 +1,7 @@
-"""Workers of a running cluster that a run may have, and why it may not have the others.
+"""Workers of a running cluster that a run may use, and why it may not use the others.
 
-A run may have workers that the caller permits, that are not paused, that have this version of mgclust, and that have a
-GPU if the run is on GPUs. A worker that lacks something is left out, and delays no run on others.
+A run may use a worker that the caller permits, that is not paused, that has this version of mgclust and, if the run is
+on GPUs, that has a GPU. Other workers are left out, and do not delay runs on the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["WorkerCandidates", "WorkerRules", "candidates_of"]
 
-NAMED = 3  # workers that a sentence names; of more it says how many there are
+NAMED = 3  # workers that a message names; it counts the others
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class WorkerRules:
     Attributes
     ----------
     workers : tuple of str and int, or None
-        Addresses, names (aliases) or hosts, as ``Client.submit`` takes them; None: all.
+        Addresses, names (aliases) or hosts, as in ``Client.submit``. None: all workers.
     resources : dict of str to float, or None
-        Resources of Dask that each rank takes for as long as it runs.
+        Resources of Dask that each rank takes while it runs.
     """
 
     workers: tuple[str | int, ...] | None = None
@@ -39,17 +39,17 @@ class WorkerRules:
 
     @classmethod
     def checked(cls, workers: Any, resources: Any) -> WorkerRules:
-        """Make rules of what a user gave.
+        """Check the arguments of a user, and make rules from them.
 
         Parameters
         ----------
         workers, resources : object
-            As for `mgclust.engine.dask.cluster.connect`.
+            Arguments of `mgclust.engine.dask.cluster.connect`.
 
         Raises
         ------
         InputError
-            They are not what can be given.
+            An argument is invalid.
         """
         given = (workers,) if isinstance(workers, (str, int)) else workers
         if given is not None:
@@ -57,7 +57,7 @@ class WorkerRules:
             if not several or not given or not all(_is_name(each) for each in given):
                 raise InputError(
                     f"workers={shortened(repr(workers))} should be addresses, names or hosts of workers, at least one; "
-                    "give them as Client.submit takes them, such as ['tcp://10.0.0.7:40331', 'gpu-1']. n_workers= "
+                    "give them as in Client.submit, such as ['tcp://10.0.0.7:40331', 'gpu-1']. n_workers= "
                     "takes a number of workers."
                 )
             given = tuple(given)
@@ -68,7 +68,7 @@ class WorkerRules:
         ):
             raise InputError(
                 f"resources={shortened(repr(resources))} should be a dict of amounts > 0 by name, such as "
-                "{'GPU': 1}; give what workers were started with (dask worker --resources)."
+                "{'GPU': 1}; give resources that workers were started with (dask worker --resources)."
             )
         return cls(given, None if resources is None else {name: float(each) for name, each in resources.items()})
 
@@ -81,13 +81,14 @@ class WorkerRules:
         return " and ".join(parts)
 
     def permit(self, address: str, record: Mapping[str, Any]) -> bool:
-        """Return whether a run may have a worker, as far as the caller says.
+        """Return whether the caller permits a worker.
 
         Parameters
         ----------
         address : str
+            Address of the worker.
         record : mapping
-            The scheduler's record of it.
+            The scheduler's record of the worker.
         """
         offered = record.get("resources") or {}
         return self._named(address, record) and all(
@@ -95,7 +96,7 @@ class WorkerRules:
         )
 
     def missing(self, records: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Return the workers that the caller names and the cluster does not have.
+        """Return the workers that the caller names, but that the cluster does not have.
 
         Parameters
         ----------
@@ -118,7 +119,7 @@ def _is_amount(value: Any) -> bool:
 
 
 def _names(address: str, record: Mapping[str, Any]) -> set[str]:
-    """Texts by which `workers` may name a worker."""
+    """Return all texts by which `workers` may name a worker."""
     return {address, address.partition("://")[2], str(record.get("name", "")), str(record.get("host", ""))}
 
 
@@ -129,18 +130,19 @@ class WorkerCandidates:
     Attributes
     ----------
     rules : WorkerRules
+        Workers that the caller permits.
     device : {"cpu", "cuda"}
         Device of the ranks.
     offers : dict of str to mgclust.engine.dask.tasks.Offer
-        Devices of the workers that a run may have, by address, in order.
+        Devices of the workers that a run may use, by address, in order.
     unfit : dict of str to str
-        Why a run may not have workers that the rules permit, by address.
+        Workers that the rules permit but a run may not use, by address, with the reason.
     paused : list of str
-        Addresses of those that take no task now.
+        Addresses of workers that are paused and take no tasks now.
     missing : list of str
-        Workers that the rules name and that are not there.
+        Workers that the rules name but the cluster does not have.
     n_permitted, n_workers : int
-        How many workers the rules permit, and how many the cluster has.
+        Number of workers that the rules permit, and number of workers of the cluster.
     """
 
     rules: WorkerRules
@@ -153,16 +155,16 @@ class WorkerCandidates:
     n_workers: int = 0
 
     def warn(self) -> None:
-        """Warn of the workers that are left out, once for all."""
+        """Warn of all workers that are left out, in one warning."""
         if reasons := [*_left_out(self.unfit), *self._missing()]:
-            there = f"the run may have {len(self.offers)} of {self.n_workers} worker(s)"
-            warn_caller(f"{there}: {'; '.join(reasons)}. workers= chooses workers.", WorkerWarning)
+            there = f"the run may use {len(self.offers)} of {self.n_workers} worker(s)"
+            warn_caller(f"{there}: {'; '.join(reasons)}. Choose workers with workers=.", WorkerWarning)
 
     def why(self) -> str:
-        """Reasons for which there are not more, as a clause; empty if there are none."""
+        """Return the reasons why there are no more workers, as a clause; empty if there are none."""
         reasons = [] if not self.rules else [f"{self.rules} permits {self.n_permitted} of {self.n_workers}"]
         if self.paused:
-            reasons.append(f"paused: {_listed(self.paused)} (nearly out of memory: free some, or start it again)")
+            reasons.append(f"paused: {_listed(self.paused)} (nearly out of memory: free some memory, or restart it)")
         reasons += _left_out(self.unfit) + self._missing()
         return f" ({'; '.join(reasons)})" if reasons else ""
 
@@ -171,7 +173,7 @@ class WorkerCandidates:
 
 
 def _left_out(unfit: Mapping[str, str]) -> list[str]:
-    """A clause for each reason for which workers are left out."""
+    """Return a clause for each reason why workers are left out."""
     reasons = dict.fromkeys(unfit.values())
     return [f"{_listed([each for each in unfit if unfit[each] == reason])} left out: {reason}" for reason in reasons]
 
@@ -182,23 +184,25 @@ def _listed(names: list[str]) -> str:
 
 
 def candidates_of(client: Any, rules: WorkerRules, device: str) -> WorkerCandidates:
-    """Look which workers of a cluster a run may have.
+    """Find the workers of a cluster that a run may use.
 
     Parameters
     ----------
     client : distributed.Client
+        Client of the cluster.
     rules : WorkerRules
+        Workers that the caller permits.
     device : {"auto", "cpu", "cuda"}
-        "auto": GPUs if a worker has one.
+        Device of the ranks; "auto": GPUs if any worker has one, else CPUs.
 
     Raises
     ------
     InputError
-        The workers that are there can run nothing, none of them.
+        There are workers, but none of them can run mgclust.
     DeviceUnavailableError
-        None of them has a GPU, or two share one.
+        No worker has a GPU, or two workers share one.
     RunFailed
-        They do not answer.
+        The workers do not answer.
     """
     from mgclust.engine.dask.scheduler import workers_of
 
@@ -218,9 +222,10 @@ def candidates_of(client: Any, rules: WorkerRules, device: str) -> WorkerCandida
 
 
 def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Devices of workers by address, and why others can run nothing.
+    """Return the devices of workers by address, and the reasons why other workers can run nothing.
 
-    A process is asked once, which has a folder of its own; one that can run nothing is asked each time.
+    Each worker process is asked only once, and is recognised by its folder. A worker that can run nothing is asked each
+    time.
     """
     from mgclust.engine.dask.tasks import offer
 
@@ -229,7 +234,7 @@ def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict
         if address in running and known[address][0] != running[address]["local_directory"]:
             known.pop(address, None)
     unknown = [address for address in running if address not in known]
-    # A function of Python's own: the worker may have no mgclust, another version of it, or another version of Python.
+    # A function of the standard library: the worker may have no mgclust, or another version of it or of Python.
     versions = _answers(client, unknown, pkgutil.resolve_name, "mgclust:__version__")
     same = [address for address, version in versions.items() if version == __version__]
     offers = _answers(client, same, offer)
@@ -254,11 +259,11 @@ def _why_unfit(answer: Any) -> str:
         return f"no module {answer.name} (install mgclust {__version__} there)"
     if isinstance(answer, BaseException):
         return f"{type(answer).__name__}: {shortened(str(answer))}"
-    return f"mgclust {shortened(answer)}, not {__version__} as here (install one version)"
+    return f"mgclust {shortened(answer)} instead of {__version__} (install the same version)"
 
 
 def _answers(client: Any, workers: list[str], function: Any, *arguments: Any) -> dict[str, Any]:
-    """Values of a function on workers, or what it raised there, by address; those that have left are left out."""
+    """Call a function on workers; return values or exceptions by address, without workers that have left."""
     from mgclust.engine.dask.scheduler import ANSWER_SECONDS, workers_of
 
     if not workers:
@@ -270,20 +275,19 @@ def _answers(client: Any, workers: list[str], function: Any, *arguments: Any) ->
         heard = {address: record["last_seen"] for address, record in workers_of(client).items() if address in workers}
         silent = min(heard, key=lambda address: heard[address], default="")
         raise RunFailed(
-            f"the workers have not answered for {ANSWER_SECONDS:g} s, the scheduler has not heard of {silent} for "
-            "longest: its process is stopped or hangs, or its machine is away. End it, or leave it out by workers=, "
-            "and run again."
+            f"the workers have not answered for {ANSWER_SECONDS:g} s, longest of all {silent}: its process is stopped "
+            "or hangs, or its machine is gone. End it, or leave it out by workers=, and run again."
         ) from None
     except Exception as error:
         raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
-    if any(isinstance(each, OSError) for each in found.values()):  # workers of an adaptive cluster leave
+    if any(isinstance(each, OSError) for each in found.values()):  # workers of an adaptive cluster may leave
         there = workers_of(client)
         found = {address: each for address, each in found.items() if not isinstance(each, OSError) or address in there}
     return found
 
 
 def _device_of(offers: Mapping[str, Any], device: str) -> tuple[str, dict[str, str]]:
-    """One device for all ranks, and why workers do not have it, by address."""
+    """Choose one device for all ranks; also return the reasons why workers do not have it, by address."""
     without = {address: each.why_no_gpu for address, each in offers.items() if each.why_no_gpu}
     if device == "cpu" or not offers or (device == "auto" and len(without) == len(offers)):
         return ("cpu" if device == "auto" else device), {}
@@ -298,7 +302,7 @@ def _device_of(offers: Mapping[str, Any], device: str) -> tuple[str, dict[str, s
     if shared:
         twins = [address for address in having if offers[address].gpu == shared[0]]
         raise DeviceUnavailableError(
-            f"workers {', '.join(twins)} would share one GPU; start one worker a GPU (dask cuda worker, or "
+            f"workers {', '.join(twins)} would share one GPU; start one worker per GPU (dask cuda worker, or "
             "client='local'), leave some out by workers=, or use device='cpu'."
         )
     return "cuda", without

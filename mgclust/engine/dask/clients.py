@@ -1,8 +1,8 @@
-"""Clients that mgclust opens itself: each begins within a limit, and is known as not the caller's.
+"""Clients that mgclust itself opens: they connect within a time limit, and can be told from the caller's clients.
 
-Dask's own limit is one of the connection alone: for the first words of a scheduler it waits for ever, so that a port
-where something else listens, or a process that is stopped, would hold a fit. So a scheduler has to answer a question
-before a client connects.
+Dask limits only the time of the connection, and waits forever for the first message of a scheduler. If another program
+listens at the port, or the process is stopped, a fit would hang. So the scheduler has to answer a request before a
+client connects.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["Client", "client_of", "opened", "why_no_address"]
 
 
 class Client(distributed.Client):  # type: ignore[misc]
-    """One of mgclust's own: users can neither close it nor connect another in its place."""
+    """A client that mgclust has opened: users can neither close it nor replace its connection."""
 
 
 def why_no_address(address: str) -> str:
-    """Return why a text cannot be the address of a scheduler, in a few words; empty where it can.
+    """Return briefly why a text cannot be the address of a scheduler; empty if it can.
 
     Parameters
     ----------
     address : str
-        With or without ``tcp://``, as Dask takes it.
+        Address with or without ``tcp://``, as Dask accepts it.
     """
-    if address.startswith("inproc://"):  # of this process: no port
+    if address.startswith("inproc://"):  # a scheduler in this process, without a port
         return ""
     try:
         get_address_host_port(address)
@@ -48,20 +48,21 @@ def opened(address: str, seconds: float, security: Any) -> Client:
     Parameters
     ----------
     address : str
+        Address of the scheduler.
     seconds : float
-        How long to wait for the scheduler.
+        Wait limit for the scheduler, in seconds.
     security : distributed.Security or None
-        None: as Dask's configuration says.
+        TLS settings; None: those of Dask's configuration.
 
     Raises
     ------
     Exception
-        Whatever Dask raises; TimeoutError where nothing answers in time.
+        Any error of Dask; TimeoutError if the scheduler does not answer in time.
     """
     if not address.startswith("inproc://") and not dask.config.get("distributed.client.security-loader", None):
         _in_thread(lambda: asyncio.run(_identity(address, seconds, security)), seconds + 1)
-    # In two steps, so that a client that could not connect can be closed here: left to the garbage collector,
-    # it may be closed in the middle of the next client's start, where both wait for one lock for ever.
+    # In two steps, so that a client that could not connect can be closed here. If the garbage collector closed it,
+    # that could happen during the start of the next client, and both would wait for one lock forever.
     client: Client = Client.__new__(Client)
     try:
         client.__init__(address, timeout=seconds, set_as_default=False, security=security)  # type: ignore[misc]
@@ -73,27 +74,27 @@ def opened(address: str, seconds: float, security: Any) -> Client:
 
 
 def client_of(cluster: Any, seconds: float) -> Any:
-    """Ask a cluster object of Dask for its client.
+    """Get the client of a cluster object of Dask.
 
     Parameters
     ----------
     cluster : object
-        With ``get_client()``, which has no limit that holds in all cases.
+        An object with ``get_client()``, which may wait without a limit.
     seconds : float
-        How long to wait for it.
+        Wait limit, in seconds.
 
     Raises
     ------
     TimeoutError
-        There is none after so many seconds.
+        There is no client after so many seconds.
     Exception
-        Whatever ``get_client()`` raises.
+        Any error of ``get_client()``.
     """
     return _in_thread(cluster.get_client, seconds)
 
 
 async def _identity(address: str, seconds: float, security: Any) -> None:
-    """Ask a scheduler who it is."""
+    """Ask a scheduler for its identity."""
     arguments = (security or distributed.Security()).get_connection_args("client")
     scheduler = distributed.rpc(address, timeout=seconds, connection_args=arguments)
     try:
@@ -103,7 +104,7 @@ async def _identity(address: str, seconds: float, security: Any) -> None:
 
 
 def _in_thread(call: Callable[[], Any], seconds: float) -> Any:
-    """Call a function that may not return; TimeoutError where it has not after so many seconds."""
+    """Call a function that may not return; raise TimeoutError if it has not returned after so many seconds."""
     found: list[Any] = []
     failed: list[BaseException] = []
 
@@ -113,7 +114,7 @@ def _in_thread(call: Callable[[], Any], seconds: float) -> Any:
         except BaseException as error:
             failed.append(error)
 
-    # With the caller's context, which has the client of ``Client.as_current()``.
+    # With the caller's context, which holds the client of ``Client.as_current()``.
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(keep,), name="mgclust-connect", daemon=True)
     thread.start()

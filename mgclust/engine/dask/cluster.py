@@ -1,7 +1,7 @@
 """Places where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
 
-`connect` decides and checks before any data is read; what cannot work is said in one sentence. In-process
-runs import neither Dask nor CuPy here.
+`connect` chooses and checks this before any data are read. If it cannot work, the error is one sentence. Runs in this
+process import neither Dask nor CuPy here.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ __all__ = ["Cluster", "connect", "leave_pool", "too_few", "wait_limit"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
-CLUSTER_TIMEOUT = 60.0  # of a cluster object, whose scheduler may be behind a proxy
+CLUSTER_TIMEOUT = 60.0  # seconds for a cluster object, whose scheduler may be behind a proxy
 EXAMPLE = "'tcp://host:8786' or 'tls://host:8786'"
-ADAPTIVE_TIMEOUT = 300.0  # of a cluster that starts workers when they are wanted; batch systems and clouds take minutes
+ADAPTIVE_TIMEOUT = 300.0  # seconds for a cluster that starts workers on demand; batch systems and clouds take minutes
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Ranks to run on."""
+    """Place of the ranks of a run."""
 
-    size: int  # how many there were, or how many a run has
+    size: int  # number of workers when it was connected, or number of ranks of a run
     device: str  # "cpu" or "cuda"
     client: Any = None  # a distributed.Client; None: one rank in this process
-    # addresses of those that were there: a run is given some of them that no other run has, or of those that came
-    # later. None in-process.
+    # Addresses of the workers when it was connected; None in this process. A run gets some of them that no other run
+    # has, or workers that came later.
     workers: tuple[str, ...] = ()
-    lasting: bool = False  # whether the client is the caller's, and so there after the run
-    exact: bool = False  # whether a run has `size` ranks; else as many of them as are free
-    rules: WorkerRules = field(default_factory=WorkerRules)  # which of the cluster's workers a run may have
-    retries: int = 0  # how often a run that has lost a worker is tried again
+    lasting: bool = False  # whether the client belongs to the caller, so that it outlives the run
+    exact: bool = False  # whether a run has exactly `size` ranks; else as many as are free
+    rules: WorkerRules = field(default_factory=WorkerRules)  # which workers of the cluster a run may use
+    retries: int = 0  # how often to try again after a worker was lost
 
 
 @contextlib.contextmanager
@@ -63,56 +63,61 @@ def connect(
     retries: int = 0,
     optional: bool = False,
 ) -> Iterator[Cluster]:
-    """The ranks that a run will have.
+    """Connect to the devices or workers on which a run will have its ranks.
 
-    A cluster that this starts ("local") speaks only to holders of its certificates, which are in memory and end with
-    it. Others are as they were set up. Beware of those without TLS, such as ``distributed.LocalCluster()`` makes:
-    Dask runs whatever code it is sent, so every account of the machine, and every machine that reaches the address,
-    may do there what you may.
+    A cluster that this function starts ("local") accepts only holders of its certificates, which exist only in memory.
+    Other clusters are as secure as they were set up. Beware of clusters without TLS, such as
+    ``distributed.LocalCluster()`` makes: Dask runs any code that it is sent, so every account of the machine, and every
+    machine that reaches the address, may do there what you may do.
 
     Parameters
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask, str or Cluster
-        "auto": the active Dask client, where there is one, else this process; in a task of Dask, this process. None:
-        this process, without Dask. "local": a new cluster of this machine, one worker a GPU (or a core, with
-        ``device="cpu"``), closed on leaving. A Client: its cluster. A cluster object, such as a ``LocalCluster``:
-        itself. A scheduler's address: that cluster; for ``tls://`` the certificates come from MGCLUST_TLS_CA,
-        MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else from Dask's configuration. A Cluster: what an earlier `connect`
-        found, as it is.
+        Where to run:
+
+        - "auto": the active Dask client if there is one, else this process; in a task of Dask, this process.
+        - None: this process, without Dask.
+        - "local": a new cluster on this machine with one worker per GPU (per core with ``device="cpu"``), which is
+          closed at the end of the block.
+        - A client, or a cluster object such as a ``LocalCluster``: its cluster.
+        - Address of a scheduler: its cluster. For ``tls://``, the certificates are those of MGCLUST_TLS_CA,
+          MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else of Dask's configuration.
+        - A Cluster: the result of an earlier `connect`, unchanged.
     device : {"auto", "cpu", "cuda"}
-        "auto": GPUs if there is one, else CPUs. On a cluster with GPUs, workers without one are left out.
+        "auto": GPUs if there are any, else CPUs. On a cluster with GPUs, workers without a GPU are left out.
     n_workers : int, optional
-        Of a running cluster, use so many workers, beside other runs that leave so many; by default those that are
-        there now, as far as they are free. Of a local one, start so many.
+        Number of workers. Of a running cluster, a run takes so many, if other runs leave so many; by default it takes
+        those that are free of the workers that there are now. A local cluster starts so many.
     on_progress : callable, optional
-        Told about twice a second that workers are missing, as of `mgclust.engine.spmd.run`; what it raises ends the
-        wait.
+        Receives an event about twice a second while workers are missing; see `mgclust.engine.spmd.run`. If it raises an
+        error, the wait ends.
     work : Work, optional
-        Of the run without a number for which this is: an adaptive cluster without workers is told at once how many it
-        should start.
+        Size of the run, if it has no `n_workers`: an adaptive cluster without workers is told at once how many to
+        start.
     workers : str, int or collection of these, optional
-        Addresses, names or hosts of the workers that a run may have, as ``Client.submit`` takes them.
+        Addresses, names or hosts of the workers that a run may use, as in ``Client.submit``.
     resources : dict of str to float, optional
-        Resources of Dask that each rank takes for as long as it runs. A run may have only workers that offer them.
+        Resources of Dask that each rank takes while it runs. A run may use only workers that offer them.
     retries : int
-        How often a run that has lost a worker is tried again.
+        How often to try a run again after it has lost a worker.
     optional : bool
-        Whether `n_workers`, `workers` and `resources` count only where there is a cluster. Without one the run is in
-        this process.
+        Whether `n_workers`, `workers` and `resources` are ignored if there is no cluster; the run is then in this
+        process.
 
     Yields
     ------
     Cluster
+        Where to run.
 
     Raises
     ------
     DeviceUnavailableError
-        No GPU, or one that several workers would share.
+        There is no GPU, or several workers would share one.
     ClusterUnavailableError
-        No scheduler, or a closed client; or fewer workers than are needed after half a minute (`ADAPTIVE_TIMEOUT` where
-        the cluster is adaptive).
+        There is no scheduler, the client is closed, or workers are still missing after half a minute
+        (`ADAPTIVE_TIMEOUT` for an adaptive cluster).
     InputError
-        Not what can be asked for.
+        An argument is invalid.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"device={device!r} should be 'auto', 'cpu' or 'cuda'.")
@@ -134,14 +139,16 @@ def connect(
         yield Cluster(1, _local_device(device))
         return
     if rules and isinstance(client, str) and client == "local":
-        raise InputError(f"{rules} chooses among the workers of a running cluster, and client='local' starts one.")
+        raise InputError(
+            f"{rules} selects workers of a running cluster, but client='local' starts a new one; leave out one."
+        )
     tls.guard()
     given, exact = client, n_workers is not None
     with contextlib.ExitStack() as stack:
         stack.enter_context(_without_its_thread())
         if isinstance(client, str):
             if client == "local":
-                stack.enter_context(safe_path())  # to its end: nannies may start workers again
+                stack.enter_context(safe_path())  # until the cluster ends, because nannies may restart workers
                 client = stack.enter_context(_local_cluster(_local_device(device), n_workers))
                 n_workers = None
             else:
@@ -157,7 +164,7 @@ def connect(
 
 
 def _part_of(cluster: Cluster, n_workers: int | None, rules: WorkerRules) -> Cluster:
-    """Make a cluster of some of the workers of one that is connected."""
+    """Restrict a connected cluster to some of its workers."""
     if rules:
         if cluster.client is None:
             raise _needs_cluster(n_workers, rules, False)
@@ -169,23 +176,23 @@ def _part_of(cluster: Cluster, n_workers: int | None, rules: WorkerRules) -> Clu
 
 
 def _needs_cluster(n_workers: int | None, rules: WorkerRules, automatic: bool) -> InputError:
-    """Make the error for a run in this process that should have workers."""
+    """Make the error for a run in this process that was to have workers."""
     what = str(rules) if n_workers in (None, 1) else f"n_workers={n_workers}"
     if automatic and _worker() is not None:
         return InputError(
-            f"{what} needs a cluster, and in a task of Dask client='auto' is the task's process; give the address of "
-            "the scheduler, or a client."
+            f"{what} needs a cluster, but in a task of Dask, client='auto' means the process of the task; give the "
+            "address of the scheduler, or a client."
         )
     if automatic:
         return InputError(
             f"{what} needs a cluster, and there is no active Dask client: none was connected, or it is closed (Dask "
-            "closes one whose scheduler has gone). Connect a client, or pass client='local' to start a cluster here."
+            "closes a client whose scheduler has gone). Connect a client, or start a cluster here with client='local'."
         )
-    return InputError(f"{what} needs a cluster; pass client='local' to start one here.")
+    return InputError(f"{what} needs a cluster; start one here with client='local'.")
 
 
 def _reject_others(client: Any) -> None:
-    """Refuse what is no client, and one in whose event loop this is: it would wait for itself."""
+    """Reject objects that are not clients, and clients whose event loop runs this code: it would wait for itself."""
     if not (hasattr(client, "asynchronous") and hasattr(client, "sync")):
         raise InputError(
             f"client={shortened(repr(client))} should be None, 'auto', 'local', a distributed.Client, a cluster object "
@@ -196,7 +203,7 @@ def _reject_others(client: Any) -> None:
 
 
 def _worker() -> Any:
-    """Worker of Dask that runs this code, or None; a thread that `mgclust.submit` starts belongs to it, too."""
+    """Return the Dask worker that runs this code, or None; threads of `mgclust.submit` belong to a worker, too."""
     distributed = sys.modules.get("distributed")
     try:
         return distributed and distributed.get_worker()
@@ -205,7 +212,7 @@ def _worker() -> Any:
 
 
 def _left_pool() -> bool:
-    """Give the thread of a task to other tasks; False where there is none to give, or it has been given before."""
+    """Release the thread of a task to other tasks; False if there is none, or if it was released before."""
     worker = _worker()
     if worker is None:
         return False
@@ -214,18 +221,18 @@ def _left_pool() -> bool:
     try:
         worker.get_current_task()
         secede()
-    except (KeyError, AttributeError):  # no task's thread, one that has left, or one of a pool that none can leave
+    except (KeyError, AttributeError):  # not a task's thread, already released, or its pool does not release threads
         return False
     return True
 
 
 def leave_pool(client: Any) -> None:
-    """Give the thread of a task to other tasks for good, before it waits for a run elsewhere of a thread beside it.
+    """Release the thread of a task to other tasks for good, before another of its threads waits for a run elsewhere.
 
     Parameters
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask or str
-        Where that run is, as of `connect`.
+        Where that run is; see `connect`.
     """
     if client is not None and client != "auto":
         _left_pool()
@@ -233,7 +240,7 @@ def leave_pool(client: Any) -> None:
 
 @contextlib.contextmanager
 def _without_its_thread() -> Iterator[None]:
-    """Give the thread of a task to other tasks for as long as the block: ranks may be placed on the same worker."""
+    """Release the thread of a task during the block, because ranks may be placed on the same worker."""
     left = _left_pool()
     try:
         yield
@@ -245,7 +252,7 @@ def _without_its_thread() -> Iterator[None]:
 
 
 def _active_client() -> Any:
-    # Without distributed imported there is no client.
+    # If distributed is not imported, there is no client.
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return None
@@ -253,7 +260,7 @@ def _active_client() -> Any:
         client = distributed.Client.current()
     except ValueError:
         return None
-    # A task of this worker has made it, which may wait for this thread.
+    # A client that a task of this worker has made may wait for this thread, so it is not used.
     return None if client.id.startswith("Client-worker-") else client
 
 
@@ -286,7 +293,7 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
         except RunFailed:
             raise
         except Exception as error:
-            # NVML's errors and failed nannies alike: the cause and the remedy matter, not their trace.
+            # Errors of NVML and of nannies: the cause and the remedy matter, not their traceback.
             raise RunFailed(
                 f"a local {device} cluster could not be started: {type(error).__name__}: {str(error).rstrip('.')}. "
                 f"{IN_A_SCRIPT}; client=None runs without a cluster."
@@ -309,12 +316,12 @@ def _remote_client(address: str) -> Iterator[Any]:
     security = _security(address)
     if unfit := why_no_address(address):
         raise ClusterUnavailableError(
-            f"client={shortened(repr(address))} is no address of a scheduler ({unfit}); give the one that it prints, "
+            f"client={shortened(repr(address))} is not the address of a scheduler ({unfit}); give what it prints, "
             f"such as {EXAMPLE}, or 'local', 'auto' or None."
         )
     try:
         client = opened(address, CONNECT_TIMEOUT, security)
-    except Exception as error:  # what is no scheduler may answer anything
+    except Exception as error:  # a program that is not a scheduler may answer anything
         hint = (
             "Give the address that the scheduler prints, such as tcp://host:8786 or tls://host:8786; client=None "
             "computes in this process."
@@ -330,7 +337,7 @@ def _remote_client(address: str) -> Iterator[Any]:
 
 
 def _security(address: str) -> Any:
-    """TLS from the variables MGCLUST_TLS_*, else None: Dask then reads its configuration."""
+    """TLS settings from the variables MGCLUST_TLS_*, else None: Dask then reads its configuration."""
     from distributed import Security
 
     paths = {part: os.environ.get(f"MGCLUST_TLS_{part}", "") for part in ("CA", "CERT", "KEY")}
@@ -340,7 +347,7 @@ def _security(address: str) -> Any:
         raise InputError("MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY should be set together.")
     for part, path in paths.items():
         if "\n" in path:
-            raise InputError(f"MGCLUST_TLS_{part} should be the path of a PEM file; keys do not belong into variables.")
+            raise InputError(f"MGCLUST_TLS_{part} should be the path of a PEM file; keys must not be in variables.")
         if not os.path.exists(path):
             raise InputError(f"{path} of MGCLUST_TLS_{part} does not exist; give the paths of PEM files.")
     return Security(
@@ -350,7 +357,7 @@ def _security(address: str) -> Any:
 
 @contextlib.contextmanager
 def _client_of(cluster: Any) -> Iterator[Any]:
-    """A client of a cluster object, for as long as the block; the caller's own, where there is one, stays open."""
+    """Yield a client of a cluster object during the block. A client that belongs to the caller stays open."""
     from mgclust.engine.dask.clients import client_of
 
     before = _active_client()
@@ -358,22 +365,22 @@ def _client_of(cluster: Any) -> Iterator[Any]:
         client = client_of(cluster, CLUSTER_TIMEOUT)
     except Exception as error:
         raise ClusterUnavailableError(
-            f"client={cluster!r} gives no client ({_first_line(error)}); give a cluster that runs."
+            f"client={cluster!r} has no client ({_first_line(error)}); give a running cluster."
         ) from None
     with contextlib.nullcontext() if client is before else client:
         yield client
 
 
 def too_few(client: Any, found: int, wanted: int, seconds: float, why: str) -> ClusterUnavailableError:
-    """Make the error for workers that are missing for longer than `wait_limit`; `why` as of `WorkerCandidates.why`."""
+    """Make the error for workers that are missing for longer than `wait_limit`; for `why`, see `WorkerCandidates`."""
     return ClusterUnavailableError(
         f"the cluster at {client.scheduler.address} has {found} worker(s) after {seconds:g} "
-        f"s, {wanted} are needed{why}; start some (dask worker, or dask cuda worker for GPUs)."
+        f"s, but {wanted} are needed{why}; start some (dask worker, or dask cuda worker for GPUs)."
     )
 
 
 def wait_limit(answer: Mapping[str, Any]) -> float:
-    """Seconds to wait for workers that are missing, after an answer of `mgclust.engine.dask.leases.Leases.ask`."""
+    """Return for how many seconds to wait for missing workers, after an answer of `Leases.ask`."""
     return ADAPTIVE_TIMEOUT if answer["adaptive"] else WORKERS_TIMEOUT
 
 
@@ -385,9 +392,9 @@ def _enough(
     growth: int,
     on_progress: Callable[[dict[str, Any]], None] | None,
 ) -> WorkerCandidates:
-    """Workers that a run may have; waits until there are enough.
+    """Return the workers that a run may use; wait until there are enough.
 
-    An adaptive cluster is told how many these are, or to how many it should grow.
+    An adaptive cluster is told how many are needed, or to how many it should grow.
     """
     from mgclust.engine.dask.scheduler import ask, tell
 
@@ -411,7 +418,7 @@ def _enough(
 
 
 def _first_line(error: BaseException) -> str:
-    if isinstance(error, MemoryError):  # the first bytes would be the length of a message
-        return "what answered speaks no language of Dask"
+    if isinstance(error, MemoryError):  # Dask read the first bytes as the length of a message
+        return "the program that answered is not a Dask scheduler"
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

@@ -1,9 +1,9 @@
-"""Arrays of a result: from the ranks to the caller, or to Dask arrays whose chunks stay where they were computed.
+"""Arrays of a result: sent from the ranks to the caller, or left on the workers as chunks of Dask arrays.
 
-An array stays where the rows, or the edges of a graph, were given as a Dask collection and the client outlives the run.
-A rank's part is then data of Dask on its worker, as ``Client.scatter`` makes it: it lives while the caller has the
-array or one that is computed from it, and nothing computes it again. Where its worker is lost, so is the array, and
-Dask says so.
+An array is left on the workers if the rows, or the edges of a graph, were a Dask collection, and if the client outlives
+the run. The part of a rank is then data of Dask on its worker, as ``Client.scatter`` makes it. It exists as long as the
+caller has the array, or an array that is computed from it. It cannot be computed again: if its worker is lost, the
+array is lost, too, and Dask reports that.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ __all__ = ["PartLost", "left_on_workers"]
 
 
 class PartLost(Exception):
-    """Part of an array that its worker, whose address this has, could not keep."""
+    """A worker could not keep its part of an array; the argument is the address of the worker."""
 
 
 def left_on_workers(
     client: Client, run: str, workers: list[str], parts: list[dict[str, Any]], rows: Dataset
 ) -> dict[str, Any]:
-    """Dask arrays of what the ranks of a run have left on their workers.
+    """Make Dask arrays of the parts that the ranks of a run have left on their workers.
 
     Parameters
     ----------
     client : Client
-        Whose they are.
+        Client that will own the arrays.
     run : str
         Name of the run.
     workers : list of str
-        Addresses in rank order.
+        Addresses of the workers in rank order.
     parts : list of dict of str to tasks.Left
-        By name, in rank order.
+        Parts of each rank by name, in rank order.
     rows : Dataset
-        Those that the arrays have a row for: chunks are as theirs. Arrays of a graph have one for each node: a chunk is
-        what a rank has.
+        Rows to which the rows of the arrays belong; the arrays have the same chunks. Arrays of a graph have one row for
+        each node, and one chunk per rank.
 
     Raises
     ------
     PartLost
-        A worker has left, or has not what it should have: it restarted.
+        A worker has left, or has restarted and lost its part.
     """
     import dask.array as da
 

@@ -1,11 +1,12 @@
 """The caller's side of a run on Dask workers.
 
-Dask places tasks, sends parameters and rows, and reports dead workers; the ranks talk to each other without it.
-`mgclust.engine.dask.run_monitor` has the queue on which the caller's thread sleeps.
+Dask places tasks, sends parameters and rows, and reports dead workers; the ranks communicate without it. The caller's
+thread sleeps on the queue of `mgclust.engine.dask.run_monitor`.
 
-A run is one task a rank. The ranks of several are connected before the client's first run on these workers, and stay so
-(`mgclust.engine.dask.sessions`). Where it turns out that a connection has gone meanwhile, before any rank has begun,
-the run connects them anew, once. Nothing waits without a limit for a scheduler, nor for a worker that is silent.
+A run is one task per rank. Before the client's first run on some workers, their ranks are connected, and the
+connections are kept for later runs (`mgclust.engine.dask.sessions`). If it turns out, before any rank has begun, that a
+connection was lost in the meantime, the run connects the ranks again, once. Every wait for a scheduler or a silent
+worker has a limit.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from mgclust.engine.dask.candidates import candidates_of
 from mgclust.engine.dask.cluster import Cluster
 from mgclust.engine.dask.placement import Rows, check_sent, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
+from mgclust.engine.memory import unspilled
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import Done, RankAssignment, Report, gathered, refuse
 from mgclust.engine.retries import AttemptStart, HeldCheckpoint
@@ -50,42 +52,43 @@ from mgclust.engine.transport.wire import PeerLost, SessionLost, too_late, waite
 
 __all__ = ["Driver"]
 
-STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to come back
-NOTIFY_LIMIT_SECONDS = 5.0  # seconds that telling them may take
+STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to end
+NOTIFY_LIMIT_SECONDS = 5.0  # seconds that notifying them may take
 
 
 class Driver:
-    """One run. Use as a context manager: it holds the workers, which no other run has meanwhile.
+    """One run. Use it as a context manager: it holds the workers, which no other run uses in the meantime.
 
     Parameters
     ----------
     cluster : Cluster
-        With a client.
+        A cluster with a client.
     first : RankAssignment
-        Of rank 0 of one; those of the ranks differ in the partition, the rank and its host.
+        Assignment of rank 0 of a run on one rank. The assignments of the ranks differ from it in the partition, the
+        rank and the host.
     least, most : int
-        How many ranks it may have.
+        Smallest and largest number of ranks.
     on_progress : callable or None
-        As for `mgclust.engine.spmd.run`.
+        See `mgclust.engine.spmd.run`.
     rows : Dataset, optional
-        Rows near which the ranks should be.
+        Rows near which the ranks should be placed.
     start : AttemptStart, optional
-        Where it starts if it has lost a worker.
+        Where to start, if the run has lost a worker before.
 
     Attributes
     ----------
     size : int
-        How many ranks it has.
+        Number of ranks.
     there : int
-        How many workers there were that it might have had when it began.
+        Number of workers that the run could have used when it began.
     adaptive : bool
         Whether the cluster starts and retires workers by itself.
     leased : bool
-        Whether it has its workers.
+        Whether the run has its workers.
     monitor : RunMonitor
-        What the run's workers report, and whether they are there.
+        Events of the run's workers, and whether they are alive.
     checkpoint : HeldCheckpoint or None
-        Its last checkpoint in memory.
+        Last checkpoint in memory.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Driver:
         self._among, self._rules, self._rows = list(cluster.workers), cluster.rules, rows
         self.size, self.there, self.adaptive, self.leased = least, 0, False, False
         self._first = first
-        self._identities: dict[str, str] = {}  # of the run's workers by address
+        self._identities: dict[str, str] = {}  # identities of the run's workers by address
         self._room: int | None = None  # bytes that each worker may be sent; None: no limit
         self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
@@ -114,10 +117,10 @@ class Driver:
         self._on_progress = on_progress
         heard = on_progress is not None or isinstance(first.spec.checkpoint, MemoryCheckpoint)
         self.monitor = RunMonitor(cluster.client, first.run, self._receive if heard else None)
-        # Of the tasks, which the dashboard shows by it.
+        # Name of the tasks, which the dashboard groups by it.
         self._method = first.spec.function.__name__.strip("_").replace("_", "-")
         self._clean = True
-        self._connecting = 0.0  # seconds
+        self._connecting = 0.0  # seconds spent on connecting the ranks
 
     def __enter__(self) -> Driver:
         try:
@@ -139,7 +142,7 @@ class Driver:
     def run(
         self, dataset: Dataset, beside: Dataset | None
     ) -> tuple[Any, dict[str, Any], dict[str, float], list[Report]]:
-        """Load and run on all ranks; rank 0's value, arrays of all, seconds by stage, and all reports."""
+        """Load and run on all ranks; return rank 0's value, all ranks' arrays, seconds by stage, and all reports."""
         self._clean = False
         began = time.perf_counter()
         self.monitor.progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
@@ -148,7 +151,7 @@ class Driver:
         self._session = sessions.find(self._client, self._identities) if self.size > 1 else None
         kept = self._session.workers if self._session else self._identities
         self.monitor.workers = list(kept)
-        # Workers that compute chunks of a Dask array may be silent for as long as Dask lets them.
+        # Workers that compute chunks of a Dask array may be silent for as long as Dask allows.
         computing = any(rows is not None and rows.dask_array is not None for rows in (dataset, beside))
         placed_rows = self.monitor.watched(
             place, self._client, dataset, self._first.partition, kept, silence=not computing
@@ -179,7 +182,7 @@ class Driver:
                 self.monitor.subscribe()
                 self._connect()
                 done = self._compute(sources, others, whole, by_row, saved)
-        self._clean = True  # each rank has freed its own, and their connections are whole
+        self._clean = True  # each rank has freed its rows, and the connections are intact
         reports = [each.report for each in done]
         refuse(reports, dataset.shape, self._first.spec.dtype)
         arrays = self._arrays(done, beside or dataset)
@@ -189,7 +192,7 @@ class Driver:
         return done[0].value, arrays, timings, reports
 
     def _whole_arguments(self) -> dict[str, list[Future]]:
-        """Chunks of arguments that are Dask arrays, which reach the ranks beside the others."""
+        """Chunks of arguments that are Dask arrays; they are sent to the ranks apart from the other arguments."""
         spec = self._first.spec
         arrays = {name: value for name, value in spec.arguments.items() if is_dask(value)}
         others = {name: value for name, value in spec.arguments.items() if name not in arrays}
@@ -197,7 +200,7 @@ class Driver:
         return {name: chunks_of(self._client, array)[0] for name, array in arrays.items()}
 
     def _row_arguments(self) -> dict[str, list[Rows]]:
-        """Each rank's part of arguments with a number for each row, which reach it as columns, beside its rows."""
+        """Each rank's part of arguments with one number per row; they are sent as columns, in addition to its rows."""
         spec, partition = self._first.spec, self._first.partition
         shares = [partition.rows_of(rank) for rank in range(self.size)]
         columns = {name: open_dataset(array[:, None]) for name, array in spec.row_arguments.items()}
@@ -217,7 +220,7 @@ class Driver:
         ]
 
     def _receive(self, event: dict[str, Any]) -> None:
-        """Pass an event on; fetch a checkpoint of which it tells."""
+        """Pass on an event; if it reports a checkpoint, fetch the checkpoint."""
         number = event.pop("checkpoint", None)
         if self._on_progress is not None:
             self._on_progress(event)
@@ -227,20 +230,20 @@ class Driver:
         self._fetching.start()
 
     def _fetch_checkpoint(self, number: int, saved: float) -> None:
-        """Take the files of a checkpoint from all ranks; the one before stays if a rank does not hand over its own."""
+        """Fetch the files of a checkpoint from all ranks; if a rank has none, the previous checkpoint is kept."""
         ranks = {address: rank for rank, address in enumerate(self.monitor.workers)}
         how = {"workers": list(ranks), "on_error": "return", "callback_timeout": scheduler.ANSWER_SECONDS}
-        with contextlib.suppress(Exception):  # which the run itself hears of
+        with contextlib.suppress(Exception):  # the run itself will notice errors
             parts = list(self._client.run(tasks.checkpoint_of, self._run, ranks, number, **how).values())
             if len(parts) == self.size and all(isinstance(part, dict) for part in parts):
                 self.checkpoint = HeldCheckpoint({name: each for part in parts for name, each in part.items()}, saved)
 
     def silent(self) -> frozenset[str]:
-        """Identities of workers that have not answered for so long that the run ended."""
+        """Identities of the workers that have not answered for so long that the run ended."""
         return frozenset(self._identities[address] for address in self.monitor.silent)
 
     def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
-        """Arrays that the ranks have delivered, with a row for each of these."""
+        """Arrays that the ranks have delivered, with a row for each of the given rows."""
         if not self._first.keep_on_workers:
             return gathered(done)
         parts = [each.delivered for each in done]
@@ -251,11 +254,11 @@ class Driver:
             return arrays
         except collections.PartLost as error:
             raise self.monitor.lost(self.monitor.workers.index(str(error))) from None
-        except (KeyError, OSError) as error:  # the scheduler does not know a worker any more, or has gone itself
+        except (KeyError, OSError) as error:  # the scheduler does not know a worker any more, or has ended
             raise RunFailed(f"arrays of the result could not be left on the workers: {error!r}. Run again.") from None
 
     def _connect(self) -> None:
-        """Open a session of the run's workers, where there are several; the client keeps it."""
+        """Open a session of the run's workers, if there are several; the client keeps it."""
         if self.size == 1:
             return
         began = time.perf_counter()
@@ -274,11 +277,11 @@ class Driver:
         self._connecting = time.perf_counter() - began
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Values of a function that runs beside the tasks of each rank's worker, in rank order."""
+        """Call a function on each rank's worker, next to its tasks; return the values in rank order."""
         events = self.monitor.events
 
         async def call(rank: int, address: str) -> None:
-            try:  # in the event loop, where ``run`` gives a coroutine
+            try:  # in the event loop, where ``run`` returns a coroutine
                 value = (await self._client.run(function, *arguments, workers=[address], on_error="return"))[address]
             except (Exception, asyncio.CancelledError) as error:
                 value = error
@@ -308,10 +311,10 @@ class Driver:
         by_row: dict[str, list[Rows]],
         saved: list[Any],
     ) -> list[Done]:
-        """One pinned task a rank; what they did in rank order, or the exception that tells most."""
+        """Run one pinned task per rank; return their results in rank order, or raise the most telling exception."""
         futures: dict[int, Future] = {}
         session = self._session.name if self._session else ""
-        # Other runs share the hosts: ranks take their share of a host even if other workers on it are not theirs.
+        # Other runs share the hosts: ranks use their fraction of a host even if its other workers are not theirs.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
             with without_annotations(), self._span():
@@ -351,7 +354,7 @@ class Driver:
     def _span(self) -> contextlib.AbstractContextManager[Any]:
         """Let Dask count all runs of a method and client as one span, unless the caller has begun a span.
 
-        Without it each run is one of its own, of whose stages every worker keeps the seconds for good.
+        Otherwise each run would be a span of its own, and every worker would keep the times of its stages forever.
         """
         if dask.get_annotations().get("span"):
             return contextlib.nullcontext()
@@ -362,13 +365,13 @@ class Driver:
         return context
 
     def _abandon(self) -> None:
-        """Let go of the session, whatever state it is in."""
+        """Drop the session, whatever state it is in."""
         if self._session is not None:
             session, self._session = self._session, None
             sessions.drop(self._client, session)
 
     async def _fetch(self, rank: int, future: Future, events: queue.SimpleQueue) -> None:
-        """Wait for the result of a task in the client's event loop, in which Dask fetches several at once."""
+        """Wait for the result of a task in the client's event loop, in which Dask fetches several results at once."""
         try:
             outcome = await self._client.gather(future)
         except (Exception, asyncio.CancelledError) as error:
@@ -393,7 +396,7 @@ class Driver:
         return [values[rank] for rank in sorted(values)]
 
     def _value(self, rank: int, future: Future, outcome: Any) -> Any:
-        """Result of a finished task; anything that Dask itself did to it as a Failure."""
+        """Result of a finished task; anything that Dask itself did to the task becomes a Failure."""
         if not isinstance(outcome, BaseException):
             return outcome
         if future.status == "finished":
@@ -405,7 +408,7 @@ class Driver:
         return tasks.Failure(self.monitor.lost(rank))
 
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:
-        """Find why the run failed: the first failure is often only the echo of another rank's."""
+        """Find why the run failed: the first failure is often only a consequence of another rank's failure."""
         self._tell(tasks.stop, self._run, "another rank failed")
         end = time.monotonic() + WATCH_POLL_SECONDS + 1.0
         while True:
@@ -436,7 +439,7 @@ class Driver:
                 values[event[0]] = self._value(event[0], pending.pop(event[0]), event[1])
 
     def _late(self, values: dict[int, Any]) -> list[CollectiveTimeout]:
-        """The rank for which the others wait, found from rank to rank: most wait for one that waits itself."""
+        """Find the rank for which the others wait, from rank to rank: most ranks wait for a rank that waits itself."""
         waits = {rank: waited_for(value.error) for rank, value in values.items() if isinstance(value, tasks.Failure)}
         seen: set[int] = set()
         ahead = [rank for rank, value in values.items() if isinstance(getattr(value, "error", None), CollectiveTimeout)]
@@ -452,21 +455,21 @@ class Driver:
         return []
 
     def _restarted(self, values: dict[int, Any]) -> list[WorkerLost | RunFailed]:
-        """Ranks without a session, though others have begun: their workers died and were given their tasks again."""
+        """Find ranks without a session although others have begun: their workers died, and their tasks restarted."""
         errors = {rank: value.error for rank, value in values.items() if isinstance(value, tasks.Failure)}
         before = [rank for rank, error in errors.items() if isinstance(error, SessionLost)]
         begun = any(isinstance(error, PeerLost) and not isinstance(error, SessionLost) for error in errors.values())
         return [self.monitor.lost(rank) for rank in before if begun]
 
     def _stop(self, futures: dict[int, Future], error: BaseException) -> None:
-        """End the run on all ranks, and wait until they have ended; not where nobody passes that on to them."""
+        """Stop the run on all ranks, and wait until they have ended, unless nobody can notify them."""
         if self._client.status != "running":
             return
         reason = "it failed on another rank" if isinstance(error, Exception) else "it was interrupted"
         if isinstance(error, RunCancelled):
             reason = "it was cancelled"
         self._tell(tasks.stop, self._run, reason)
-        with contextlib.suppress(Exception):  # those that Dask has given to no worker hear of nothing
+        with contextlib.suppress(Exception):  # tasks that no worker has yet cannot be notified
             waits = scheduler.ask(
                 self._client, "waits", NOTIFY_LIMIT_SECONDS, keys=[each.key for each in futures.values()]
             )
@@ -479,11 +482,11 @@ class Driver:
             if not workers & there:
                 break
             there = set(self._alive(workers & there, 0.05))
-        # Ranks whose worker came back are not run again, and those that are deep in a kernel are forgotten.
+        # Tasks are cancelled, so that ranks whose worker restarted do not run again, and busy kernels are forgotten.
         self._aside(self._client.cancel, [future for future in futures.values() if not future.done()])
 
     def _alive(self, workers: Collection[str], seconds: float = 0.0) -> list[str]:
-        """Return the workers that are there, after so many seconds or when one of them has left."""
+        """Return which workers are alive, after so many seconds or as soon as one of them has left."""
         try:
             given = {"workers": list(workers), "seconds": seconds}
             there = scheduler.ask(self._client, "watch", NOTIFY_LIMIT_SECONDS, **given)
@@ -492,13 +495,13 @@ class Driver:
         return [address for address in there if address not in self.monitor.silent]
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function on every worker of the run, but wait only so long: one of them may hang."""
+        """Call a function on every worker of the run, with a wait limit, because a worker may hang."""
         alive = self._alive(self.monitor.workers)
         if alive:
             self._aside(self._client.run, function, *arguments, workers=alive, on_error="ignore")
 
     def _aside(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """Call a function that asks Dask, but wait only so long."""
+        """Call a function that asks Dask, with a wait limit."""
 
         def call() -> None:
             with contextlib.suppress(Exception):
@@ -518,15 +521,15 @@ class Driver:
             self._identities, self._all_workers = answer["workers"], answer["all"]
             self.there, self.adaptive = len(set(self._among).intersection(self._all_workers)), answer["adaptive"]
             if self._identities:
-                self._room = answer["room"]
+                self._room = min((unspilled(*each) for each in answer["memory"]), default=None)
                 self.size, self.leased = len(self._identities), True
                 self._first = replace(self._first, partition=Partition.plan(self._first.partition.n_rows, self.size))
                 return
             self.monitor.progress(WAITING)
             first = {}
-            found = candidates_of(self._client, self._rules, self._first.device)  # others may have come
+            found = candidates_of(self._client, self._rules, self._first.device)  # more workers may have come
             self._among = list(found.offers)
-            able = set(self._among).intersection(self._all_workers)  # without those that are silent
+            able = set(self._among).intersection(self._all_workers)  # without silent workers
             if time.monotonic() - began > self._start.patience:
                 raise clusters.too_few(self._client, len(able), self._least, self._start.patience, found.why())
             if len(able) >= self._least:
@@ -535,7 +538,7 @@ class Driver:
                 raise clusters.too_few(self._client, len(able), self._least, limit, found.why())
 
     def _chunks(self) -> list[Any]:
-        """Keys of the chunks that Dask has of the rows, or of what these are computed from."""
+        """Keys of the chunks that Dask has of the rows, or of the arrays from which the rows are computed."""
         array = None if self._rows is None else self._rows.dask_array
         return [] if array is None else [future.key for future in futures_of(array)]
 

@@ -1,17 +1,19 @@
-"""Leases of workers, kept on the scheduler: runs of all clients have disjoint workers.
+"""Leases of workers, kept on the scheduler, so that runs of all clients use disjoint workers.
 
-A plugin of the scheduler, which the first client sends it by value: it needs no mgclust there. So only the modules that
-are sent with it are imported here, `runs_page` and `session_registry`, and clients ask by operations that take and
-return plain values. `mgclust.engine.dask.scheduler` is their side, and lists the modules that are sent.
+This is a plugin of the scheduler. The first client sends it by value, so the scheduler needs no mgclust. Therefore only
+modules that are sent with it are imported here (`runs_page`, `session_registry`, `worker_costs`), and clients call
+operations that take and return plain values. `mgclust.engine.dask.scheduler` is the clients' side, and lists the
+modules that are sent.
 
-First come, first served. A run that asks for a number of workers waits until so many are free, and those behind it
-wait, too. One without a number takes what is free of as many as there were: at once where that is all, else after
-`WAIT_LIMIT_SECONDS`, for which workers may be given back or started; several such runs that wait share what is free.
-What runs wait for is demand for an adaptive cluster, and leased workers are not retired.
+First come, first served. A run that asks for a number of workers waits until so many are free, and runs behind it wait,
+too. A run without a number takes the free workers, up to the number that there were. It starts at once if all of them
+are free, else after `WAIT_LIMIT_SECONDS`, in which workers may be given back or started; several such runs that wait
+share the free workers. The workers that runs wait for are demand for an adaptive cluster; leased workers are not
+retired.
 
-What ranks say of their progress passes the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
+Events of the progress of ranks pass through the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
 
-A lease ends with its run, or once its client's connection is closed, or its client has been silent for
+A lease ends with its run, or when the connection of its client is closed, or when its client has been silent for
 `CLIENT_TIMEOUT_SECONDS`.
 """
 
@@ -32,44 +34,43 @@ from distributed.comm.addressing import get_address_host
 from mgclust.engine.dask.runs_page import add_page
 from mgclust.engine.dask.session_registry import SessionRegistry
 from mgclust.engine.dask.worker_costs import cheapest, costs_of, total, waits_of
-from mgclust.engine.memory import unspilled
 
 __all__ = ["PREFIX", "Leases"]
 
-PREFIX = "mgclust_3_"  # of the names of operations; another number where their arguments change
+PREFIX = "mgclust_3_"  # prefix of the names of operations; its number changes with their arguments
 
-CLIENT_TIMEOUT_SECONDS = 60.0  # seconds; clients let the scheduler hear of them every five
-LOOK_SECONDS = 0.2  # seconds between two looks at workers and clients
-LONGEST_STEP_SECONDS = 2.0  # seconds between two looks that count: the process may have been stopped, or the machine
+CLIENT_TIMEOUT_SECONDS = 60.0  # seconds; clients send a heartbeat every five seconds
+LOOK_SECONDS = 0.2  # seconds between two checks of workers and clients
+LONGEST_STEP_SECONDS = 2.0  # most that counts between two checks: the process or the machine may have been stopped
 WAIT_LIMIT_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
-ADAPTIVE_SECONDS = 60.0  # seconds after which a cluster that does not ask how many workers are wanted is not adaptive
-REMEMBERED_RUNS = 10_000  # that are over; a question of theirs may come late
-SHOWN_RUNS = 20  # that are over
-TOPIC = "mgclust-progress"  # of the events of ranks, as in `mgclust.engine.dask.tasks`
-FIGURES = 12  # of an event that are shown
-NO_FIGURES = ("run", "worker", "stage", "fraction", "elapsed")  # of an event
+ADAPTIVE_SECONDS = 60.0  # seconds without a request for the number of workers after which a cluster is not adaptive
+REMEMBERED_RUNS = 10_000  # ended runs that are remembered, because a request of theirs may come late
+SHOWN_RUNS = 20  # ended runs that the page shows
+TOPIC = "mgclust-progress"  # topic of the events of ranks, as in `mgclust.engine.dask.tasks`
+FIGURES = 12  # values of an event that are shown
+NO_FIGURES = ("run", "worker", "stage", "fraction", "elapsed")  # entries of an event that are not values to show
 
 
 @dataclass
 class _Lease:
-    """Request of a run for workers, and the workers that it was given."""
+    """Request of a run for workers, and the workers that it got."""
 
     client: str
-    least: int  # with fewer it does not begin
-    most: int  # more it does not take
+    least: int  # fewest workers with which it begins
+    most: int  # most workers that it takes
     since: float
-    among: frozenset[str] | None = None  # addresses of workers that it may have; None: all
-    keys: tuple[Any, ...] = ()  # of the chunks of its rows, where Dask has them
-    resources: dict[str, float] | None = None  # of Dask, which each rank takes
+    among: frozenset[str] | None = None  # addresses of workers that it may use; None: all
+    keys: tuple[Any, ...] = ()  # keys of the chunks of its rows, if Dask has them
+    resources: dict[str, float] | None = None  # resources of Dask that each rank takes
     workers: list[str] = field(default_factory=list)
-    number: int = 0  # in order of arrival, for people
-    method: str = ""  # empty: no run yet, but a client that looks for workers
-    changed: float = 0.0  # when it came or was given its workers
-    event: dict[str, Any] = field(default_factory=dict)  # the last one of its progress
-    without: frozenset[str] = frozenset()  # identities of workers that it does not take
+    number: int = 0  # number that the page shows, in order of arrival
+    method: str = ""  # empty: not a run yet, but a client that looks for workers
+    changed: float = 0.0  # when it came or got its workers
+    event: dict[str, Any] = field(default_factory=dict)  # last event of its progress
+    without: frozenset[str] = frozenset()  # identities of workers that it does not use
 
     def of(self, there: Mapping[str, str]) -> set[str]:
-        """Return the addresses of workers that it may have; `there` has their identities."""
+        """Return the addresses of workers that it may use; `there` has the identities of all workers by address."""
         return {
             address
             for address, identity in there.items()
@@ -83,9 +84,9 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
     Parameters
     ----------
     monotonic : callable
-        Seconds.
+        Clock that returns seconds.
     turn : float
-        Seconds until a run that waits is told that its turn has not come.
+        Seconds until a waiting run gets the answer that its turn has not come.
     """
 
     name = "mgclust-leases"
@@ -93,26 +94,28 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, turn: float = 0.5) -> None:
         self._monotonic, self._turn = monotonic, turn
-        self._leases: dict[str, _Lease] = {}  # by run, in order of arrival
+        self._leases: dict[str, _Lease] = {}  # leases by run, in order of arrival
         self._over: deque[str] = deque(maxlen=REMEMBERED_RUNS)
         self._numbers = count(1)
         self._ended: deque[dict[str, Any]] = deque(maxlen=SHOWN_RUNS)
-        self._heard: dict[str, tuple[float, float]] = {}  # when a client was heard of, and for how long not since
-        self._clock = self._looked = 0.0  # seconds during which this process ran, as far as looks tell
-        self._adaptive: float | None = None  # when the cluster last asked how many workers are wanted
+        self._heard: dict[
+            str, tuple[float, float]
+        ] = {}  # heartbeat of each client, and for how long it has not changed
+        self._clock = self._looked = 0.0  # seconds during which this process ran, as far as the checks show
+        self._adaptive: float | None = None  # when the cluster last requested the number of workers
         self._grown = 0  # number of workers beyond which an adaptive cluster did not grow
-        self._joined = 0.0  # when the last worker came
+        self._joined = 0.0  # when the last worker joined
 
     def start(self, scheduler: Any) -> None:
-        """Be there; called by Dask. No coroutine: another client's plugin could come while it is awaited."""
+        """Start; called by Dask. This is not a coroutine: another client's plugin could come while it is awaited."""
         self._scheduler = scheduler
         self._sessions = SessionRegistry(scheduler)
         self._changed = asyncio.Event()
-        self._left = asyncio.Event()  # set when a worker leaves, and replaced by another
-        # Dask has no public hook for two things, which are set here only: the number of workers that an adaptive
-        # cluster should have, and operations for clients.
+        self._left = asyncio.Event()  # set when a worker leaves, and then replaced by a new event
+        # Dask has no public hooks for two things, so they are set here, and only here: the number of workers that an
+        # adaptive cluster should have, and operations for clients.
         self._target = scheduler.adaptive_target
-        scheduler.adaptive_target = self.adaptive_target  # for what asks in this process, as Dask Gateway does
+        scheduler.adaptive_target = self.adaptive_target  # for requests in this process, e.g. of Dask Gateway
         scheduler.handlers.update(
             {
                 "adaptive_target": self.scale_target,
@@ -122,11 +125,11 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 },
             }
         )
-        with contextlib.suppress(Exception):  # no run fails for a page, whatever Dask's next version has changed
+        with contextlib.suppress(Exception):  # a page must not fail a run if a later version of Dask differs
             add_page(scheduler, self.runs)
 
     async def close(self) -> None:
-        """End with the scheduler."""
+        """Stop when the scheduler ends."""
         self._sessions.close()
 
     async def ask(
@@ -141,18 +144,19 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         keys: Iterable[Any] = (),
         resources: dict[str, float] | None = None,
     ) -> dict[str, Any]:
-        """Queue a run, unless it is queued; wait until its turn has come, or it has been a while.
+        """Queue a run, unless it is queued already; wait until its turn has come, or return after a while.
 
-        The method is for people. A run has workers `among` these, as its last question says, and none whose identity is
-        in `without`: these are silent. The first question has the keys of the chunks of its rows, and the resources
-        that each rank takes.
+        `method` is the name that people see. The run may use the workers `among`, as given by its last request, except
+        silent ones, whose identities are in `without`. The first request has the `keys` of the chunks of its rows, and
+        the `resources` that each rank takes.
 
         Returns
         -------
         dict
-            ``workers``: identities of the run's workers by address, of which each process has its own; empty: ask
-            again. ``all``: addresses of all that are there for it. ``adaptive``: whether the cluster grows on demand.
-            ``room``: bytes that each of the run's workers may be sent, None without a limit of their memory.
+            ``workers``: identities of the run's workers by address (each process has its own identity); empty: ask
+            again. ``all``: addresses of all workers that it could use. ``adaptive``: whether the cluster grows on
+            demand. ``memory``: for each of the run's workers with a memory limit, this limit and the bytes in use
+            that Dask cannot write to disk.
         """
         end = self._monotonic() + self._turn
         if run not in self._over and run not in self._leases:
@@ -165,36 +169,33 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         while True:
             self._changed.clear()
             self._serve()
-            found = self._leases.get(run)  # None: it was interrupted, or its client has gone
+            found = self._leases.get(run)  # None: the run was interrupted, or its client has gone
             if found is None or found.workers or self._monotonic() > end:
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
         there = self._there(frozenset(without))
         taken = {address: there.get(address, "") for address in (found.workers if found else ())}
-        return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive(), "room": self._room(taken)}
+        return {"workers": taken, "all": sorted(there), "adaptive": self._is_adaptive(), "memory": self._memory(taken)}
 
-    def _room(self, addresses: Iterable[str]) -> int | None:
+    def _memory(self, addresses: Iterable[str]) -> list[tuple[int, int]]:
         known = self._scheduler.workers
         limited = [known[address] for address in addresses if address in known and known[address].memory_limit]
-        return min(
-            (unspilled(each.memory_limit, each.metrics.get("memory", 0) - each.nbytes) for each in limited),
-            default=None,
-        )
+        return [(each.memory_limit, each.metrics.get("memory", 0) - each.nbytes) for each in limited]
 
     async def give_back(self, run: str) -> bool:
-        """End a run's lease, or its wait for one."""
+        """End a run's lease, or its wait for a lease."""
         self._over.append(run)
         self._forget(run)
         self._changed.set()
-        return True  # as None would mean that there is no such operation
+        return True  # None would mean that there is no such operation
 
     async def waits(self, keys: list[Any]) -> dict[Any, dict[str, Any]]:
-        """Tell why tasks have not begun."""
+        """Return why tasks have not begun."""
         return waits_of(self._scheduler, keys)
 
     async def keep(self, session: str, client: str, workers: dict[str, str], end: dict[str, Any]) -> bool:
-        """Note a session that is about to open; those that had one of its workers are over."""
+        """Record a session that is about to open; end older sessions of its workers."""
         self._sessions.keep(session, client, workers, end)
         return True
 
@@ -204,12 +205,12 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return True
 
     async def watch(self, workers: list[str], seconds: float) -> dict[str, float]:
-        """Wait until one of these workers is not there, or for so long.
+        """Wait until one of these workers has left, at most for so many seconds.
 
         Returns
         -------
         dict
-            When the scheduler has heard last from each worker that is there, by address.
+            Time of the last heartbeat of each worker that is still there, by address.
         """
         end = self._monotonic() + seconds
         while True:
@@ -222,28 +223,28 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 await asyncio.wait_for(left.wait(), remaining)
 
     def adaptive_target(self, target_duration: Any = None) -> int:
-        """Number of workers that the cluster should have: what Dask says, or what runs have and wait for.
+        """Number of workers that the cluster should have: Dask's number, or the number that runs have and wait for.
 
-        Pages that show this number and start no worker give no duration. They do not make a cluster adaptive.
+        Pages that show this number and start no workers give no duration; they do not make a cluster adaptive.
         """
         if target_duration is not None:
             self._adaptive = self._monotonic()
         return max(int(self._target(target_duration)), self._wanted())
 
     def scale_target(self, target_duration: Any = None) -> int:
-        """`adaptive_target` for another process, which starts workers: no page asks from there."""
+        """Return `adaptive_target` to another process, which starts workers; pages do not call this."""
         self._adaptive = self._monotonic()
         return self.adaptive_target(target_duration)
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Note how far a run is; Dask tells of all events."""
+        """Record the progress of a run; Dask calls this for all events."""
         if topic == TOPIC and isinstance(msg, dict):
             lease = self._leases.get(str(msg.get("run")))
             if lease is not None:
                 lease.event = msg
 
     def runs(self) -> dict[str, Any]:
-        """Summary for people: runs that compute, that wait and for what, some that have ended, and the workers."""
+        """Summary for the page: running runs, waiting runs and what they wait for, some ended runs, and the workers."""
         there, leases = self._there(), list(self._leases.values())
         waiting = [lease for lease in leases if not lease.workers]
         of = {address: lease.number for lease in leases for address in lease.workers}
@@ -287,14 +288,14 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         }
 
     def _host_of(self, client: str) -> str:
-        """Address from which a client is connected, where Dask says so."""
+        """Address from which a client is connected, if Dask knows it."""
         try:
             return str(get_address_host(self._scheduler.client_comms[client].comm.peer_address))
         except Exception:
             return ""
 
     def _waits_for(self, lease: _Lease, ahead: list[_Lease], there: int, of: dict[str, int]) -> str:
-        """Say what a run that waits needs, and who has it."""
+        """Describe what a waiting run needs, and which run has it."""
         if there < lease.least:
             return f"workers to start: {there} of {lease.least} are there"
         numbers = sorted(set(of.values()))
@@ -308,7 +309,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return "; ".join(reasons) or "its turn"
 
     def _forget(self, run: str) -> None:
-        """End a lease; what had workers stays on the page for a while."""
+        """End a lease. A run that had workers stays on the page for a while."""
         lease = self._leases.pop(run, None)
         if lease is not None and lease.workers and lease.method:
             self._ended.append(self._shown(lease))
@@ -317,26 +318,26 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return sum(len(lease.workers) or lease.most + len(lease.without) for lease in self._leases.values())
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
-        """Workers that may be retired: those that no run has."""
+        """Workers that may be retired: those that no run uses."""
         leased = set(chain.from_iterable(lease.workers for lease in self._leases.values()))
         return [worker for worker in workers if worker.address not in leased]
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
-        """A worker has come."""
+        """A worker has joined."""
         self._joined = self._now()
         if len(scheduler.workers) > self._grown:
             self._grown = 0
         self._changed.set()
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
-        """A worker has gone, and each session with it."""
+        """A worker has left, which ends its sessions."""
         self._sessions.end_of_worker(worker)
         self._left.set()
         self._left = asyncio.Event()
         self._changed.set()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """A client has gone, and with it what it had."""
+        """A client has left, which ends its leases and sessions."""
         self._sessions.end_of_client(client)
         self._drop(client)
 
@@ -348,7 +349,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._changed.set()
 
     def _there(self, without: frozenset[str] = frozenset()) -> dict[str, str]:
-        """Identities of all workers that take tasks, by address; but for some."""
+        """Identities of all workers that take tasks, by address, except those in `without`."""
         running = self._scheduler.running
         return {worker.address: worker.server_id for worker in running if worker.server_id not in without}
 
@@ -371,23 +372,23 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             lease for lease in self._leases.values() if not lease.workers and lease.least <= len(lease.of(there))
         ]
         sharing = sum(lease.least < lease.most for lease in waiting)
-        for lease in waiting:  # those that ask for more than there is delay no other
+        for lease in waiting:  # runs that ask for more than there is do not delay others
             mine = lease.of(there) & free
             size = self._share(lease, len(mine), len(lease.of(there)), sharing, now) if mine else 0
             if size:
                 sharing -= lease.least < lease.most
                 lease.workers, lease.changed = self._chosen(lease, mine, size, there), self._monotonic()
-            free.difference_update(lease.workers or mine)  # those behind it wait for workers that it may have
+            free.difference_update(lease.workers or mine)  # runs behind it must wait for workers that it may use
 
     def _chosen(self, lease: _Lease, free: set[str], size: int, there: dict[str, str]) -> list[str]:
-        """Workers for a run: those that its client has connected, unless others are idler or hold more of its rows."""
+        """Choose workers for a run: those that its client has connected, unless others are idler or hold more rows."""
         costs = costs_of(self._scheduler, free, lease.keys, lease.resources)
         best = cheapest(costs, size)
         connected = self._sessions.connected(lease.client, free, size, there)
         return connected if connected and total(costs, connected) <= total(costs, best) else best
 
     def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:
-        """Number of workers that the first run in the queue is given; 0: it waits on."""
+        """Number of workers that the first run in the queue gets; 0: it waits on."""
         if lease.least == lease.most:
             return lease.most if lease.most <= free else 0
         grows = self._is_adaptive() and not 0 < self._grown <= there
@@ -401,7 +402,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return min(wanted, share) if lease.least <= free else 0
 
     def _drop_silent(self, now: float) -> None:
-        """Drop what clients have that have not been heard of for long, while this process ran."""
+        """End leases and sessions of clients that have been silent for long while this process ran."""
         for client in {lease.client for lease in self._leases.values()}:
             state = self._scheduler.clients.get(client)
             if state is None:

@@ -1,10 +1,13 @@
-"""A Dask cluster of this machine, for as long as a block; no port of it answers without its certificates.
+"""A Dask cluster on this machine for the duration of a block, whose ports accept only holders of its certificates.
 
-Whatever reaches a scheduler or worker of Dask can run code there, and every account of a machine reaches its loopback
-addresses. So all connections are TLS with certificates of both ends, made for this cluster alone and held in memory;
-workers are given them through the pipe on which they start, not in their environment or command line. Dask's HTTP
-servers (dashboard, metrics, health) know no such check and are not started. All nodes work in a folder of this account
-alone: they import modules from there, and the default, ``dask-scratch-space`` in a shared folder, may be another's.
+Any program that can connect to a scheduler or worker of Dask can run code there, and every account of a machine can
+connect to its loopback addresses. So all connections use TLS with certificates at both ends, which are made for this
+cluster and held only in memory. Workers get them through the pipe by which they are started, not in their environment
+or command line.
+
+Dask's HTTP servers (dashboard, metrics, health) have no such check and are not started. All nodes work
+in a folder that only this account may write to, because they import modules from there. The default,
+``dask-scratch-space`` in a shared folder, may belong to another account.
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ from mgclust.engine import tls
 
 __all__ = ["IN_A_SCRIPT", "start"]
 
-# Seconds for a start, which takes two to ten, and more where many workers load CUDA at once. Dask itself waits without
-# end for a worker that never says that it is there, and for the end of one that could not be started.
+# Seconds for a start, which takes two to ten, and more if many workers load CUDA at once. Dask itself waits without
+# limit for a worker that never reports, and for the end of a worker that could not be started.
 LONGEST_START = 60.0
-END = 10.0  # seconds for the orderly end of a cluster that could not be started
-IN_A_SCRIPT = "In a script, call mgclust below `if __name__ == '__main__':`"  # each worker imports it
+END = 10.0  # seconds for a cluster that could not be started to end
+IN_A_SCRIPT = "In a script, call mgclust below `if __name__ == '__main__':`"  # because each worker imports the script
 
 
 class _WithoutHttp:
-    """A node of Dask whose HTTP server is left out."""
+    """A node of Dask without its HTTP server."""
 
     def start_http_server(self, *arguments: Any, **options: Any) -> None:
         """Open no port."""
@@ -49,7 +52,7 @@ class _Worker(_WithoutHttp, Worker):  # type: ignore[misc]
 
 
 def _nannies(made: weakref.WeakSet[Any]) -> type[Nanny]:
-    """Make the class of a cluster's nannies, which are added to `made`; options of nannies may be copied instead."""
+    """Make the class of a cluster's nannies, which add themselves to `made`: Dask may copy options of nannies."""
 
     class OwnNanny(Nanny):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -60,27 +63,27 @@ def _nannies(made: weakref.WeakSet[Any]) -> type[Nanny]:
 
 
 class _SpecCluster(SpecCluster):  # type: ignore[misc]
-    """The last base in the order of inheritance, so that it sees which scheduler Dask's own cluster asks for."""
+    """Last base class in the order of inheritance, so that it sees which scheduler Dask's cluster class requests."""
 
-    late: float | None = None  # by when it has to be there, while it starts
-    nannies: weakref.WeakSet[Any]  # all that were made, also those that have not started
+    late: float | None = None  # deadline of the start; None after the start
+    nannies: weakref.WeakSet[Any]  # all nannies that were made, including those that have not started
 
     def __init__(self, *arguments: Any, scheduler: dict[str, Any], **options: Any) -> None:
         self.late = time.monotonic() + LONGEST_START
         super().__init__(*arguments, scheduler=scheduler | {"cls": _Scheduler}, **options)
 
     def sync(self, func: Any, *arguments: Any, callback_timeout: Any = None, **options: Any) -> Any:
-        """Wait for a coroutine; while the cluster starts, no longer than that may take."""
+        """Wait for a coroutine; while the cluster starts, only until its deadline."""
         if self.late is None or self.asynchronous:
             return super().sync(func, *arguments, callback_timeout=callback_timeout, **options)
-        if func == self.close:  # it could not be started, and why is told when this has returned
+        if func == self.close:  # the start failed, and the reason is reported after this
             self.end()
             return None
         left = max(0.1, self.late - time.monotonic())
         return super().sync(func, *arguments, callback_timeout=left, **options)
 
     def end(self) -> None:
-        """End what was started, in whatever state it is."""
+        """End everything that was started, in whatever state it is."""
         for nanny in list(self.nannies):
             if number := nanny.pid:
                 with contextlib.suppress(ProcessLookupError):
@@ -92,23 +95,23 @@ class _SpecCluster(SpecCluster):  # type: ignore[misc]
 
 
 def start(device: str, n_workers: int | None, folder: str) -> SpecCluster:
-    """Start a scheduler and workers of one thread each.
+    """Start a scheduler, and workers with one thread each.
 
     Parameters
     ----------
     device : {"cpu", "cuda"}
-        "cuda": one worker a GPU, which needs dask-cuda.
+        "cuda": one worker per GPU, which needs dask-cuda.
     n_workers : int or None
-        How many; None for as many as there are GPUs.
+        Number of workers; None: as many as there are GPUs.
     folder : str
-        Where the nodes work; no other account may write to it.
+        Folder in which the nodes work; no other account may write to it.
 
     Raises
     ------
     RunFailed
-        It was not there after `LONGEST_START` seconds.
+        The cluster was not ready after `LONGEST_START` seconds.
     """
-    tls.guard()  # of the scheduler and nannies, which run in this process; a worker has its own
+    tls.guard()  # for the scheduler and nannies in this process; each worker has its own guard
     options = {
         "n_workers": n_workers,
         "threads_per_worker": 1,
@@ -135,7 +138,7 @@ def start(device: str, n_workers: int | None, folder: str) -> SpecCluster:
 
 
 def _started(kind: type[_SpecCluster], options: dict[str, Any], device: str) -> SpecCluster:
-    cluster: Any = kind.__new__(kind)  # in two steps: what could not be started has to be ended
+    cluster: Any = kind.__new__(kind)  # in two steps, so that a cluster that could not be started can be ended
     cluster.nannies = weakref.WeakSet()
     try:
         cluster.__init__(**options, worker_class=_nannies(cluster.nannies))
@@ -145,9 +148,9 @@ def _started(kind: type[_SpecCluster], options: dict[str, Any], device: str) -> 
         if not isinstance(error, TimeoutError):
             raise
         raise RunFailed(
-            f"the workers of a local {device} cluster were not there after {LONGEST_START:g} s, and it was ended; the "
-            f"log may say why. {IN_A_SCRIPT}; else try again with fewer workers or when the machine does less, or run "
-            "without a cluster (client=None)."
+            f"the workers of a local {device} cluster were not ready after {LONGEST_START:g} s, and it was ended; the "
+            f"log may show why. {IN_A_SCRIPT}; else try again with fewer workers or when the machine is less busy, or "
+            "run without a cluster (client=None)."
         ) from error
     cluster.late = None
     return cluster

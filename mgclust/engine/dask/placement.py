@@ -1,11 +1,13 @@
 """Transport of rows to the ranks that own them.
 
-=====================  ============================================================================
-Dask array             its chunks stay where they are; ranks are numbered so that most rows need not move
-array in the client    each worker is sent the rows of its rank, no more; the next run finds them there if they are
-                       the same to the byte
+=====================  ==========================================================================================
+source                 transport
+=====================  ==========================================================================================
+Dask array             chunks stay where they are; ranks are numbered so that most rows need not move
+array in the client    each worker is sent only the rows of its rank; they are kept for the next run, which finds
+                       them there if they are identical
 path                   each worker opens it and reads the rows of its rank
-=====================  ============================================================================
+=====================  ==========================================================================================
 """
 
 from __future__ import annotations
@@ -33,33 +35,34 @@ from mgclust.engine.rank import RankAssignment
 __all__ = ["ChunkedRows", "check_sent", "chunks_of", "place", "place_beside"]
 
 IN_CLIENT = ("array", "cuda array")
-# Bytes of rows that travel with the task itself. Dask keeps the last thousand messages of each connection, tasks
-# among them.
+# Bytes of rows that are sent with the task itself. Dask keeps the last thousand messages of each connection, including
+# tasks.
 LARGEST_IN_A_TASK = 1 << 16
 LARGEST_KEPT = 1 << 30  # bytes of rows that stay on a worker for the next run of the same client
-SENDERS = 8  # threads of the client that send rows, which use up its network long before
+SENDERS = 8  # threads of the client that send rows; fewer would already use its whole network
 
-Rows = tuple[Any, list[Any] | None]  # a dataset; or what makes a source of arrays, and their futures
+# A dataset and None; or a function from arrays to a source, and the futures of the arrays.
+Rows = tuple[Any, list[Any] | None]
 
 
 class ChunkedRows:
-    """Consecutive rows in several arrays, read like the dataset that they come from.
+    """Consecutive rows in several arrays, which are read like the dataset from which they come.
 
     Parameters
     ----------
     shape : tuple of int
-        Of the whole data.
+        Shape of the whole data.
     start : int
         Number of the first row of the first array.
     lengths : sequence of int
-        Rows of each array.
+        Number of rows of each array.
     arrays : list of arrays
-        Each (m, n_features), one behind the other.
+        The rows, one array after the other; each has shape (m, n_features).
 
     Raises
     ------
     InputError
-        An array is of another shape, as chunks of Dask may be.
+        An array has another shape, which is possible for chunks of Dask.
     """
 
     kind = "array"
@@ -69,18 +72,18 @@ class ChunkedRows:
             check_chunk(array, (rows, shape[1]))
         self.shape = shape
         self.dtype = np.dtype(getattr(arrays[0], "dtype", np.float64) if arrays else np.float64)
-        self._floating = np.result_type(self.dtype, np.float32)  # of what is masked
+        self._floating = np.result_type(self.dtype, np.float32)  # type to which masked arrays are converted
         self._edges = np.cumsum([start, *lengths])
         self._arrays = arrays
 
     @property
     def edges(self) -> list[int]:
-        """Numbers of the first rows of the arrays, and the end of the last."""
+        """Numbers of the first rows of the arrays, and one more than the last row."""
         edges: list[int] = self._edges.tolist()
         return edges
 
     def read(self, start: int, stop: int) -> Any:
-        """Rows start to stop - 1 of the whole data, as far as they are here."""
+        """Read rows start to stop - 1 of the whole data, which must be in these arrays."""
         first = int(np.searchsorted(self._edges, start, side="right")) - 1
         last = min(int(np.searchsorted(self._edges, stop, side="left")), len(self._arrays))
         parts = [
@@ -145,24 +148,27 @@ def _sent_row(dataset: Dataset) -> int:
 def place(
     client: Client, dataset: Dataset, partition: Partition, workers: dict[str, str]
 ) -> tuple[list[str], list[Rows], set[str]]:
-    """Decide which worker is which rank, and what each is given as its source.
+    """Decide which worker is which rank, and the source of each rank's rows.
 
     Parameters
     ----------
     client : Client
+        Client of the cluster.
     dataset : Dataset
+        The rows.
     partition : Partition
+        Which rank owns which rows.
     workers : dict of str to str
-        Identities by address, in the order of ranks that is preferred.
+        Identities of the workers by address, in the preferred order of ranks.
 
     Returns
     -------
     workers : list of str
-        Addresses in rank order; as given, unless rows would have to move then.
+        Addresses in rank order: the given order, unless rows would then have to move.
     sources : list of Rows
-        For the tasks of the ranks.
+        Sources for the tasks of the ranks.
     holders : set of str
-        Addresses of workers from which rows come.
+        Addresses of the workers from which rows come.
     """
     if dataset.dask_array is not None:
         return _place_chunks(client, dataset, partition, list(workers))
@@ -180,21 +186,23 @@ def place(
 
 
 def place_beside(client: Client, dataset: Dataset, workers: list[str], shares: Sequence[tuple[int, int]]) -> list[Rows]:
-    """Decide what each rank is given of rows that it gets beside its own.
+    """Decide the source of rows that ranks get in addition to their own rows.
 
     Parameters
     ----------
     client : Client
+        Client of the cluster.
     dataset : Dataset
+        The additional rows.
     workers : list of str
         Addresses in rank order.
     shares : sequence of (int, int)
-        The first of each rank's rows, and one more than the last.
+        For each rank, its first row and one more than its last row.
 
     Returns
     -------
     list of Rows
-        As of `place`.
+        Sources for the tasks of the ranks, as from `place`.
     """
     if dataset.dask_array is not None:
         chunks, edges = chunks_of(client, dataset.dask_array)
@@ -216,18 +224,26 @@ def place_beside(client: Client, dataset: Dataset, workers: list[str], shares: S
 
 
 def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
-    """The chunks of a Dask array along its first axis, computed, and the numbers of their first rows and of the end.
+    """Compute the chunks of a Dask array along its first axis.
 
     Parameters
     ----------
     client : Client
+        Client of the cluster.
     array : dask.array.Array
-        With one chunk along each other axis.
+        An array with a single chunk along each other axis.
+
+    Returns
+    -------
+    chunks : list of Future
+        The computed chunks.
+    edges : ndarray
+        Numbers of the first rows of the chunks, and one more than the last row.
 
     Raises
     ------
     RunFailed
-        One could not be computed, or is lost.
+        A chunk could not be computed, or is lost.
     """
     keys = list(flatten(array.__dask_keys__()))
     try:
@@ -236,7 +252,7 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
             with without_annotations():
                 chunks = futures_of(client.persist(array), client=client)
         _wait(client, chunks)
-        for future in chunks:  # where they end up is known once they are computed
+        for future in chunks:  # their places are known only when they are computed
             error = future.exception() if future.status != "finished" else None
             if future.status == "cancelled":
                 raise lost_array()
@@ -249,7 +265,7 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
 
 
 def _wait(client: Client, chunks: list[Future]) -> None:
-    """Wait for the first chunk that is not there; warn if it takes long because no worker may compute it."""
+    """Wait for the first chunk that is missing; warn if it takes long because no worker may compute it."""
     missing = [future for future in chunks if future.status == "pending"]
     if missing:
         try:
@@ -259,7 +275,7 @@ def _wait(client: Client, chunks: list[Future]) -> None:
 
 
 def _shared(edges: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Rows that each chunk has of some; not positive where it has none."""
+    """Number of rows of a range in each chunk; not positive if a chunk has none."""
     return np.asarray(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start))
 
 
@@ -269,14 +285,14 @@ def _on_host(dataset: Dataset, start: int, stop: int) -> Any:
 
 
 def _sent(client: Client, rows: np.ndarray, address: str, identity: str) -> Future:
-    """Rows on a worker: those that it was sent last, if they have the same content, which their hash tells."""
+    """Return the future of rows on a worker: the rows that were sent last if the hash is the same, else new ones."""
     last = sessions.sent_rows(client)
     form = rows.shape, rows.dtype.str
     known = last.get(identity)
     if known is not None and known[0] == form and known[1] == _hash(rows) and known[2].status == "finished":
         return known[2]
     del known
-    last.pop(identity, None)  # before others take their place
+    last.pop(identity, None)  # free the old rows before others are sent
     if rows.nbytes > LARGEST_KEPT:
         return client.scatter(rows, workers=[address], hash=False)
     with ThreadPoolExecutor(1) as beside:

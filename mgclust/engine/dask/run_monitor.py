@@ -1,9 +1,9 @@
-"""Events of a run, and the state of its workers, for the caller that waits for them.
+"""Events of a run and the state of its workers, for the caller who waits for them.
 
-The caller's thread sleeps on one queue, into which the client's event loop puts what happens. The scheduler reports the
-loss of a worker: a coroutine of the client always has a question there, which the scheduler answers when a worker
-leaves, or after `WATCH_SECONDS` with the times of the last heartbeats. Nothing waits without a limit for a scheduler,
-nor for a worker that is silent.
+The caller's thread sleeps on one queue, into which the client's event loop puts events. The scheduler reports the loss
+of a worker: a coroutine of the client always has an open request there. The scheduler answers it when a worker leaves,
+or after `WATCH_SECONDS`, with the times of the last heartbeats. Every wait for a scheduler or a silent worker has a
+limit.
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 
 __all__ = ["WATCH_POLL_SECONDS", "RunMonitor"]
 
-WATCH_POLL_SECONDS = 0.5  # seconds between two looks at what is known of the workers
+WATCH_POLL_SECONDS = 0.5  # seconds between two checks of the known state of the workers
 WATCH_SECONDS = 2.0  # seconds after which the scheduler answers even if no worker has left
-# Seconds without a heartbeat of a worker, which are far longer than any kernel keeps Python's interpreter to itself.
+# Seconds without a heartbeat of a worker, far longer than any kernel holds Python's interpreter lock.
 HEARTBEAT_TIMEOUT_SECONDS = 60.0
-OF_THE_WAY = ("run", "worker")  # what events carry to find their way to the caller
+OF_THE_WAY = ("run", "worker")  # entries of an event that identify its caller
 
-# One subscription a client, for good: Dask keeps one handler for a topic, and keeps what was said under it.
+# One permanent subscription per client: Dask keeps one handler per topic, and keeps the events of a topic.
 _MONITORS: weakref.WeakKeyDictionary[Client, dict[str, RunMonitor]] = weakref.WeakKeyDictionary()
 _MONITORS_LOCK = threading.Lock()
 
 
 class RunMonitor:
-    """Events of one run, and looks at its workers while they are waited for.
+    """Events of one run, and checks of its workers while the caller waits.
 
     Parameters
     ----------
     client : Client
+        Client of the run.
     run : str
         Name of the run.
     on_progress : callable or None
-        As for `mgclust.engine.spmd.run`.
+        See `mgclust.engine.spmd.run`.
 
     Attributes
     ----------
     workers : list of str
-        Their addresses in rank order, once they are chosen.
+        Addresses of the workers in rank order, once they are chosen.
     holders : set of str
         Workers from which ranks still get rows.
     begun : bool
@@ -58,7 +59,7 @@ class RunMonitor:
     silent : set of str
         Addresses of workers that have not answered for so long that the run ended.
     events : queue.SimpleQueue
-        What has happened: the progress of ranks as dicts, and what the caller's own threads put there.
+        Events: the progress of ranks as dicts, and events of the caller's own threads.
     """
 
     def __init__(self, client: Client, run: str, on_progress: Emit | None) -> None:
@@ -71,13 +72,13 @@ class RunMonitor:
         self._heartbeats: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
         self._watching = False
-        # The workers that the scheduler was asked about last, and when it has heard from those that are there.
+        # The workers in the last request to the scheduler, and the last heartbeats of those that are there.
         self._known: tuple[frozenset[str], dict[str, float]] = (frozenset(), {})
         self._unanswered: MgclustError | None = None
 
     def subscribe(self) -> None:
         """Receive the events of this run from now on."""
-        self.events = queue.SimpleQueue()  # without what comes late of an earlier attempt
+        self.events = queue.SimpleQueue()  # a new queue, without late events of an earlier attempt
         with _MONITORS_LOCK:
             if self._client not in _MONITORS:
                 monitors: dict[str, RunMonitor] = {}
@@ -92,12 +93,12 @@ class RunMonitor:
             _MONITORS[self._client][self._run] = self
 
     def unsubscribe(self) -> None:
-        """Receive no more events of this run, and watch its workers no more."""
+        """Receive no more events of this run, and stop watching its workers."""
         self._watching = False
         _MONITORS.get(self._client, {}).pop(self._run, None)
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Note an event in the client's event loop, and wake the caller only if somebody receives it.
+        """Record an event in the client's event loop; wake the caller only if somebody receives events.
 
         Parameters
         ----------
@@ -111,16 +112,21 @@ class RunMonitor:
             self.events.put(event)
 
     def watched(self, function: Callable[..., Any], *arguments: Any, silence: bool = True) -> Any:
-        """Value of a function that waits for Dask; looks at the scheduler and at the workers of all ranks meanwhile.
+        """Call a function that waits for Dask; meanwhile, check the scheduler and the workers of all ranks.
 
         Parameters
         ----------
         function : callable
-            Called in another thread.
+            Function to call in another thread.
         *arguments : object
-            Its arguments.
+            Arguments of the function.
         silence : bool
             Whether a silent worker ends the wait.
+
+        Returns
+        -------
+        object
+            The value of the function.
         """
         events = self.events
 
@@ -140,12 +146,12 @@ class RunMonitor:
                 return value
 
     def next(self, waiting: Collection[int], silence: bool = True) -> Any:
-        """The next event; None now and then. Looks at the workers of ranks that are waited for.
+        """Return the next event, or None after a short time; check the workers of the ranks that are waited for.
 
         Parameters
         ----------
         waiting : collection of int
-            Those ranks.
+            Ranks that are waited for.
         silence : bool
             Whether a silent worker ends the wait.
         """
@@ -161,16 +167,16 @@ class RunMonitor:
         return event
 
     def look(self, pending: Collection[int], silence: bool = True, now: bool = False) -> None:
-        """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or is silent for long.
+        """Raise WorkerLost if the worker of an unfinished rank has left the cluster, or has been silent for long.
 
         Parameters
         ----------
         pending : collection of int
-            The ranks.
+            The unfinished ranks.
         silence : bool
-            Whether a silent worker counts.
+            Whether a silent worker counts as lost.
         now : bool
-            Whether to ask the scheduler now, instead of looking at its last answer.
+            Whether to ask the scheduler now, instead of using its last answer.
         """
         if not scheduler.is_open(self._client):
             raise self._closed()
@@ -195,7 +201,7 @@ class RunMonitor:
             if self.workers[rank] in gone:
                 raise self.lost(rank)
         if len(self.workers) > 1 and (holders := sorted(self.holders & gone)):
-            # Dask would compute its chunks again, perhaps on a worker that waits for the rank that is to have them.
+            # Dask would compute its chunks again, perhaps on a worker that waits for the rank that needs them.
             raise WorkerLost(f"worker {holders[0]}, from which ranks get rows, was lost. Run again.")
         marks = {rank: heard[self.workers[rank]] for rank in pending if self.workers[rank] in heard}
         for rank, seconds in self._heartbeats.of(marks).items():
@@ -210,7 +216,7 @@ class RunMonitor:
         return frozenset(self.workers) | self.holders
 
     async def _watch(self) -> None:
-        """Ask the scheduler until the run is over, each time as soon as it has answered; in the client's event loop."""
+        """Send requests to the scheduler until the run is over, each after the answer; in the client's event loop."""
         while self._watching:
             try:
                 workers = self._watched_workers()
@@ -221,7 +227,7 @@ class RunMonitor:
             except (
                 Exception,
                 asyncio.CancelledError,
-            ):  # the client ends, which its status shows; else `look` asks again
+            ):  # the client ends, which its status shows; else `look` sends a new request
                 self._watching = False
                 return
             if self._unanswered is not None or len(self._known[1]) < len(workers):
@@ -231,38 +237,41 @@ class RunMonitor:
                 await asyncio.sleep(WATCH_SECONDS)
 
     def progress(self, event: dict[str, Any]) -> None:
-        """Pass an event on to the caller of the run.
+        """Pass on an event to the caller of the run.
 
         Parameters
         ----------
         event : dict
+            Progress of a rank.
         """
         if self._on_progress is not None:
             self._on_progress({name: value for name, value in event.items() if name not in OF_THE_WAY})
 
     def lost(self, rank: int) -> WorkerLost | RunFailed:
-        """Make the error for a rank whose worker has gone.
+        """Make the error for a rank whose worker is lost.
 
         Parameters
         ----------
         rank : int
+            Number of the rank.
         """
         if not scheduler.is_open(self._client):
             return self._closed()
-        if self._client.status != "running":  # Dask forgets tasks with its connection
+        if self._client.status != "running":  # Dask loses its tasks with its connection
             return self._no_scheduler()
         when = "during the run" if self.begun else "before a rank had begun"
         return WorkerLost(
             f"worker {self.workers[rank]} of rank {rank} was lost {when}: its process died or left "
-            "the cluster (its log says why; often it ran out of memory). Run again."
+            "the cluster (its log shows why; often it ran out of memory). Run again."
         )
 
     def in_words(self, error: BaseException) -> BaseException:
-        """Make the error of the run for one of Dask: a connection has gone.
+        """Convert an error of Dask to the error of the run, if a connection was lost.
 
         Parameters
         ----------
         error : BaseException
+            Error of a call of Dask.
         """
         if not isinstance(error, OSError):
             return error
@@ -277,17 +286,17 @@ class RunMonitor:
         return RunFailed(f"Dask lost a connection during the run: {error}. Run again.")
 
     def _no_scheduler(self) -> RunFailed:
-        remedy = "run again once it runs" if self._is_ours() else "connect a new client to one that runs"
+        remedy = "run again when it runs" if self._is_ours() else "connect a new client to a running scheduler"
         return RunFailed(f"the connection to the scheduler was lost during the run; {remedy}.")
 
     def _is_ours(self) -> bool:
-        """Return whether no user can have closed the client: Dask does, where it finds its scheduler no more."""
+        """Return whether no user can have closed the client, but only Dask, because the scheduler has gone."""
         return isinstance(self._client, clients.Client)
 
     def _closed(self) -> RunFailed:
         if self._is_ours():
             return self._no_scheduler()
         return RunFailed(
-            "the client was closed during the run, which ended it: by whom it belongs to, or by Dask since its "
+            "the client was closed during the run, which ended the run: by its owner, or by Dask because its "
             "scheduler has gone; close a client when all its runs have ended."
         )

@@ -1,8 +1,9 @@
-"""Page of the runs of a cluster, on the HTTP server that its scheduler has.
+"""Page of the runs of a cluster, on the HTTP server of its scheduler.
 
-It travels with `mgclust.engine.dask.leases` to schedulers without mgclust, so nothing of that is imported here. No port
-is opened: where Dask's own pages about workers are, this one is, with or without Bokeh; where somebody has taken those
-away, there is none. It changes nothing, runs no script and escapes what it shows, which clients and workers have named.
+It is sent with `mgclust.engine.dask.leases` to schedulers without mgclust, so nothing of mgclust is imported here. No
+port is opened: the page is next to Dask's own pages about workers, with or without Bokeh; if somebody has removed
+those, there is no page. It changes nothing, runs no script, and escapes all values, because clients and workers have
+chosen the names.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from tornado.web import RequestHandler
 
 __all__ = ["add_page", "page"]
 
-PAGE = "mgclust"  # its path
-BESIDE = "info/main/workers.html$"  # a page of Dask that tells as much
-LONGEST_TEXT = 200  # characters of a name or a figure
-SHOWN_WORKERS = 8  # of a run; below, each worker has its run
+PAGE = "mgclust"  # path of the page
+BESIDE = "info/main/workers.html$"  # a page of Dask that shows as much about the cluster
+LONGEST_TEXT = 200  # characters of a name or a value
+SHOWN_WORKERS = 8  # per run; the table below lists the run of each worker
 REFRESH_SECONDS = 2
 STYLE = (
     "body{font:15px/1.5 sans-serif;margin:2em;color:#222;background:#fff}"
@@ -44,18 +45,19 @@ class _Page(RequestHandler):
             self.set_header(name, value)
 
     def get(self) -> None:
-        """Answer with what the scheduler knows now."""
+        """Answer with the present state of the scheduler."""
         self.write(page(self._summary()))
 
 
 def add_page(scheduler: Any, summary: Callable[[], Mapping[str, Any]]) -> bool:
-    """Add the page to a scheduler, if it has Dask's own pages; say whether it has.
+    """Add the page to a scheduler if it has Dask's own pages; return whether it has them.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
+        The scheduler.
     summary : callable
-        What `page` shows.
+        Returns the summary that `page` shows.
     """
     application: Any = getattr(scheduler, "http_application", None)
     if application is None:
@@ -67,7 +69,7 @@ def add_page(scheduler: Any, summary: Callable[[], Mapping[str, Any]]) -> bool:
         return False
     application.add_handlers(".*$", [(f"{prefix}{PAGE}", _Page, {"summary": summary})])
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
-    if dashboard is not None:  # its bar names pages; without Bokeh there is none
+    if dashboard is not None:  # add the page to the navigation bar, which exists only with Bokeh
         pages = dashboard.template_variables(scheduler)["pages"]
         if PAGE not in pages:
             pages.append(PAGE)
@@ -80,8 +82,8 @@ def page(summary: Mapping[str, Any]) -> str:
     Parameters
     ----------
     summary : mapping
-        Of `mgclust.engine.dask.leases.Leases.runs`: ``running``, ``waiting``, ``ended`` and ``workers``, each a
-        sequence of mappings.
+        Return value of `mgclust.engine.dask.leases.Leases.runs`: ``running``, ``waiting``, ``ended`` and ``workers``,
+        each a sequence of mappings.
 
     Returns
     -------
@@ -91,7 +93,7 @@ def page(summary: Mapping[str, Any]) -> str:
     tables = [
         _table(
             "Running",
-            ("run", "method", "client", "workers", "stage", "progress", "figures", "seconds"),
+            ("run", "method", "client", "workers", "stage", "progress", "values", "seconds"),
             [
                 (
                     _number(run),
@@ -108,7 +110,7 @@ def page(summary: Mapping[str, Any]) -> str:
         ),
         _table(
             "Waiting",
-            ("run", "method", "client", "asks for", "waits for", "seconds"),
+            ("run", "method", "client", "requested", "waits for", "seconds"),
             [
                 (
                     _number(run),
@@ -123,7 +125,7 @@ def page(summary: Mapping[str, Any]) -> str:
         ),
         _table(
             "Workers",
-            ("worker", "name", "run", "memory", "memory of the GPU", "GPU busy"),
+            ("worker", "name", "run", "memory", "GPU memory", "GPU busy"),
             [
                 (
                     _text(worker["address"]),
@@ -159,7 +161,7 @@ def page(summary: Mapping[str, Any]) -> str:
 
 
 def _table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already."""
+    """Make a table; the cells must be HTML already."""
     if not rows:
         return f"<p>{title}: none.</p>"
     head = "".join(f"<th>{name}</th>" for name in names)
@@ -170,7 +172,7 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> s
 def _text(value: Any) -> str:
     try:
         text = str(value)
-    except Exception:  # as of integers of thousands of digits
+    except Exception:  # e.g. for integers of thousands of digits
         text = "?"
     return escape(text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…")
 

@@ -1,7 +1,7 @@
-"""Questions of a client to its scheduler, each with a limit: a scheduler that is stopped answers none.
+"""Requests of a client to its scheduler, each with a time limit, because a stopped scheduler does not answer.
 
-The scheduler keeps leases of workers (`mgclust.engine.dask.leases`), by a plugin that the first client to ask for one
-sends it by value: the scheduler need not have mgclust.
+The scheduler keeps leases of workers (`mgclust.engine.dask.leases`) in a plugin. The first client that needs a lease
+sends the plugin by value, so the scheduler need not have mgclust.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from mgclust.engine.dask import clients, leases, runs_page, session_registry, wo
 
 __all__ = ["ANSWER_SECONDS", "ask", "ask_in_loop", "gone", "is_open", "tell", "workers_of"]
 
-ANSWER_SECONDS = 60.0  # seconds within which a scheduler answers what takes it a millisecond
-TELL_SECONDS = 5.0  # seconds for what need not be answered
+ANSWER_SECONDS = 60.0  # time limit for an answer, which takes a scheduler a millisecond
+TELL_SECONDS = 5.0  # time limit for messages that need no answer
 _LOCK = threading.Lock()
 
 
 def is_open(client: Client) -> bool:
-    """Return whether a client can be asked: neither closed nor closing."""
+    """Return whether requests can be sent: the client is neither closed nor closing."""
     return client.scheduler is not None and client.status not in ("closed", "closing")
 
 
 def workers_of(client: Client, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
-    """Records of the scheduler on each worker that is there now, by address.
+    """Return the scheduler's records of the present workers, by address.
 
-    `Client.scheduler_info` may tell of none: the client forgets them every two seconds, and reads what it keeps.
+    `Client.scheduler_info` may list none: it reads a cache that the client clears every two seconds.
 
     Parameters
     ----------
     client : Client
+        Client of the cluster.
     seconds : float
-        How long to wait for an answer.
+        Time limit for the answer.
 
     Raises
     ------
     ClusterUnavailableError
-        There is none.
+        There is no answer.
     """
 
     async def identity() -> Any:
@@ -58,37 +59,38 @@ def workers_of(client: Client, seconds: float = ANSWER_SECONDS) -> dict[str, Any
 
 
 def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **given: Any) -> Any:
-    """Call an operation of `Leases`, which are sent there first where they are not.
+    """Call an operation of `Leases`; if the scheduler does not have the plugin, send it first.
 
     Parameters
     ----------
     client : Client
+        Client of the cluster.
     question : str
         Name of a coroutine of `Leases`.
     seconds : float
-        How long to wait for an answer.
+        Time limit for the answer.
     **given
-        Its arguments.
+        Arguments of the coroutine.
 
     Raises
     ------
     ClusterUnavailableError
         There is no answer.
     InputError
-        The scheduler does not take plugins, or has that of another version of mgclust.
+        The scheduler does not accept plugins, or has the plugin of another version of mgclust.
     """
     with _in_words(client, question, seconds):
         return client.sync(_asked, client, question, given, callback_timeout=seconds)
 
 
 async def ask_in_loop(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **given: Any) -> Any:
-    """`ask` in the event loop of the client, where nothing may block."""
+    """`ask` for code in the event loop of the client, where nothing may block."""
     with _in_words(client, question, seconds):
         return await asyncio.wait_for(_asked(client, question, given), seconds)
 
 
 def tell(client: Client, question: str, /, **given: Any) -> None:
-    """`ask` without waiting: a scheduler that is gone has forgotten all, one that is stopped hears later."""
+    """`ask` without waiting: a scheduler that has ended has lost all leases, and a stopped one receives this later."""
 
     async def told() -> None:
         with contextlib.suppress(Exception, asyncio.CancelledError):
@@ -103,7 +105,7 @@ def gone(client: Client, error: BaseException) -> ClusterUnavailableError:
     lines = str(error).splitlines()
     return ClusterUnavailableError(
         f"the scheduler at {_address(client)} does not answer: {lines[0] if lines else type(error).__name__} It has "
-        "ended, or cannot be reached; connect a new client to one that runs."
+        "ended, or cannot be reached; connect a new client to a running scheduler."
     )
 
 
@@ -111,7 +113,7 @@ async def _asked(client: Client, question: str, given: dict[str, Any]) -> Any:
     operation, answer = f"{leases.PREFIX}{question}", None
     if "mgclust_leases" in vars(client):
         answer = await getattr(client.scheduler, operation)(**given)
-    if answer is None:  # as of an operation that a scheduler does not know; it may be another one by now
+    if answer is None:  # the scheduler does not know the operation; it may have been replaced
         with _in_words(client, "register_scheduler_plugin", ANSWER_SECONDS):
             await client.register_plugin(_SentLeases())  # a coroutine in the client's event loop
         vars(client)["mgclust_leases"] = True
@@ -126,7 +128,7 @@ async def _asked(client: Client, question: str, given: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def _in_words(client: Client, operation: str, seconds: float) -> Iterator[None]:
-    """Make the error of a scheduler that does not answer, or not that."""
+    """Raise the error for a scheduler that does not answer, or that rejects an operation."""
     if not is_open(client):
         raise _closed(client)
     try:
@@ -136,7 +138,7 @@ def _in_words(client: Client, operation: str, seconds: float) -> Iterator[None]:
     except TimeoutError:
         raise ClusterUnavailableError(
             f"the scheduler at {_address(client)} has not answered for {seconds:g} s: its process is stopped or hangs, "
-            "or its machine is away. Start it again, and connect a new client."
+            "or its machine is gone. Restart it, and connect a new client."
         ) from None
     except OSError as error:
         mine = isinstance(client, clients.Client)
@@ -153,14 +155,14 @@ def _in_words(client: Client, operation: str, seconds: float) -> Iterator[None]:
 
 
 def _closed(client: Client) -> ClusterUnavailableError | RunFailed:
-    if isinstance(client, clients.Client):  # which Dask has closed, as its scheduler has gone
+    if isinstance(client, clients.Client):  # Dask has closed it, because its scheduler has gone
         return RunFailed(
             f"the connection to the scheduler at {_address(client)} was lost: it has ended, or cannot be reached. Run "
-            "again once it runs."
+            "again when it runs."
         )
     return ClusterUnavailableError(
-        f"client={client!r} is closed; give one that is open, and close it when all its runs have ended. Dask closes "
-        "one, too, whose scheduler has gone."
+        f"client={client!r} is closed; give an open one, and close it when all its runs have ended. Dask also closes "
+        "a client whose scheduler has gone."
     )
 
 
@@ -169,7 +171,7 @@ def _address(client: Client) -> str:
 
 
 class _SentLeases(leases.Leases):
-    """`Leases` that travel by value."""
+    """`Leases` that are pickled by value."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickle.loads, (_plugin(),)
@@ -177,7 +179,7 @@ class _SentLeases(leases.Leases):
 
 @functools.cache
 def _plugin() -> bytes:
-    """`Leases`, to be loaded where there is no mgclust."""
+    """Pickle `Leases`, to be loaded where there is no mgclust."""
     sent = (leases, runs_page, session_registry, worker_costs)
     with _LOCK:
         for module in sent:

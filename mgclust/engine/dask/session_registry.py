@@ -1,7 +1,7 @@
-"""Sessions that a scheduler knows, and their ends on their workers.
+"""Sessions that a scheduler knows, and messages to their workers when they end.
 
-Part of the plugin of `mgclust.engine.dask.leases`, with which it travels to schedulers without mgclust: nothing of
-mgclust is imported here. A session ends with its client, and with each of its workers.
+Part of the plugin of `mgclust.engine.dask.leases`, which is sent to schedulers without mgclust, so nothing of mgclust
+is imported here. A session ends when its client or one of its workers leaves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["SessionRegistry"]
 
-RETRY_SECONDS = 1.0  # seconds between two tries to reach a worker
+RETRY_SECONDS = 1.0  # seconds between two attempts to reach a worker
 
 
 @dataclass
@@ -20,8 +20,8 @@ class _Session:
     """Connections between workers, which end with their client."""
 
     client: str
-    workers: dict[str, str]  # identities by address
-    end: dict[str, Any]  # the call that ends it on a worker, as its operation ``run`` takes it
+    workers: dict[str, str]  # identities of the workers by address
+    end: dict[str, Any]  # arguments of a worker's operation ``run`` that end the session there
 
 
 class SessionRegistry:
@@ -29,7 +29,7 @@ class SessionRegistry:
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
+        The scheduler.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -38,16 +38,16 @@ class SessionRegistry:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def keep(self, session: str, client: str, workers: dict[str, str], end: dict[str, Any]) -> None:
-        """Note a session that is about to open; those that had one of its workers are over.
+        """Record a session that is about to open; end older sessions of its workers.
 
         Parameters
         ----------
         session, client : str
-            Names.
+            Names of the session and of its client.
         workers : dict of str to str
-            Identities by address.
+            Identities of the workers by address.
         end : dict
-            The call that ends it on a worker, as a worker's operation ``run`` takes it.
+            Arguments of a worker's operation ``run`` that end the session on a worker.
         """
         for name, other in list(self._sessions.items()):
             if other.workers.keys() & workers.keys():
@@ -62,6 +62,7 @@ class SessionRegistry:
         Parameters
         ----------
         name : str
+            Name of the session.
         """
         session = self._sessions.pop(name, None)
         for address, identity in session.workers.items() if session else ():
@@ -70,40 +71,40 @@ class SessionRegistry:
             task.add_done_callback(self._tasks.discard)
 
     def end_of_worker(self, worker: str) -> None:
-        """End the sessions that had this worker.
+        """End the sessions of a worker.
 
         Parameters
         ----------
         worker : str
-            Its address.
+            Address of the worker.
         """
         for name, session in list(self._sessions.items()):
             if worker in session.workers:
                 self.end(name)
 
     def end_of_client(self, client: str) -> None:
-        """End the sessions of this client.
+        """End the sessions of a client.
 
         Parameters
         ----------
         client : str
-            Its name.
+            Name of the client.
         """
         for name, session in list(self._sessions.items()):
             if session.client == client:
                 self.end(name)
 
     def connected(self, client: str, free: set[str], size: int, there: dict[str, str]) -> list[str]:
-        """Find so many free workers that the client has connected; none if there is no such session.
+        """Find free workers that the client has connected in a session; none if there is no session of this size.
 
         Parameters
         ----------
         client : str
-            Its name.
+            Name of the client.
         free : set of str
-            Addresses.
+            Addresses of the free workers.
         size : int
-            How many workers.
+            Number of workers.
         there : dict of str to str
             Identities of all workers by address.
         """
@@ -114,16 +115,16 @@ class SessionRegistry:
         return []
 
     def close(self) -> None:
-        """Stop telling workers."""
+        """Stop sending messages to workers."""
         for task in self._tasks:
             task.cancel()
 
     async def _tell(self, address: str, identity: str, end: dict[str, Any]) -> None:
-        """Call a function on a worker, however long that takes to answer."""
+        """Call a function on a worker, however long the answer takes."""
         while self._there_is(address, identity):
             try:
                 await self._scheduler.rpc(address).run(**end, wait=True)
-            except OSError:  # it is away, or has just ended
+            except OSError:  # the worker cannot be reached, or has just ended
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return

@@ -1,7 +1,7 @@
 """Sessions and rows that a client keeps on workers between its runs, for `IDLE_SECONDS`.
 
-`mgclust.engine.dask.session_registry` ends sessions whose client or worker has gone, `mgclust.engine.dask.tasks` has
-the workers' side of them, `mgclust.engine.dask.placement` sends rows.
+`mgclust.engine.dask.session_registry` ends sessions whose client or worker has gone. `mgclust.engine.dask.tasks` has
+the workers' side of sessions. `mgclust.engine.dask.placement` sends rows.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from mgclust.engine.dask.scheduler import is_open, tell
 
 __all__ = ["ADAPTIVE_IDLE_SECONDS", "IDLE_SECONDS", "Kept", "drop", "find", "in_use", "keep", "sent_rows", "used"]
 
-IDLE_SECONDS = 300.0  # seconds after a client's last run; what it keeps takes memory
-ADAPTIVE_IDLE_SECONDS = 10.0  # on an adaptive cluster: Dask does not stop its last worker while that has rows
+IDLE_SECONDS = 300.0  # seconds after a client's last run, because sessions and rows take memory
+ADAPTIVE_IDLE_SECONDS = 10.0  # on an adaptive cluster, whose last worker Dask does not stop while it has rows
 
 
 @dataclass(eq=False)
 class Kept:
-    """A session of one client."""
+    """A session of a client."""
 
     name: str
-    workers: dict[str, str]  # its workers' identities by address, in rank order: a new process has another
+    workers: dict[str, str]  # identities of the workers by address, in rank order; a new process has a new identity
 
 
 _LOCK = threading.Lock()
 
 
 def find(client: Client, workers: dict[str, str]) -> Kept | None:
-    """A client's session on these workers, in whatever order of ranks.
+    """Find a client's session on these workers, in any order of ranks.
 
     Parameters
     ----------
     client : Client
-        The one that would use it; no other can.
+        Client of the run; only its own sessions can be used.
     workers : dict of str to str
-        Identities by address.
+        Identities of the workers by address.
     """
     with _LOCK:
         return next((kept for kept in _of(client) if kept.workers == workers), None)
 
 
 def keep(client: Client, kept: Kept) -> None:
-    """Keep a session; those that had one of its workers are over.
+    """Keep a session; end older sessions of its workers.
 
     Parameters
     ----------
     client : Client
-        Whose it is.
+        Owner of the session.
     kept : Kept
-        Open on its workers.
+        A session that is open on its workers.
     """
     with _LOCK:
         _of(client)[:] = [each for each in _of(client) if not each.workers.keys() & kept.workers.keys()]
@@ -63,12 +63,12 @@ def keep(client: Client, kept: Kept) -> None:
 
 
 def drop(client: Client, kept: Kept) -> None:
-    """End a session: the scheduler tells its workers.
+    """End a session; the scheduler notifies its workers.
 
     Parameters
     ----------
     client : Client
-        Whose it is.
+        Owner of the session.
     kept : Kept
         One of its sessions.
     """
@@ -78,24 +78,24 @@ def drop(client: Client, kept: Kept) -> None:
 
 
 def in_use(client: Client) -> None:
-    """Keep what there is until `used` is called as often as this.
+    """Keep sessions and rows until `used` is called as often as this function.
 
     Parameters
     ----------
     client : Client
-        One that begins a run.
+        Client that begins a run.
     """
     with _LOCK:
         vars(client)["mgclust_runs"] = vars(client).get("mgclust_runs", 0) + 1
 
 
 def used(client: Client, seconds: float) -> None:
-    """End a use, and keep what there is for so long from now on.
+    """End a use, and keep sessions and rows for so many seconds from now on.
 
     Parameters
     ----------
     client : Client
-        One that has just ended a run.
+        Client that has just ended a run.
     seconds : float
         `IDLE_SECONDS` or `ADAPTIVE_IDLE_SECONDS`.
     """
@@ -109,26 +109,26 @@ def used(client: Client, seconds: float) -> None:
 
 
 def sent_rows(client: Client) -> dict[str, tuple[Any, str, Future]]:
-    """Rows that each worker was sent last: their form, their hash and where they are, by the worker's identity.
+    """Return the rows that each worker was sent last: their form, hash and future, by the worker's identity.
 
     Parameters
     ----------
     client : Client
-        Who sent them.
+        Client that sent them.
     """
     rows: dict[str, tuple[Any, str, Future]] = vars(client).setdefault("mgclust_rows", {})
     return rows
 
 
 def _look(reference: weakref.ref[Client]) -> None:
-    """Let go of what a client keeps if it is idle, else look again when it may be; in its event loop."""
+    """Drop sessions and rows of a client that is idle, else check again later; runs in the client's event loop."""
     client = reference()
     if client is None:
         return
     ended: list[Kept] = []
     with _LOCK:
         if vars(client).get("mgclust_runs", 0):
-            vars(client).pop("mgclust_until", None)  # the end of a run has another look
+            vars(client).pop("mgclust_until", None)  # the end of a run starts the checks again
             return
         left = vars(client).get("mgclust_until", 0.0) - time.monotonic()
         if left <= 0 and vars(client).pop("mgclust_until", None) is not None:
@@ -141,6 +141,6 @@ def _look(reference: weakref.ref[Client]) -> None:
 
 
 def _of(client: Client) -> list[Kept]:
-    """Sessions of a client, kept with it."""
+    """Sessions of a client, which are stored in the client."""
     sessions: list[Kept] = vars(client).setdefault("mgclust_sessions", [])
     return sessions

@@ -1,4 +1,4 @@
-"""Reasons for which tasks of Dask have not begun, in words: `mgclust.engine.dask.worker_costs.waits_of` finds them."""
+"""Messages on why tasks of Dask have not begun; `mgclust.engine.dask.worker_costs.waits_of` finds the reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgclust.engine.dask import scheduler
 
 __all__ = ["START_SECONDS", "look_at_chunks", "look_at_ranks"]
 
-START_SECONDS = 30.0  # seconds after which the caller is told why tasks have not begun
+START_SECONDS = 30.0  # seconds after which the caller is warned of tasks that have not begun
 
 
 def look_at_ranks(client: Client, pending: Mapping[int, Future]) -> None:
@@ -21,13 +21,14 @@ def look_at_ranks(client: Client, pending: Mapping[int, Future]) -> None:
     Parameters
     ----------
     client : Client
+        Client of the run.
     pending : mapping of int to Future
         Tasks that have not ended, by rank.
 
     Raises
     ------
     RunFailed
-        One of them can never begin.
+        A task can never begin.
     """
     ranks = {future.key: rank for rank, future in pending.items()}
     waits = scheduler.ask(client, "waits", keys=list(ranks))
@@ -39,12 +40,14 @@ def look_at_ranks(client: Client, pending: Mapping[int, Future]) -> None:
 
 
 def look_at_chunks(client: Client, chunks: Sequence[Future]) -> None:
-    """Warn of chunks that no worker may compute: their annotations ask for what no worker has.
+    """Warn of chunks that no worker may compute, because their annotations require what no worker has.
 
     Parameters
     ----------
     client : Client
+        Client of the run.
     chunks : sequence of Future
+        The chunks.
     """
     waits = scheduler.ask(client, "waits", keys=[future.key for future in chunks])
     blocked = {wait["key"]: wait for wait in waits.values() if wait["state"] == "no-worker"}
@@ -58,34 +61,34 @@ def _warn(reasons: Sequence[str]) -> None:
 
 
 def cannot_start(wait: Mapping[str, Any]) -> bool:
-    """Return whether a task waits for what its worker, which is there, does not have.
+    """Return whether a task requires something that its worker, which is there, does not have.
 
     Parameters
     ----------
     wait : mapping
-        One of `waits_of`.
+        A value of `waits_of`.
     """
     return wait["state"] == "no-worker" and bool(wait["workers"]) and not wait["paused"]
 
 
 def in_words(task: str, wait: Mapping[str, Any]) -> str:
-    """Say why a task has not begun, and what helps; a sentence without its full stop.
+    """Describe why a task has not begun, and what helps, as a sentence without its full stop.
 
     Parameters
     ----------
     task : str
-        What to call it.
+        Name of the task in the sentence.
     wait : mapping
-        One of `waits_of`.
+        A value of `waits_of`.
     """
     where = f" on {', '.join(wait['workers'])}" if wait["workers"] else ""
     resources = f"resources={wait['resources']}" if wait["resources"] else ""
     if wait["paused"]:
-        return f"{task} has not begun{where}: the worker is paused, as it is nearly out of memory; free some there"
+        return f"{task} has not begun{where}: the worker is paused because it is nearly out of memory; free some there"
     if wait["state"] == "no-worker":
         lacks = f" offers {resources}" if resources else " may run it"
         return (
-            f"{task} cannot begin{where}: no worker{lacks} (Dask's state no-worker); start one that does, or ask for "
+            f"{task} cannot begin{where}: no worker{lacks} (Dask's state no-worker); start such a worker, or request "
             "other workers or resources"
         )
     if wait["behind"]:

@@ -1,16 +1,17 @@
 """Tasks on a Dask worker: the rank of a run, and the session that connects it to the other ranks.
 
 A session belongs to one client, which keeps it between its runs. It opens in two calls to all its workers: `expect`, in
-which ranks begin to listen that others dial, and `open_session`. It ends
+which some ranks begin to listen for connections, and `open_session`. It ends
 
-- with its client, however that ends, or with another of its workers: the scheduler, which knows when these leave,
-  calls `end_session` (`mgclust.engine.dask.session_registry`);
-- with a run that does not end in order: each rank closes its connections, and the others notice;
-- when another session is to have the worker, which has one at a time; and when the worker ends.
+- when its client or another of its workers leaves: the scheduler, which notices that, calls `end_session`
+  (`mgclust.engine.dask.session_registry`);
+- when a run does not end in order: each rank closes its connections, and the others notice;
+- when another session needs the worker, which has one session at a time;
+- when the worker ends.
 
-Its key is random. The client sends it to the ranks as Dask sends everything, so the cluster's TLS keeps it from others;
-its name is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures instead of raising
-them: Dask would log a traceback on every worker, where the caller needs one sentence.
+Its key is random. The client sends it to the ranks like all other data, so the TLS of the cluster keeps it secret. The
+name of the session is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures instead of
+raising them: Dask would log a traceback on every worker, but the caller needs only one message.
 """
 
 from __future__ import annotations
@@ -66,44 +67,44 @@ __all__ = [
     "stop",
 ]
 
-TOPIC = "mgclust-progress"  # of the events of ranks, for users
-# The same events for the client of the run. Dask keeps one handler per topic and client, and users may subscribe to
-# the other topic.
+TOPIC = "mgclust-progress"  # topic of the events of ranks, for users
+# Topic of the same events for the client of the run. Dask keeps one handler per topic and client, and users may
+# subscribe to the other topic.
 CLIENT_TOPIC = "mgclust-runs"
-OPENING_SECONDS = 60.0  # seconds within which a session that is expected has to open
-OWNERLESS_SECONDS = 60.0  # seconds that arrays of a result are kept which no client has asked for
+OPENING_SECONDS = 60.0  # time limit for an expected session to open
+OWNERLESS_SECONDS = 60.0  # time for which arrays of a result are kept if no client fetches them
 
 
 @dataclass(eq=False)
 class _Seat:
-    """A worker's place in a session."""
+    """The place of a worker in a session."""
 
-    name: str  # of the session
-    abort: Abort  # of the opening, and then of the run that uses it
-    busy: bool = False  # whether a run does
+    name: str  # name of the session
+    abort: Abort  # ends the waits of the opening, and later of the run that uses the session
+    busy: bool = False  # whether a run uses the session
     listener: socket.socket | None = None
     session: Session | None = None
 
     def end(self, reason: str) -> None:
-        """Close it, or have the run that uses it do so."""
+        """Close the session, or make the run that uses it do so."""
         self.abort.set(reason)
         if self.listener is not None:
             self.listener.close()
         if self.session is not None and not self.busy:
-            # Beside the worker's event loop: NCCL takes its time.
+            # In a thread, because NCCL takes time and the event loop of the worker must not block.
             threading.Thread(target=self.session.close, daemon=True).start()
 
 
-# Of this process, by worker address; one process may hold several workers (processes=False).
+# Seats of this process by worker address; one process may hold several workers (processes=False).
 _SEATS: dict[str, _Seat] = {}
 _RUNS: dict[str, tuple[str, Abort]] = {}
-_LEFT: dict[str, tuple[str, dict[str, Any]]] = {}  # the last run and its arrays by key, until Dask has them
+_LEFT: dict[str, tuple[str, dict[str, Any]]] = {}  # the last run of a worker and its arrays by key, until Dask has them
 _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Offer:
-    """Devices that a worker has to compute with."""
+    """Devices of a worker."""
 
     gpu: str
     why_no_gpu: str
@@ -115,7 +116,7 @@ class Left(NamedTuple):
     """A rank's part of an array that stays on its worker."""
 
     rows: int
-    empty: Any  # the part without its rows
+    empty: Any  # an array like the part, but without rows
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, rank: int, address: str) -> Failure:
-        """Keep the type; where it is not ours, and so a mistake in code, keep the traceback as a note."""
+        """Keep the type. If it is not a type of mgclust, and so an error in code, keep the traceback as a note."""
         if not isinstance(error, MgclustError):
             error.add_note(f"on rank {rank} ({address}):\n{''.join(traceback.format_exception(error))}")
         error.__cause__ = error.__context__ = None
@@ -135,7 +136,7 @@ class Failure:
             arrived = list(getattr(pickle.loads(pickle.dumps(error)), "__notes__", ()))
         except Exception:
             arrived = None
-        if arrived != notes:  # compiled exceptions, such as those of CUDA, lose them
+        if arrived != notes:  # compiled exceptions, such as those of CUDA, lose their notes
             error = RunFailed(f"rank {rank} ({address}) failed: {type(error).__name__}: {error}")
             for note in notes:
                 error.add_note(note)
@@ -143,7 +144,7 @@ class Failure:
 
 
 class OwnWorker(WorkerPlugin):  # type: ignore[misc]
-    """Ways of a worker whose cluster a run starts and ends itself."""
+    """Behaviour of a worker whose cluster a run itself starts and ends."""
 
     name = "mgclust-own-worker"
 
@@ -152,23 +153,23 @@ class OwnWorker(WorkerPlugin):  # type: ignore[misc]
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def teardown(self, worker: Worker) -> None:
-        """Tell nothing more: a heartbeat whose connection the worker itself closes would be logged as an error."""
+        """Send no more heartbeats: if the worker closed their connection, they would be logged as errors."""
         logging.disable(logging.CRITICAL)
 
 
 def offer(dask_worker: Any) -> Offer:
-    """Ask a worker what it has; for ``Client.run``."""
+    """Return the devices of a worker; for ``Client.run``."""
     devices = gpus()
     return Offer(devices[0].uuid if devices else "", why_no_gpu(), cores(), dask_worker.state.nthreads)
 
 
 def expect(name: str, ranks: dict[str, int], dask_worker: Any) -> int:
-    """Begin a session, and end the one before; for ``Client.run``.
+    """Begin a session, and end the previous one; for ``Client.run``.
 
     Returns
     -------
     int
-        The port on which a rank listens that others dial when the session opens; 0 on other ranks.
+        Port at which the rank listens for other ranks when the session opens; 0 for ranks that do not listen.
     """
     address = dask_worker.address
     seat = _Seat(name, Abort())
@@ -216,30 +217,30 @@ def run_task(
     arrays_of_columns: dict[str, list[Any]],
     saved: dict[str, Any] | None,
 ) -> Any:
-    """`run_rank` on a worker; Done or a Failure.
+    """Call `run_rank` on a worker; return Done or a Failure.
 
     Parameters
     ----------
     session : str
-        Its name; empty for a single rank.
+        Name of the session; empty for a single rank.
     assignment : RankAssignment
-        What to do.
+        What the rank has to do.
     address : str
-        Of the worker that should do it.
+        Address of the worker that should do it.
     source : RowSource or callable
-        Where rows come from, or what makes it from arrays that are here.
+        Source of the rows, or a function that makes it from `arrays`.
     source_beside : RowSource, callable or None
-        Where rows come from that the ranks meet beside these.
+        Source of the second set of rows, or a function that makes it from `arrays_beside`.
     columns : dict of str to callable
-        What makes sources of one column, arguments of the function with a number for each row.
+        Functions that make sources of one column from `arrays_of_columns`, for arguments with one number per row.
     arrays, arrays_beside : list of arrays or None
-        For callables.
+        Arrays for the functions `source` and `source_beside`.
     whole : dict of str to list of arrays
         Arguments of the function that were Dask arrays, in parts.
     arrays_of_columns : dict of str to list of arrays
-        For those of `columns`.
+        Arrays for the functions in `columns`.
     saved : dict of str to object, or None
-        The checkpoint in memory from which the rank resumes: the files that it reads.
+        Files of the checkpoint in memory from which the rank resumes.
     """
     began, worker = time.perf_counter(), get_worker()
     abort = Abort(_orphaned(worker))
@@ -270,7 +271,7 @@ def run_task(
         with _threads(assignment):
             done = run_rank(assignment, rows, abort, seat.session if seat is not None else None, emit, others)
         for stage, seconds in {"load": done.report.seconds, **done.timings}.items():
-            context_meter.digest_metric(stage, seconds, "seconds")  # for the dashboard
+            context_meter.digest_metric(stage, seconds, "seconds")  # shown on the dashboard
         if done.report.error is not None:
             done.report.error = Failure.of(done.report.error, assignment.rank, address).error  # type: ignore[assignment]
         if assignment.keep_on_workers:
@@ -291,23 +292,23 @@ def run_task(
 
 
 def checkpoint_of(run: str, ranks: dict[str, int], number: int, dask_worker: Any) -> dict[str, Any] | None:
-    """Hand over a rank's part of a checkpoint in memory; for ``Client.run``.
+    """Return a rank's part of a checkpoint in memory; for ``Client.run``.
 
     Returns
     -------
     dict of str to object, or None
-        Its files by name; None if it has others by now.
+        Its files by name; None if the rank has a newer checkpoint.
     """
     return checkpoint_memory.take(run, ranks[dask_worker.address], number)
 
 
 def name_of_part(run: str, name: str) -> str:
-    """Name an array that stays on the workers; keys of its parts have the rank behind it."""
+    """Return the name of an array that stays on the workers; the keys of its parts append the rank."""
     return f"mgclust-{name.replace('_', '-')}-{run}"
 
 
 def _leave_here(worker: Worker, assignment: RankAssignment, arrays: dict[str, Any]) -> dict[str, Left]:
-    """Put the arrays of a run where `publish` finds them, unless the client has gone before it asks."""
+    """Put the arrays of a run where `publish` finds them; discard them if the client leaves before."""
     run, rank, address = assignment.run, assignment.rank, worker.address
     _LEFT[address] = run, {f"{name_of_part(run, name)}-{rank}": array for name, array in arrays.items()}
 
@@ -320,7 +321,7 @@ def _leave_here(worker: Worker, assignment: RankAssignment, arrays: dict[str, An
 
 
 def publish(run: str, dask_worker: Any) -> dict[str, int]:
-    """Make what a run has left here data of Dask; for ``Client.run``.
+    """Turn the arrays that a run has left on this worker into data of Dask; for ``Client.run``.
 
     Returns
     -------
@@ -337,7 +338,7 @@ def publish(run: str, dask_worker: Any) -> dict[str, int]:
 
 
 async def _free_unknown(worker: Worker, keys: list[str]) -> None:
-    """Free data of which the scheduler was never told, since the client ended between two calls."""
+    """Free data that the scheduler does not know, because the client ended between two calls."""
     here = [key for key in keys if key in worker.data]
     known = await worker.scheduler.who_has(keys=here) if here else {}
     unknown = [key for key in here if not known.get(key)]
@@ -347,13 +348,13 @@ async def _free_unknown(worker: Worker, keys: list[str]) -> None:
 
 @sizeof.register(csr_array)
 def _bytes_of(rows: csr_array) -> int:
-    """Bytes by which Dask knows how full a worker is; of this type it sees none by itself."""
+    """Bytes that Dask should count for a sparse array, because it counts none by itself."""
     return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes)
 
 
 def _bytes_in_memory(worker: Worker) -> int:
-    """Bytes of results of Dask that are in a worker's memory and that it can write to disk."""
-    kept = getattr(worker.data, "memory", {})  # a plain dict where writing to disk is turned off
+    """Bytes of results of Dask that are in a worker's memory, and that the worker can write to disk."""
+    kept = getattr(worker.data, "memory", {})  # a plain dict if writing to disk is turned off
     return sum(sizeof(kept.get(key)) for key in list(kept))
 
 
@@ -374,7 +375,7 @@ def stop(run: str, reason: str, dask_worker: Any) -> None:
 
 
 def end_session(name: str, dask_worker: Any) -> None:
-    """End a session, also one that is being opened or used; the scheduler calls it."""
+    """End a session, even while it is being opened or used; the scheduler calls this."""
     with _LOCK:
         seat = _SEATS.get(dask_worker.address)
         if seat is None or seat.name != name:
@@ -384,17 +385,19 @@ def end_session(name: str, dask_worker: Any) -> None:
 
 
 def _take(address: str, name: str, abort: Abort) -> _Seat:
-    """A worker's seat for a run, which has it until `_leave`."""
+    """Take a worker's seat for a run, which keeps it until `_leave`."""
     with _LOCK:
         seat = _SEATS.get(address)
         if seat is None or seat.name != name or seat.busy or seat.session is None or seat.session.broken:
-            raise SessionLost(f"the session of worker {address} is over: a rank restarted, or another client had it.")
+            raise SessionLost(
+                f"the session of worker {address} has ended: a rank restarted, or another client used the worker."
+            )
         seat.busy, seat.abort = True, abort
         return seat
 
 
 def _leave(address: str, seat: _Seat) -> None:
-    """End a run; its session goes on if it is whole and has not been ended meanwhile."""
+    """End a run; its session continues if it is intact and has not been ended in the meantime."""
     assert seat.session is not None
     with _LOCK:
         seat.busy = False
@@ -407,7 +410,7 @@ def _leave(address: str, seat: _Seat) -> None:
 
 
 def _end_unopened(address: str, seat: _Seat) -> None:
-    """End a session that its client did not open."""
+    """End a session that its client did not open in time."""
     with _LOCK:
         if _SEATS.get(address) is not seat or seat.session is not None:
             return
@@ -416,7 +419,7 @@ def _end_unopened(address: str, seat: _Seat) -> None:
 
 
 def _orphaned(worker: Worker) -> Any:
-    """Return whether Dask has lost interest in the calling task, as it does when the client dies."""
+    """Make a function that returns whether Dask has released the calling task, e.g. because the client died."""
     key = worker.get_current_task()
     tasks = worker.state.tasks
 
@@ -428,16 +431,16 @@ def _orphaned(worker: Worker) -> Any:
 
 
 def _hosts(worker: Worker) -> tuple[str, str]:
-    """Addresses at which a rank listens to others.
+    """Addresses at which a rank listens for others.
 
-    The address by which the others know its worker, and that on which this listens where the first is not this
-    machine's, as behind address translation.
+    The first is the address by which others know its worker. The second is the address at which the worker listens, for
+    use if the first does not belong to this machine, e.g. behind address translation.
     """
     return get_address_host(worker.address), get_address_host(worker.listen_address)
 
 
 def _tls(worker: Worker, address: str) -> tuple[Any, Any]:
-    """The worker's own TLS contexts where Dask is encrypted: the ranks' links then are, too."""
+    """Return the worker's TLS contexts if Dask is encrypted, so that the links of the ranks are encrypted, too."""
     if not address.startswith("tls://"):
         return None, None
     security = worker.security
@@ -448,5 +451,5 @@ def _tls(worker: Worker, address: str) -> tuple[Any, Any]:
 
 
 def _threads(assignment: RankAssignment) -> contextlib.AbstractContextManager[None]:
-    """Share the host's cores among the ranks on it; Dask's nannies would leave one thread to each."""
+    """Share the cores of the host among its ranks; Dask's nannies would give each only one thread."""
     return threads.share(max(1, cores() // assignment.neighbours))

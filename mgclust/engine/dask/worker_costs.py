@@ -1,7 +1,7 @@
-"""Choice of workers for a run, and reasons for which a task has not begun, from the states that Dask's scheduler keeps.
+"""Choice of workers for a run, and reasons why a task has not begun, from the states that Dask's scheduler keeps.
 
-Part of the plugin of `mgclust.engine.dask.leases`, with which it travels to schedulers without mgclust: nothing of
-mgclust is imported here. Only public attributes of the scheduler's states are read.
+Part of the plugin of `mgclust.engine.dask.leases`, which is sent to schedulers without mgclust, so nothing of mgclust
+is imported here. Only public attributes of the scheduler's states are read.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from distributed.comm.addressing import get_address_host
 
 __all__ = ["cheapest", "costs_of", "total", "waits_of"]
 
-QUARTERS = 4  # steps in which the rows that workers hold are compared: nearly equal parts count as equal
-HEARTBEAT_SECONDS = 5.0  # seconds; a scheduler knows what a worker executes from its last heartbeat
-NAMED_TASKS = 3  # that keep a worker busy
+QUARTERS = 4  # steps in which fractions of rows are compared, so that nearly equal fractions count as equal
+HEARTBEAT_SECONDS = 5.0  # seconds; heartbeats tell the scheduler what a worker executes
+NAMED_TASKS = 3  # tasks that a message names as the reason why a worker is busy
 
-Cost = tuple[int, int]  # of a worker: tasks, and how few of the rows it holds
+Cost = tuple[int, int]  # cost of a worker: its tasks, and the part of the rows that it does not hold
 
 
 def costs_of(
     scheduler: Any, free: set[str], keys: Iterable[Any], resources: Mapping[str, float] | None
 ) -> dict[str, Cost]:
-    """Cost of each free worker for a run: first its tasks, then the part of the run's rows that it does not hold.
+    """Return the cost of each free worker for a run: its tasks, then the part of the run's rows that it does not hold.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
+        The scheduler.
     free : set of str
-        Addresses.
+        Addresses of the free workers.
     keys : iterable
-        Keys of the chunks of the run's rows; unknown keys count nothing.
+        Keys of the chunks of the run's rows; unknown keys are ignored.
     resources : mapping of str to float or None
         Resources of Dask that each rank takes.
     """
@@ -51,7 +52,7 @@ def costs_of(
 
 
 def _load(worker: Any, resources: Mapping[str, float]) -> int:
-    """Load of a worker: 0 if it is idle, 1 if a thread is idle, more if a task would wait."""
+    """Load of a worker: 0 if it is idle, 1 if a thread is idle, more if a task would have to wait."""
     tasks, threads = len(worker.processing) - len(worker.long_running), max(1, worker.nthreads)
     load = 2 * (tasks // threads) + (tasks % threads > 0)
     lacks = any(
@@ -62,27 +63,28 @@ def _load(worker: Any, resources: Mapping[str, float]) -> int:
 
 
 def total(costs: Mapping[str, Cost], workers: Iterable[str]) -> Cost:
-    """Cost of several workers, to be compared with that of as many others.
+    """Total cost of several workers, for comparison with as many other workers.
 
     Parameters
     ----------
     costs : mapping of str to (int, int)
         Costs from `costs_of`.
     workers : iterable of str
+        Addresses of the workers.
     """
     each = [costs[address] for address in workers]
     return sum(load for load, _ in each), sum(rows for _, rows in each)
 
 
 def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
-    """Pick the workers of least cost; if more of them cost the same, those on the hosts of the others, then on few.
+    """Pick the cheapest workers; among workers of equal cost, those on the hosts of the others, then on few hosts.
 
     Parameters
     ----------
     costs : mapping of str to (int, int)
         Costs from `costs_of`.
     size : int
-        How many workers.
+        Number of workers to pick.
     """
     last = sorted(costs.values())[size - 1]
     sure = [address for address in costs if costs[address] < last]
@@ -93,7 +95,7 @@ def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:
-    """Pick free workers on the host that has just enough, else on as few hosts as may be."""
+    """Pick free workers on the host that has just enough, else on as few hosts as possible."""
     hosts: dict[str, list[str]] = {}
     for address in sorted(free):
         hosts.setdefault(get_address_host(address), []).append(address)
@@ -103,11 +105,12 @@ def _near_each_other(free: set[str], size: int) -> list[str]:
 
 
 def waits_of(scheduler: Any, keys: Iterable[Any]) -> dict[Any, dict[str, Any]]:
-    """Reasons for which tasks have not begun, as plain values by key; tasks that run or have ended are left out.
+    """Return the reasons why tasks have not begun, as plain values by key, without tasks that run or have ended.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
+        The scheduler.
     keys : iterable
         Keys of tasks.
     """

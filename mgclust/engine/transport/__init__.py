@@ -2,8 +2,8 @@
 
 ::
 
-    comm              the collectives; host_comm has those of CPUs, cuda those of GPUs
-    nccl_network      the network on which NCCL connects GPUs, or why it may not
+    comm              the collectives; host_comm implements them for CPUs, cuda for GPUs
+    nccl_network      the network interface on which NCCL connects GPUs, or the reason why it may not
     wire, handshake   the sockets between processes, and how two ranks connect
-    session           the connections of the ranks, kept between runs of one client
+    session           the connections of the ranks, which one client keeps between its runs
 """

@@ -1,16 +1,15 @@
-"""Communication between ranks: a handful of collectives, and a stream in which every block visits every rank.
+"""Communication between ranks: a few collectives, and a stream in which every block of rows visits every rank.
 
 ::
 
     SoloComm   one rank: nothing to send
     HostComm   CPU ranks (in `mgclust.engine.transport.host_comm`): raw bytes over sockets, small arrays through a tree
-               of ranks, large ones from rank to rank
+               of ranks, large arrays from rank to rank
     NcclComm   GPUs (in `mgclust.engine.transport.cuda`): NCCL for device arrays, a HostComm for small host values
 
-All ranks call the same collectives in the same order. Whatever they return is the same, bit for bit, for any
-number of ranks: integers may be summed, floats only compared (`Context.sum_over_blocks` adds floats in an
-order that does not depend on the ranks). Every wait has a deadline and looks at the abort flag at least five
-times a second.
+All ranks call the same collectives in the same order. The results are the same, bit for bit, for any number of ranks.
+Therefore integers may be summed, but floats may only be compared; `Context.sum_over_blocks` adds floats in an order
+that does not depend on the ranks. Every wait has a deadline, and checks the abort flag at least five times a second.
 """
 
 from __future__ import annotations
@@ -30,125 +29,125 @@ REDUCE: dict[str, Callable[..., np.ndarray]] = {"sum": np.add, "max": np.maximum
 
 
 class Comm(Protocol):
-    """Operations that an algorithm may ask of the other ranks.
+    """Operations by which an algorithm exchanges arrays with other ranks.
 
-    The most rows of a block in `stream`, `range_rows`, are equal on all ranks.
+    `range_rows`, the largest number of rows of a block in `stream`, is the same on all ranks.
     """
 
     rank: int
     size: int
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
-        """Sum (integers only), maximum or minimum over all ranks, element by element; a new array.
+        """Sum (only integers), maximum or minimum over all ranks, element by element, as a new array.
 
         Parameters
         ----------
         array : array
-            Of the same shape and type on all ranks.
-        op : str
-            "sum", "max" or "min".
+            Array of the same shape and type on all ranks.
+        op : {"sum", "max", "min"}
+            The operation.
         """
 
     def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
-        """Write an array's `all_reduce`; later kernels see the new values, the host after `synchronize`.
+        """Queue an `all_reduce` in place; kernels that are queued later see the result, the host after `synchronize`.
 
         Parameters
         ----------
         array : array
-            Of the same shape and type on all ranks.
-        op : str
-            As of `all_reduce`.
+            Array of the same shape and type on all ranks.
+        op : {"sum", "max", "min"}
+            The operation.
         out : array, optional
-            Where to; of the same shape and type. By default the array itself.
+            Array for the result, of the same shape and type; by default `array`.
         """
 
     def mark(self) -> Any:
-        """The end of what is queued by now, for `synchronize`."""
+        """Return a mark after everything that is queued now, for `synchronize`."""
 
     def synchronize(self, mark: Any = None) -> None:
-        """Wait for everything that was queued, or for what was before a mark; the run can be stopped meanwhile.
+        """Wait for everything that was queued, or that was queued before a mark; the wait can be cancelled.
 
         Parameters
         ----------
         mark : object, optional
-            What `mark` returned.
+            A return value of `mark`.
         """
 
     def all_gather(self, array: Array) -> Array:
-        """Arrays of all ranks one behind the other along axis 0, in rank order; lengths may differ.
+        """Concatenate the arrays of all ranks along axis 0, in rank order.
 
         Parameters
         ----------
         array : array
-            Of the same type, and shape but for its first axis, on all ranks.
+            Array of the same type on all ranks, and of the same shape except for the first axis.
         """
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        """Fill in what other ranks have: rank r knows ``array[bounds[r]:bounds[r + 1]]``; queued as `queue_reduce`.
+        """Fill in the parts of an array that other ranks have; queued like `queue_reduce`.
 
         Parameters
         ----------
         array : array
-            Of the same shape and type on all ranks.
+            Array of the same shape and type on all ranks; rank r has ``array[bounds[r]:bounds[r + 1]]``.
         bounds : sequence of int
-            Ascending; one more than there are ranks.
+            Ascending positions, one more than there are ranks.
         """
 
     def exchange(self, parts: list[Array]) -> Array:
-        """Give each rank one array, its length at choice; those from all ranks, one behind the other in rank order.
+        """Send one array to each rank; return the arrays that all ranks sent to this one, joined in rank order.
 
         Parameters
         ----------
         parts : list of array
-            One for each rank, in rank order; of one type and number of columns.
+            One array for each rank, in rank order, of the same type and number of columns, and of any length.
         """
 
     def broadcast(self, array: Array | None, root: int = 0) -> Array:
-        """The root's array on all ranks; the others pass None.
+        """Send the array of one rank to all ranks; return it.
 
         Parameters
         ----------
         array : array or None
-            Of the root.
+            The array on rank `root`; None on other ranks.
         root : int
-            The rank that has it.
+            The rank that has the array.
         """
 
     def agree(self, value: Any, root: int = 0) -> Any:
-        """The root's small picklable value on all ranks.
+        """Send a small picklable value of one rank to all ranks; return it.
 
         Parameters
         ----------
         value : object
-            Of the root; that of other ranks is ignored.
+            The value on rank `root`; ignored on other ranks.
         root : int
-            The rank that has it.
+            The rank that has the value.
         """
 
     def barrier(self) -> None:
         """Wait for all ranks."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """All rows of the data in global order, range by range, on every rank; no other collective in between.
+        """Yield all rows of the data in global order, range by range, on every rank; no other collective in between.
 
         Parameters
         ----------
         rows : Rows
-            Those of this rank.
+            The rows of this rank.
         """
 
     def stream_length(self) -> int:
-        """Number of blocks that `stream` yields; equal on all ranks."""
+        """Number of blocks that `stream` yields, the same on all ranks."""
 
     def leave(self) -> None:
-        """Wait until all ranks are done; what connects them stays open."""
+        """Wait until all ranks are done; the connections stay open."""
 
     def abort(self) -> None:
-        """Close what connects the ranks; the others notice."""
+        """Close the connections; the other ranks notice that."""
 
 
 def check_reducible(dtype: np.dtype, op: str) -> None:
-    """Refuse what would depend on the number of ranks."""
+    """Reject reductions whose result would depend on the number of ranks."""
     if op not in REDUCE:
         raise ValueError(f"op={op!r} should be one of {', '.join(REDUCE)}.")
     if op == "sum" and dtype.kind not in "iu":
@@ -159,12 +158,12 @@ def check_reducible(dtype: np.dtype, op: str) -> None:
 
 
 class SoloComm:
-    """The only rank.
+    """Communication of a single rank.
 
     Parameters
     ----------
     partition : Partition
-        All rows.
+        Partition with all rows on this rank.
     range_rows : int
         See `Comm`.
     """

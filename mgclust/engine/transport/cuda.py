@@ -1,16 +1,16 @@
-"""Collectives between GPUs, and pacing on one.
+"""Collectives between GPUs, and pacing of kernels on one GPU.
 
-Three things can wait on a GPU: this rank's own kernels, a collective, and the host. Host code never blocks in
-a CUDA call that another rank could keep from returning: it records an event and polls it, looking at the
-abort flag, at NCCL's own errors, at the other ranks' sockets and at the clock in between.
+Three things can wait on a GPU: this rank's own kernels, a collective, and the host. Host code never blocks in a CUDA
+call that another rank could delay. It records an event and polls it; between polls it checks the abort flag, NCCL's own
+errors, the sockets of the other ranks, and the clock.
 
 ``stream`` broadcasts each range of rows on a second CUDA stream into one of three buffers::
 
     broadcasts   | range 0 | range 1 | range 2 |   ...          waits for the kernels that still read its buffer
     kernels              | range 0 | range 1 | range 2 |        the caller's, on the current stream
 
-The caller is handed range i once it has arrived, while range i + 1 is already on its way. Kernels are queued at
-most three ranges ahead, so that a cancelled run stops within a few tiles.
+The caller gets range i when it has arrived, while range i + 1 is already being sent. Kernels are queued at most three
+ranges ahead, so that a cancelled run stops within a few tiles.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Array = Any
 BUFFERS = 3
 BUSY_POLLS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
 SLEEP_SECONDS = 50e-6
-POLL_SECONDS = 0.05  # seconds between two looks at flags and sockets
+POLL_SECONDS = 0.05  # seconds between two checks of flags and sockets
 CONNECT_SECONDS = 60.0  # seconds that NCCL may take to connect: it needs about 1 on one host, whatever the data
 
 
@@ -49,7 +49,7 @@ _NCCL_OPERATIONS = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL
 
 
 def _poll(event: Any, look: Callable[[], None]) -> None:
-    """Wait for a CUDA event; ``look`` is called now and then and may raise."""
+    """Wait for a CUDA event; ``look`` is called at intervals and may raise an error."""
     for _ in range(BUSY_POLLS):
         if event.done:
             return
@@ -62,14 +62,14 @@ def _poll(event: Any, look: Callable[[], None]) -> None:
 
 
 def _mark(stream: Any) -> Any:
-    """An event behind everything queued on a stream so far."""
+    """Return an event that follows everything queued on a stream so far."""
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     return event
 
 
 class DeviceSoloComm(SoloComm):
-    """The only rank, on a GPU: keeps the queue of kernels short, so that `abort`, which ends waits, stops a run."""
+    """A single rank on a GPU: keeps the queue of kernels short, so that `abort`, which ends waits, stops a run."""
 
     def __init__(self, partition: Partition, range_rows: int, abort: Abort) -> None:
         super().__init__(partition, range_rows)
@@ -91,19 +91,19 @@ class DeviceSoloComm(SoloComm):
 
 
 class Communicator:
-    """NCCL's communicator of one rank, and the stream of its broadcasts; for runs one after the other.
+    """NCCL's communicator of one rank, and the stream of its broadcasts; it serves one run after the other.
 
-    Made in a thread: NCCL waits for all ranks without a limit. The ranks have met already, so none is missing here
-    unless it dies right now, or another program connects to NCCL's port in this moment, which NCCL may wait for without
-    a limit. Then the thread is left behind, and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL takes
-    no message from connections that do not begin with its random number, which the ranks have from the host links.
+    It is made in a thread, because NCCL waits for all ranks without a limit. The ranks are connected already, so none
+    is missing, unless it dies at this moment, or another program connects to NCCL's port now, for which NCCL may wait
+    without a limit. The thread is then left behind, and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL
+    accepts no message from connections that do not begin with its random number, which ranks get over the host links.
 
     Parameters
     ----------
     host : HostComm
-        Connected to the same ranks.
+        Connection to the same ranks.
     addresses : sequence of str
-        Of this rank, as of `mgclust.engine.transport.nccl_network.choose_interface`.
+        Addresses of this rank; see `mgclust.engine.transport.nccl_network.choose_interface`.
     """
 
     def __init__(self, host: HostComm, addresses: Sequence[str]) -> None:
@@ -114,7 +114,7 @@ class Communicator:
             )
         choose_interface(addresses)
         # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
-        # then carry as much. NCCL looks once in a process, before it first connects.
+        # are equally fast afterwards. NCCL reads the variable once in a process, before it first connects.
         os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self._device = cupy.cuda.Device().id
@@ -139,7 +139,7 @@ class Communicator:
             if time.monotonic() > end:
                 raise CollectiveTimeout(
                     f"NCCL did not connect {host.size} GPUs within {limit:g} s: a rank hangs, there is a firewall, "
-                    "or another program connects to NCCL's ports. Run again; NCCL_DEBUG=INFO tells more."
+                    "or another program connects to NCCL's ports. Run again; NCCL_DEBUG=INFO shows more."
                 )
         if isinstance(made[0], Exception):
             raise RunFailed(f"NCCL could not connect {host.size} GPUs: {made[0]}.") from made[0]
@@ -151,16 +151,16 @@ class Communicator:
         Parameters
         ----------
         name : str
-            In CuPy.
+            Name of the function in CuPy.
         *arguments : object
-            Its.
+            Arguments of the function.
         """
         if self._nccl is None:
             raise RunFailed("the NCCL communicator was aborted.")
         getattr(self._nccl, name)(*arguments)
 
     def abort(self) -> None:
-        """End it, with whatever it waits for; other ranks are not asked."""
+        """End the communicator and everything that it waits for; other ranks are not asked."""
         communicator, self._nccl = self._nccl, None
         if communicator is not None:
             with cupy.cuda.Device(self._device):
@@ -168,14 +168,14 @@ class Communicator:
 
 
 class NcclComm:
-    """One GPU a rank. Device arrays go through NCCL, NumPy arrays and small values through the host links.
+    """Communication with one GPU per rank: NCCL for device arrays, host links for NumPy arrays and small values.
 
     Parameters
     ----------
     host : HostComm
-        Of the same run; its links are closed together with the communicator.
+        Host links of the same run; they are closed together with the communicator.
     communicator : Communicator
-        Of the same ranks.
+        Communicator of the same ranks.
     """
 
     def __init__(self, host: HostComm, communicator: Communicator) -> None:
@@ -222,7 +222,7 @@ class NcclComm:
         self._enter("all_gather")
         lengths = self._host.all_gather(np.array([array.shape[0]], np.int64)).tolist()
         longest = max(lengths)
-        # NCCL gathers equal lengths only: shorter ones are padded, and the padding is cut out again.
+        # NCCL gathers only equal lengths: shorter arrays are padded, and the padding is cut out again.
         padded = cupy.zeros((longest, *array.shape[1:]), array.dtype)
         padded[: array.shape[0]] = array
         gathered = cupy.empty((self.size, *padded.shape), array.dtype)
@@ -234,7 +234,7 @@ class NcclComm:
         return cupy.concatenate([gathered[rank, :length] for rank, length in enumerate(lengths)], axis=0)
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        """See `Comm`; one broadcast for each rank, all at once."""
+        """See `Comm`; one broadcast per rank, all started together."""
         self._enter("queue_gather")
         here = cupy.cuda.get_current_stream()
         with self._together():
@@ -284,7 +284,7 @@ class NcclComm:
         return self._host.agree(value, root)
 
     def barrier(self) -> None:
-        """See `Comm`; waits for the host side of all ranks only."""
+        """See `Comm`; waits only for the host side of all ranks."""
         self._enter("barrier")
         self._host.barrier()
 
@@ -292,11 +292,11 @@ class NcclComm:
         self._enter("stream")
         self._streaming = True
         compute = cupy.cuda.get_current_stream()
-        # Whatever prepared the rows was queued on the current stream.
+        # The kernels that prepared the rows were queued on the current stream.
         self._stream.wait_event(_mark(compute))
         largest = max((each.stop - each.start for each in self._ranges), default=0)
         buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._ranges)))]
-        keep: list[Any] = [None] * BUFFERS  # a sender's own rows, until their readers are done
+        keep: list[Any] = [None] * BUFFERS  # rows that this rank sends, until their readers are done
         free: list[Any] = [None] * BUFFERS  # events: kernels no longer read the buffer
         try:
             flight = [self._launch(rows, 0, buffers, keep, free)] if self._ranges else []
@@ -307,7 +307,7 @@ class NcclComm:
                 self._wait(arrived, "stream")
                 yield Block(each.start, each.stop, x)
                 free[index % BUFFERS] = _mark(compute)
-            # The buffers go back to CuPy's pool when this returns.
+            # The buffers return to CuPy's pool when this function returns.
             for event in free:
                 if event is not None:
                     self._wait(event, "stream")
@@ -325,27 +325,27 @@ class NcclComm:
         self._host.leave()
 
     def abort(self) -> None:
-        # Sockets first: ranks that still poll learn of it before NCCL has taken this one down.
+        # Close sockets first: ranks that still poll then notice before NCCL has taken this rank down.
         self._host.abort()
         self._nccl.abort()
 
     def _launch(
         self, rows: Rows, index: int, buffers: list[Any], keep: list[Any], free: list[Any]
     ) -> tuple[Array, Any]:
-        """Queue the broadcast of one range of rows; its array, and the event of its arrival."""
+        """Queue the broadcast of one range of rows; return its array, and the event of its arrival."""
         each: RowRange = self._ranges[index]
         slot = index % BUFFERS
         if free[slot] is not None:
             self._stream.wait_event(free[slot])
         if each.owner == self.rank:
-            # On this stream, so that rows copied from the host or transformed are in order with their
+            # On this stream, so that copying rows from the host and transforming them are in order with their
             # broadcast.
             with self._stream:
                 x = cupy.ascontiguousarray(rows.read(each.start, each.stop))
         else:
             x = buffers[slot][: each.stop - each.start]
-        # The array that the slot held before is freed here: behind the wait above, on the stream it came
-        # from.
+        # The array that the slot held before is freed here: after the wait above, on the stream that allocated
+        # it.
         keep[slot] = x
         self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, each.owner, self._stream.ptr)
         return x, _mark(self._stream)
@@ -358,7 +358,7 @@ class NcclComm:
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
-        """Calls to NCCL that it starts at once, when all have been made."""
+        """Group calls to NCCL, which starts them together at the end of the block."""
         nccl.groupStart()
         try:
             yield
@@ -395,7 +395,7 @@ class NcclComm:
 
 
 def _nccl_type(dtype: np.dtype) -> int:
-    """NCCL's name of an element type."""
+    """Return NCCL's constant for an element type."""
     names = {
         "i1": "INT8", "u1": "UINT8", "i4": "INT32", "u4": "UINT32", "i8": "INT64", "u8": "UINT64",
         "f4": "FLOAT32", "f8": "FLOAT64",

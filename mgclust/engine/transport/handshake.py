@@ -1,17 +1,17 @@
-"""Meeting of ranks: each connection is authenticated, inside TLS where the cluster has it.
+"""Connecting ranks: each connection is authenticated, inside TLS if the cluster uses TLS.
 
 ::
 
-    dial    ── both ranks, a number used once, proof of knowing the key ──>   accept
-            <────────── another number used once, proof over both ──────────
+    dial    ── both rank numbers, a nonce, proof of knowing the key ──>   accept
+            <────────── another nonce, proof over both ──────────
             ── proof over both ──>
             <────────── ready ──────────
 
-Of two ranks, the one with the higher number dials (`meet`). A session begins with the links of the tree; others are
-made where a run first needs them (`mgclust.engine.transport.topology`). Ports are closed when all have come. The end
-that accepts says nothing before the first proof, so that a connection without the key gets no answer. All handshakes of
-a rank share one thread and go side by side, each with one deadline until its last step; of too many, the oldest that
-has proven nothing is dropped.
+Of two ranks, the one with the higher number dials (`meet`). A session begins with the links of the tree; other links
+are made when a run first needs them (`mgclust.engine.transport.topology`). Ports are closed when all ranks have
+connected. The accepting end sends nothing before the first proof, so a connection without the key gets no answer. All
+handshakes of a rank run concurrently in one thread, each with one deadline for all steps. If there are too many, the
+oldest without a proof is dropped.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = ["PORTS", "listen", "meet"]
 
 PORTS = "MGCLUST_RANK_PORTS"
 
-HANDSHAKE_SECONDS = 5.0  # seconds for the whole of one
-UNPROVEN_CONNECTIONS = 64  # handshakes at once, beside one for each rank
-SPARE_FILES = 32  # beside links: what a run opens meanwhile
-AT_ONCE = 16  # connections taken from the queue before those that are open get their turn
-RANKS = struct.Struct("!II")  # who dials, and who accepts
+HANDSHAKE_SECONDS = 5.0  # time limit of a whole handshake
+UNPROVEN_CONNECTIONS = 64  # concurrent handshakes in addition to one per rank
+SPARE_FILES = 32  # open files, in addition to links, that a run may need meanwhile
+AT_ONCE = 16  # connections that are accepted before the open ones continue
+RANKS = struct.Struct("!II")  # rank that dials, rank that accepts
 NONCE = 32
 PROOF = 32
 READY = b"\x01"
 
-# A handshake waits by yielding what for: selectors.EVENT_READ or EVENT_WRITE. It returns the rank and the socket.
+# A handshake waits by yielding selectors.EVENT_READ or EVENT_WRITE. It returns the rank and the socket.
 Handshake = Generator[int, None, tuple[int, socket.socket]]
 
 
 def listen(*hosts: str) -> socket.socket:
-    """A listening socket on the first of some hosts that this machine has, on any free port that `PORTS` permits."""
+    """Listen on the first of some hosts that this machine has, at any free port that `PORTS` permits."""
     ports = _ports()
     for host in hosts:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -72,17 +72,17 @@ def listen(*hosts: str) -> socket.socket:
                     break
         else:
             raise RunFailed(
-                f"all ports of {PORTS}={os.environ.get(PORTS, '0')} are in use on {host}; a host needs as many as "
-                "ranks connect there at once: give its workers a longer range."
+                f"all ports of {PORTS}={os.environ.get(PORTS, '0')} are in use on {host}; a host needs as many "
+                "ports as ranks connect there at once; give its workers a longer range."
             )
     raise RunFailed(
-        f"a rank cannot listen on {' or '.join(hosts)}, the address of its worker; give the worker one of this machine "
+        f"a rank cannot listen on {' or '.join(hosts)}, the address of its worker; give it an address of this machine "
         "(dask worker --host, or --listen-address)."
     )
 
 
 def _ports() -> list[int]:
-    """Ports to try, in another order each time: ranks of one host begin at different ones."""
+    """Ports to try, in a different order each time, so that ranks of one host begin at different ports."""
     given = os.environ.get(PORTS, "").strip() or "0"
     try:
         first, dash, last = given.partition("-")
@@ -97,7 +97,7 @@ def _ports() -> list[int]:
 
 
 def _reserve(count: int) -> None:
-    """Let this process open so many more files, by raising its own limit as far as it may."""
+    """Let this process open so many more files, by raising its own limit as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     here = psutil.Process().num_fds()
     needed = here + count + SPARE_FILES
@@ -111,7 +111,7 @@ def _reserve(count: int) -> None:
         raise RunFailed(
             f"a rank needs {count} more open files for its connections: {needed} with those of its process, which may "
             f"have {soft} (ulimit -n); raise the hard limit of the workers to {needed + UNPROVEN_CONNECTIONS} (ulimit "
-            "-Hn, LimitNOFILE of systemd, ulimits of Compose), or ask for fewer workers (n_workers=, --workers)."
+            "-Hn, LimitNOFILE of systemd, ulimits of Compose), or request fewer workers (n_workers=, --workers)."
         )
 
 
@@ -123,7 +123,7 @@ def _too_few_files(error: OSError) -> RunFailed:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return RunFailed(
         f"a rank cannot open another connection: {error.strerror} (ulimit -n is {soft}, -Hn {hard}); raise the limit "
-        "of the workers, or ask for fewer of them (n_workers=, --workers)."
+        "of the workers, or request fewer workers (n_workers=, --workers)."
     )
 
 
@@ -134,29 +134,29 @@ def meet(
     server: socket.socket | None,
     wire: Wire,
 ) -> dict[int, Link]:
-    """A rank's links to some others, all of which have theirs made now.
+    """Make a rank's links to some other ranks, all of which do the same now.
 
     Parameters
     ----------
     rank : int
-        This one.
+        Number of this rank.
     calls : mapping of int to (str, int)
-        Where those of lower numbers listen, which this one dials.
+        Addresses of ranks with lower numbers, which this rank dials.
     callers : collection of int
-        Those of higher numbers, which dial this one.
+        Ranks with higher numbers, which dial this rank.
     server : socket.socket or None
-        Where this one listens; None without callers.
+        Socket at which this rank listens; None without callers.
     wire : Wire
-        What the links share.
+        State that the links share.
 
     Raises
     ------
     CollectiveTimeout
-        Callers did not come.
+        Some callers did not connect.
     PeerLost
-        A rank that this one dials cannot be reached.
+        A rank that this rank dials cannot be reached.
     RunFailed
-        This process may not open as many files.
+        This process may not open enough files.
     """
     _reserve(len(calls) + len(callers))
     with contextlib.closing(_Handshakes(server, wire, callers, rank)) as handshakes:
@@ -172,7 +172,7 @@ def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int])
         while len(links) < len(expected):
             for peer, sock in handshakes.turn():
                 if peer in links:
-                    links[peer].close()  # it has connected again, and so given up the one before
+                    links[peer].close()  # the peer has connected again, so it has given up the link before
                 links[peer] = Link(sock, wire, peer)
             wire.abort.check()
             missing = expected - links.keys()
@@ -192,7 +192,7 @@ def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int])
 
 
 def _final(error: Exception) -> bool:
-    """Return whether an error comes again; an end that hangs up in the middle may have too many to talk to."""
+    """Return whether an error would repeat. A peer that closes during the handshake may only be too busy."""
     return isinstance(error, (ConnectionRefusedError, ssl.SSLError)) and not isinstance(error, ssl.SSLEOFError)
 
 
@@ -200,28 +200,28 @@ def _final(error: Exception) -> bool:
 class _Pending:
     """A connection that is not a link yet."""
 
-    number: int  # of its file descriptor, which stays the same inside TLS
+    number: int  # its file descriptor, which stays the same inside TLS
     end: float
-    proven: bool = False  # whether its first message shows that it knows the key, or this rank has called
-    called: int | None = None  # the rank that this one has called
+    proven: bool = False  # whether its first message has proven the key, or this rank has dialled
+    called: int | None = None  # the rank that this rank has dialled
 
 
 class _Handshakes:
-    """Handshakes of all connections that reach a rank, and of those by which it reaches others."""
+    """Handshakes of all connections from and to other ranks."""
 
     def __init__(self, server: socket.socket | None, wire: Wire, callers: Collection[int], rank: int) -> None:
         self._server, self._wire, self._callers, self._rank = server, wire, frozenset(callers), rank
-        self._addresses: dict[int, tuple[str, int]] = {}  # of ranks that this one calls
-        self._problems: dict[int, Exception] = {}  # why the last call of each came to nothing
-        self._again: dict[int, float] = {}  # when those are called again that hung up in the middle
-        self._pending: dict[_Pending, Handshake] = {}  # the oldest first
+        self._addresses: dict[int, tuple[str, int]] = {}  # addresses of the ranks that this rank dials
+        self._problems: dict[int, Exception] = {}  # why the last call to each rank failed
+        self._again: dict[int, float] = {}  # when to call ranks again that closed during the handshake
+        self._pending: dict[_Pending, Handshake] = {}  # handshakes that are not finished, the oldest first
         self._selector = selectors.DefaultSelector()
         if server is not None:
             server.setblocking(False)
             self._selector.register(server, selectors.EVENT_READ)
 
     def turn(self) -> list[tuple[int, socket.socket]]:
-        """Continue where there is something to do, or wait for it a moment; ranks that have arrived."""
+        """Continue handshakes that are ready, or wait a moment for one; return ranks that have connected."""
         arrived: list[tuple[int, socket.socket]] = []
         ready = [key.data for key, _ in self._selector.select(POLL_SECONDS)]
         for pending in ready:
@@ -238,7 +238,7 @@ class _Handshakes:
         return arrived
 
     def call(self, peer: int, address: tuple[str, int]) -> None:
-        """Begin to connect to another rank."""
+        """Start to connect to another rank."""
         self._addresses[peer] = address
         try:
             family, kind, protocol, _, end = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
@@ -248,14 +248,14 @@ class _Handshakes:
                 raise _too_few_files(error) from error
             self._problems[peer] = error
             raise self.unreachable(peer) from error
-        sock.connect_ex(end)  # what is wrong with it, `_reach` is told
+        sock.connect_ex(end)  # `_reach` gets the error
         pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS, proven=True, called=peer)
         self._pending[pending] = _reach(sock, self._wire, self._rank, peer, pending)
         next(self._pending[pending])
         self._selector.register(pending.number, selectors.EVENT_WRITE, pending)
 
     def close(self) -> None:
-        """Hang up on all that are no links yet."""
+        """Close all connections that are not links yet."""
         for pending in list(self._pending):
             self._drop(pending)
         self._selector.close()
@@ -273,11 +273,11 @@ class _Handshakes:
                     if all(pending.proven for pending in self._pending):
                         raise _too_few_files(error) from error
                     self._drop_oldest()
-                return  # others have gone themselves
+                return  # the connection was closed by its other end
             pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS)
             self._pending[pending] = _welcome(sock, self._wire, self._callers, self._rank, pending)
             self._selector.register(pending.number, selectors.EVENT_READ, pending)
-            self._advance(pending, arrived)  # what a rank has said already counts before it could be dropped
+            self._advance(pending, arrived)  # a message that has arrived counts before the connection could be dropped
             if len(self._pending) > UNPROVEN_CONNECTIONS + len(self._callers) + len(self._addresses):
                 self._drop_oldest()
 
@@ -298,12 +298,12 @@ class _Handshakes:
                 self._selector.modify(pending.number, events, pending)
 
     def unreachable(self, peer: int) -> PeerLost:
-        """The sentence of a rank that this one cannot reach.
+        """Make the error for a rank that this rank cannot reach.
 
         Parameters
         ----------
         peer : int
-            The other one, which this one has called.
+            The rank that this rank has dialled.
         """
         host, port = self._addresses[peer]
         return PeerLost(
@@ -312,7 +312,7 @@ class _Handshakes:
         )
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest that has proven nothing, or the oldest of all."""
+        """Drop the oldest connection without a proof, or else the oldest of all."""
         self._drop(min(self._pending, key=lambda pending: pending.proven))
 
     def _drop(self, pending: _Pending, problem: Exception | None = None) -> None:
@@ -339,7 +339,7 @@ def _welcome(sock: socket.socket, wire: Wire, callers: Collection[int], here: in
         nonces = nonce + secrets.token_bytes(NONCE)
         yield from _write(sock, nonces[NONCE:] + wire.proof(b"accept", ranks, nonces))
         if not hmac.compare_digest((yield from _read(sock, PROOF)), wire.proof(b"confirm", ranks, nonces)):
-            raise ValueError("a message of earlier, sent again")
+            raise ValueError("a repeated earlier message")
         yield from _write(sock, READY)
     except BaseException:
         sock.close()
@@ -359,7 +359,7 @@ def _introduce(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _
         if not hmac.compare_digest(answer[NONCE:], wire.proof(b"accept", ranks, nonces)):
             raise OSError("it does not know the key of this run")
         yield from _write(sock, wire.proof(b"confirm", ranks, nonces))
-        # From now on the other end may have this link and close its port: a second call would be refused.
+        # From now on, the other end may have this link and close its port: a second call would be rejected.
         pending.end = math.inf
         yield from _read(sock, len(READY))
     except BaseException:
@@ -372,7 +372,7 @@ def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _Pend
     try:
         yield selectors.EVENT_WRITE
         if problem := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            raise OSError(problem, os.strerror(problem))  # of the class that this number has
+            raise OSError(problem, os.strerror(problem))  # the subclass of OSError for this number
     except BaseException:
         sock.close()
         raise
@@ -380,7 +380,7 @@ def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _Pend
 
 
 def _prompt(sock: socket.socket) -> socket.socket:
-    """Neither blocking nor held back: a handshake is small messages to and fro, which otherwise wait 40 ms."""
+    """Make a socket non-blocking, and send at once: a handshake has small messages, which would each wait 40 ms."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock

@@ -27,8 +27,8 @@ from mgclust.outside.json_text import parse_json
 __all__ = ["HostComm", "Peers"]
 
 Array = Any
-# Bytes that a collective may bring to one rank of the tree, or take from it, where links are the limit and where all
-# ranks share the cores of one host: benchmarks/engine/collectives.py has both ways on either side of these.
+# Largest number of bytes that a collective brings to one rank of the tree, or takes from it: if links are the limit,
+# and if all ranks share the cores of one host. benchmarks/engine/collectives.py measures both ways beside these limits.
 LARGE = 1 << 18
 LARGE_ON_ONE_HOST = 1 << 22
 NOTHING = np.empty(0, np.uint8)
@@ -36,45 +36,45 @@ NOTHING = np.empty(0, np.uint8)
 
 @dataclass
 class Peers:
-    """Links of a rank to others, for runs one after the other."""
+    """Links of a rank to others, which serve one run after the other."""
 
-    links: dict[int, Link]  # of the tree, and of the shapes that a run has needed
-    hosts: tuple[str, ...] = ()  # where this rank can listen: the address that others know first; () finds out
-    shapes: list[Shape] = field(default_factory=lambda: ["tree"])  # that are linked; the same on all ranks
-    one_host: bool = False  # whether all ranks have one address, once they have met
+    links: dict[int, Link]  # links of the tree, and of other shapes that a run has needed
+    hosts: tuple[str, ...] = ()  # addresses at which this rank can listen, the one that others know first; (): detect
+    shapes: list[Shape] = field(default_factory=lambda: ["tree"])  # shapes that are linked, the same on all ranks
+    one_host: bool = False  # whether all ranks have the same address; known after `meet`
 
 
 class HostComm:
-    """CPU ranks: small arrays go up a tree to rank 0 and down again, large ones directly from rank to rank.
+    """CPU ranks: small arrays go up a tree to rank 0 and down again, large arrays directly from rank to rank.
 
     ::
 
-        small arrays                 tree    a rank adds, joins or passes on what its four children say, up and down
-        gathers, broadcast, stream   ring    an array goes from rank to rank, each passing it on while it arrives
+        small arrays                 tree    a rank combines or joins the arrays of its four children, and passes it on
+        gathers, broadcast, stream   ring    each rank passes an array on to the next while it arrives
         reductions                   halves  log2 N partners, each with half of what is left, there and back
         exchange                     direct  each rank to each
 
-    So no rank sends or receives much more than it has or gets, and reduces in a few times log2 N messages. Links
-    of a shape are made when it is first needed. Where only some ranks know how long an array is, messages of the tree
-    say which way it takes. Exchanges have no messages in the tree, where they would wait for each other.
+    So no rank sends or receives much more than it has or gets, and reductions take a few times log2 N messages. Links
+    of a shape are made when it is first needed. If only some ranks know how long an array is, messages of the tree
+    announce which way it takes. Exchanges send no messages in the tree, because they would wait for each other there.
 
     Parameters
     ----------
     rank, size : int
-        This rank and how many there are.
+        Number of this rank, and number of ranks.
     peers : Peers
-        Links to others, which stay when the run is over.
+        Links to other ranks, which stay after the run.
     wire : Wire
-        What the links share.
+        State that the links share.
     partition : Partition
         Which rank owns which rows.
 
     Attributes
     ----------
     wire : Wire
-        As given.
+        The given wire.
     ranges : list of RowRange
-        What `stream` yields, once the ranks have met.
+        Ranges of rows that `stream` yields; known after `meet`.
     """
 
     def __init__(self, rank: int, size: int, peers: Peers, wire: Wire, partition: Partition) -> None:
@@ -92,14 +92,15 @@ class HostComm:
         self._streaming = False
 
     def meet(self, run: str, range_rows: int) -> bool:
-        """Wait until all ranks have loaded their rows, however long that takes; False if one refuses.
+        """Wait until all ranks have loaded their rows, however long that takes; return False if a rank rejects the run.
 
         Parameters
         ----------
         run : str
-            Its name: ranks that are in different runs are told.
+            Name of the run; ranks in different runs raise an error.
         range_rows : int
-            Most rows of a block that fit here, of which the least counts; 0: this rank refuses.
+            Most rows of a block that fit on this rank; the smallest number of all ranks is used. 0: this rank rejects
+            the run.
 
         Raises
         ------
@@ -119,7 +120,7 @@ class HostComm:
         return least > 0
 
     def _is_large(self, nbytes: int) -> bool:
-        """Return whether an array is too large for ranks of the tree, which have it for, or from, each child."""
+        """Return whether an array is too large for ranks of the tree, which send or receive it once per child."""
         return nbytes * min(self.size - 1, FAN) > (LARGE_ON_ONE_HOST if self._peers.one_host else LARGE)
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
@@ -161,7 +162,7 @@ class HostComm:
     def exchange(self, parts: list[Array]) -> Array:
         what = self._enter("exchange")
         self._connect("all")
-        # Each begins with the next rank, so that no rank is the first of all.
+        # Each rank begins with the next one, so that they do not all begin with the same rank.
         peers = [(self.rank + step) % self.size for step in range(1, self.size)]
         got = self._swap(what, {peer: [(parts[peer], None)] for peer in peers})
         return np.concatenate([parts[peer] if peer == self.rank else got[peer][0] for peer in range(self.size)])
@@ -191,16 +192,16 @@ class HostComm:
         self.all_reduce(np.zeros(1, np.int64))
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """See `Comm`; a thread receives the next block while the caller works on this one."""
+        """See `Comm`; a thread receives the next block while the caller works on the present one."""
         what = self._enter("stream")
-        # On one host as well: it is never slower there.
+        # The ring is used on one host as well: it is never slower there.
         in_ring = self._partition.n_rows * rows.n_features * rows.dtype.itemsize * min(self.size - 1, FAN) > LARGE
         if in_ring:
             self._connect("ring")
         self._streaming = True
         ready: queue.Queue[Block | BaseException] = queue.Queue(maxsize=1)
         gone = threading.Event()
-        here = contextvars.copy_context()  # its share of the cores
+        here = contextvars.copy_context()  # the context holds the rank's share of the cores
         way = self._around if in_ring else self._by_tree
         pump = threading.Thread(target=here.run, args=(self._pump, way, what, rows, ready, gone), daemon=True)
         pump.start()
@@ -210,7 +211,7 @@ class HostComm:
                 if isinstance(item, BaseException):
                     raise item
                 yield item
-            self._streaming = False  # left early, it stays true: the others' blocks would be in the way
+            self._streaming = False  # stays True if the caller stops early, because blocks of others are still arriving
         finally:
             gone.set()
 
@@ -218,21 +219,21 @@ class HostComm:
         return len(self.ranges)
 
     def check_peers(self, waiting_for: Collection[int] = ()) -> None:
-        """Raise PeerLost if a linked rank has gone while this one waits for something else.
+        """Raise PeerLost if a linked rank has gone while this rank waits for something else.
 
-        The links that are waited for tell by themselves, and may hold a last message to read first.
+        Links that are waited for are not checked: they raise the error themselves, and may hold a last message.
         """
         gone = hung_up(link for link in self._links.values() if link.peer not in waiting_for)
         if gone is not None:
             raise PeerLost(f"rank {gone.peer} closed its connection.")
 
     def leave(self) -> None:
-        # Whatever was sent has been read then: the next run finds nothing of this one.
+        # Everything that was sent has then been read, so the next run finds no messages of this one.
         what, parent = self._enter("leave"), self._tree.parent
         self._from_children(what)
         if parent is not None:
             self._links[parent].send(what, NOTHING)
-        # A rank that has been told already may close its end before this one is told.
+        # A rank that knows this already may close its end before this rank knows it.
         self.wire.watch = lambda waiting_for: None
         if parent is not None:
             self._links[parent].receive(what)
@@ -250,7 +251,7 @@ class HostComm:
         return f"{name} #{self._calls}"
 
     def _connect(self, shape: Shape) -> None:
-        """Make the links of a shape that are not there, once in a session; all ranks call it."""
+        """Make the missing links of a shape, once per session; all ranks call this."""
         if shape in self._peers.shapes:
             return
         there, size = [*self._peers.shapes], self.size
@@ -258,7 +259,7 @@ class HostComm:
         def missing(rank: int) -> set[int]:
             return neighbors(shape, rank, size).difference(*(neighbors(each, rank, size) for each in there))
 
-        if any(missing(rank) for rank in range(size)):  # all ranks find the same
+        if any(missing(rank) for rank in range(size)):  # all ranks get the same answer
             new = missing(self.rank)
             callers = {peer for peer in new if peer > self.rank}
             here = self._peers.hosts or tuple(link.host for link in self._links.values())[:1]
@@ -271,20 +272,20 @@ class HostComm:
         self._peers.shapes.append(shape)
 
     def _reduce(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
-        """Reduce over the tree."""
+        """Reduce arrays over the tree."""
         children = [self._links[child.root] for child in self._tree.children]
         parts = together(self.wire, what, *(link.receiving(what, np.empty_like(array, order="C")) for link in children))
         return self._answered(what, what, _reduced([array, *parts], op))[1]
 
     def _gather(self, what: str, array: np.ndarray | None, instead: str = "") -> tuple[str, np.ndarray]:
-        """Join arrays of all ranks over the tree; where one has None, all get nothing and the other name."""
+        """Join arrays of all ranks over the tree; if any rank has None, all get nothing and the name `instead`."""
         parts = self._from_children(what, instead)
         small = array is not None and all(said == what for said, _ in parts)
         joined = np.concatenate([array, *(part for _, part in parts)]) if small else NOTHING
         return self._answered(what, what if small else instead, joined, instead)
 
     def _flood(self, what: str, root: int, said: str, array: Any, instead: str = "") -> tuple[str, np.ndarray]:
-        """An array on its way from one rank through the tree to all, under one of two names."""
+        """Send an array from one rank through the tree to all, under one of two names."""
         source = None if self.rank == root else self._tree.toward(root)
         if source is not None:
             said, array = self._said(what, source, instead)
@@ -292,7 +293,7 @@ class HostComm:
         return said, array
 
     def _answered(self, what: str, said: str, array: np.ndarray, instead: str = "") -> tuple[str, np.ndarray]:
-        """Tell the parent, and get from rank 0 what it says to all; both under one of two names."""
+        """Send an array to the parent, and receive the answer of rank 0; both under one of two names."""
         if self._tree.parent is not None:
             self._links[self._tree.parent].send(said, array)
             said, array = self._said(what, self._tree.parent, instead)
@@ -309,14 +310,14 @@ class HostComm:
         return together(self.wire, what, *(link.receiving(what, instead=instead) for link in children))
 
     def _to(self, what: str, array: np.ndarray, peers: Sequence[int] | None = None) -> None:
-        """Send to neighbours at the same time; by default to the children."""
+        """Send to neighbours concurrently; by default to the children."""
         to = [child.root for child in self._tree.children] if peers is None else peers
         together(self.wire, what, *(self._links[peer].sending(what, array) for peer in to))
 
     def _around(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
-        """An array on its way around the ring from its owner, the last rank before which passes it on no more.
+        """Send an array around the ring from its owner; the rank before the owner does not pass it on.
 
-        Each link has the arrays in one order, so ranks that wait for each other never make a whole ring.
+        The arrays have the same order on each link, so ranks that wait for each other never form a whole ring.
         """
         after, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         if self.rank == owner:
@@ -331,35 +332,35 @@ class HostComm:
         return got
 
     def _gather_around(self, what: str, array: np.ndarray, bounds: Sequence[int]) -> None:
-        """Fill in an array of which each rank has its part, as `queue_gather`."""
+        """Fill in the parts of an array that other ranks have, as in `queue_gather`."""
         self._connect("ring")
         for owner, (start, stop) in enumerate(pairwise(bounds)):
             if start < stop:
                 self._around(what, owner, array[start:stop])
 
     def _by_tree(self, what: str, owner: int, array: np.ndarray | None) -> np.ndarray:
-        """An array on its way from its owner through the tree."""
+        """Send an array from its owner through the tree."""
         return self._flood(what, owner, what, array)[1]
 
     def _swap(
         self, what: str, moves: Mapping[int, Sequence[tuple[np.ndarray, np.ndarray | None]]]
     ) -> dict[int, list[np.ndarray]]:
-        """Give other ranks arrays and get as many from each, at the same time; by rank, what to give and where to."""
+        """Send arrays to other ranks and receive as many, concurrently; `moves` has (array, target) by rank."""
         links = [(self._links[peer], pairs) for peer, pairs in moves.items()]
         sending = [in_turn([link.sending(what, given) for given, _ in pairs]) for link, pairs in links]
         receiving = [in_turn([link.receiving(what, to) for _, to in pairs]) for link, pairs in links]
         return dict(zip(moves, together(self.wire, what, *sending, *receiving)[len(moves) :], strict=True))
 
     def _reduce_by_halves(self, what: str, array: np.ndarray, op: str) -> np.ndarray:
-        """Give a partner half of an array and get its other half, then half of that, and so on; then all comes back.
+        """Exchange half of an array with a partner, then half of the rest, and so on; then gather the results.
 
-        Partners are combined in rank order: what one has is of consecutive ranks, and what the other has of the next.
+        Partners are combined in rank order: the ranks combined so far are consecutive on both sides.
         """
         self._connect("halves")
         halves = Halves(self.rank, self.size)
         out = np.ascontiguousarray(array).reshape(-1).copy()
         lanes = np.array_split(out, halves.lanes)
-        # By step, partner and lane: the places of `out` that this rank keeps, and those that it gives away.
+        # By step, partner and lane: the parts of `out` that this rank keeps, and those that it sends away.
         steps: list[dict[int, list[tuple[np.ndarray, np.ndarray]]]] = []
         if halves.mate is not None:
             steps.append({halves.mate: [(lanes[halves.own[0]], lanes[1 - halves.own[0]])]})
@@ -380,7 +381,7 @@ class HostComm:
     def _combine(
         self, what: str, moves: Mapping[int, list[tuple[np.ndarray, np.ndarray]]], lower: bool, op: str
     ) -> None:
-        """Reduce the places that this rank keeps with those of its partners, which are `lower` ranks or higher ones."""
+        """Reduce the parts that this rank keeps with those of its partners, which are `lower` ranks or higher ones."""
         new = {peer: [(given, np.empty_like(kept)) for kept, given in pairs] for peer, pairs in moves.items()}
         for peer, parts in self._swap(what, new).items():
             for (kept, _), part in zip(moves[peer], parts, strict=True):
@@ -423,7 +424,7 @@ class HostComm:
 
 
 def _reduced(parts: Sequence[np.ndarray], op: str) -> np.ndarray:
-    """A new array, of parts in rank order: maxima of 0 and -0 are the same on any way."""
+    """Reduce parts in rank order to a new array; maxima of 0 and -0 do not depend on the way."""
     total = parts[0].copy()
     for part in parts[1:]:
         REDUCE[op](total, part, out=total)

@@ -1,8 +1,8 @@
-"""Network of NCCL: the interface that it takes, and why several hosts with TLS may not use it.
+"""Network of NCCL: the interface that it uses, and why several hosts with TLS may not use it.
 
-NCCL has no encryption, and what it sends are rows of the data. A cluster that asks for TLS asks for it between its
-hosts, so GPUs of several are refused, unless the workers' administrator says that their network is private or encrypted
-beneath NCCL. On one host nothing leaves the machine.
+NCCL does not encrypt, and it sends rows of the data. A cluster with TLS requires encryption between its hosts. So GPUs
+of several hosts are rejected, unless the administrator of the workers declares that their network is private or
+encrypted below NCCL. On one host, nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ def is_permitted() -> bool:
 
 
 def refusal() -> str:
-    """The sentence for GPUs of several hosts of a cluster with TLS."""
+    """Return the message for GPUs of several hosts of a cluster with TLS."""
     return (
-        "this cluster encrypts with TLS, but NCCL would send rows between GPUs of several hosts unencrypted; ask for "
+        "this cluster encrypts with TLS, but NCCL would send rows between GPUs of several hosts unencrypted; request "
         "as many workers as one host has (n_workers=, --workers), use device='cpu' (--cpu), or set "
-        f"{PERMISSION}=true for all workers where their network is private or encrypted beneath, such as by WireGuard."
+        f"{PERMISSION}=true for all workers if their network is private or encrypted below NCCL, such as by WireGuard."
     )
 
 
 def choose_interface(hosts: Iterable[str]) -> None:
-    """Have NCCL take the interface that Dask uses, and open no port that answers any client.
+    """Make NCCL use the interface that Dask uses, and open no port that answers any client.
 
-    NCCL reads the variables once in a process, before it first connects. What the administrator has set stays.
+    NCCL reads the variables once in a process, before it first connects. Variables that the administrator has set stay.
 
     Parameters
     ----------
     hosts : iterable of str
-        Addresses of this rank, of which the first counts that an interface of this machine has.
+        Addresses of this rank. The first that belongs to an interface of this machine is used.
     """
-    # By default each process lists its communicators to every connection to its port 28028.
+    # By default, each process lists its communicators to every connection to its port 28028.
     os.environ.setdefault("NCCL_RAS_ENABLE", "0")
     for host in hosts:
         interface = _interface_of(host)
         if interface:
-            # Workers on a loopback address have all their peers here, for good: nothing of NCCL is open to others then.
+            # All peers of a worker on a loopback address are on this machine: keep NCCL closed to others.
             os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
             return
 
 
 def _interface_of(host: str) -> str:
-    """Name of this machine's interface with an address; empty for others, and for names."""
+    """Return the name of this machine's interface with an address; empty for other addresses, and for names."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -2,13 +2,13 @@
 
 ::
 
-    open    sockets to the neighbours in the tree of ranks, authenticated, inside TLS where the cluster has it; others
-            are made in the first run that needs them
-    begin   the communicator of one run over them; on GPUs NCCL's is made in the first run
+    open    connect to the neighbours in the tree of ranks: authenticated sockets, inside TLS if the cluster uses it;
+            other links are made in the first run that needs them
+    begin   make the communicator of one run; on GPUs, NCCL's communicator is made in the first run
     close   at the end of the last run
 
-Runs use a session one after the other. One that does not end in order closes it on every rank: what is still under way
-between ranks would be in the way of the next. How a session ends with its client is in `mgclust.engine.dask.tasks`.
+Runs use a session one after the other. If a run does not end in order, every rank closes the session, because messages
+under way would disturb the next run. How a session ends with its client is described in `mgclust.engine.dask.tasks`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ __all__ = ["Session"]
 
 
 class Session:
-    """One rank's end.
+    """One rank's end of a session.
 
     Parameters
     ----------
     rank, size : int
-        This rank and how many there are; at least two.
+        Number of this rank, and number of ranks (at least two).
     peers : Peers
-        As of `HostComm`.
+        Links to other ranks.
     wire : Wire
-        What the links share.
+        State that the links share.
     """
 
     def __init__(self, rank: int, size: int, peers: Peers, wire: Wire) -> None:
@@ -58,18 +58,18 @@ class Session:
         listener: socket.socket | None = None,
         hosts: tuple[str, ...] = (),
     ) -> Session:
-        """Meet the other ranks.
+        """Connect to the other ranks.
 
         Parameters
         ----------
         rank, wire
-            See `Session`; the wire's abort and timeout are those of this meeting.
+            See `Session`. The abort flag and the timeout of the wire apply to this call.
         addresses : sequence of (str, int)
-            Where each rank listens, in rank order; only ranks that have children in the `Tree` need to.
+            Where each rank listens, in rank order. Only ranks with children in the `Tree` have to listen.
         listener : socket.socket, optional
-            The socket of a rank with children; closed here.
+            The socket of a rank with children; it is closed here.
         hosts : tuple of str, optional
-            Where this rank can listen to others: the address by which they know it, and what it listens on where this
+            Addresses at which this rank can listen: the address by which others know it, and the address to use if this
             machine does not have that one. By default the address from which it reaches its parent.
         """
         tree = Tree(rank, len(addresses))
@@ -81,7 +81,7 @@ class Session:
         return cls(rank, len(addresses), Peers(links, hosts), wire)
 
     def begin(self, partition: Partition, abort: Abort, timeout: float) -> HostComm:
-        """The communicator of CPU ranks for one run.
+        """Make the communicator of CPU ranks for one run.
 
         Parameters
         ----------
@@ -96,12 +96,12 @@ class Session:
         return HostComm(self._rank, self._size, self._peers, self._wire, partition)
 
     def on_gpus(self, host: HostComm) -> Comm:
-        """The communicator of GPUs for the same run.
+        """Make the communicator of GPUs for the same run.
 
         Parameters
         ----------
         host : HostComm
-            What `begin` returned, after the ranks have met.
+            Return value of `begin`, after `HostComm.meet`.
         """
         from mgclust.engine.transport.cuda import Communicator, NcclComm
 
@@ -111,18 +111,18 @@ class Session:
         return NcclComm(host, self._gpus)
 
     def check_gpus(self) -> None:
-        """Raise DeviceUnavailableError where this rank and another must not use NCCL; some ranks may not find out."""
+        """Raise DeviceUnavailableError if this rank and another must not use NCCL; some ranks may not notice."""
         encrypted = self._wire.client_tls is not None
         if encrypted and not all(link.local for link in self._links.values()) and not nccl_network.is_permitted():
             raise DeviceUnavailableError(nccl_network.refusal())
 
     @property
     def broken(self) -> bool:
-        """True once a connection is closed: there can be no further run."""
+        """True once a connection is closed, after which no run is possible."""
         return hung_up(self._links.values()) is not None
 
     def close(self) -> None:
-        """Leave at once; the other ranks notice."""
+        """Close the connections at once; the other ranks notice that."""
         for link in self._links.values():
             link.close()
         if self._gpus is not None:

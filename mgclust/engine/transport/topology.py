@@ -2,10 +2,10 @@
 
 ::
 
-    tree      a rank and its parent, at most four children each; the ranks below a rank are consecutive
-    ring      a rank and the next one, the last and the first
-    halves    partners of `Halves`, log2 N of them
-    all       every two ranks
+    tree      a rank, its parent, and at most four children; the ranks below a rank are consecutive
+    ring      a rank and the next one; the last rank and the first
+    halves    the log2 N partners of `Halves`
+    all       all pairs of ranks
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from typing import NamedTuple
 
 __all__ = ["Halves", "Shape", "Tree", "neighbors"]
 
-FAN = 4  # children of a rank in the tree: with two, messages take twice as many steps; with eight, ranks wait in line
+FAN = 4  # children of a rank: with two, messages take twice as many steps; with eight, ranks wait for each other
 Shape = str
 
 
 class Subtree(NamedTuple):
-    """Consecutive ranks below one that is their first."""
+    """Consecutive ranks below a rank, which is the first of them."""
 
     root: int
     stop: int
 
 
 class Tree:
-    """Place of a rank in the tree, whose root is rank 0.
+    """Position of a rank in the tree, whose root is rank 0.
 
-    Ranks below a child come before those below the next child, so that arrays in rank order are arrays in order of the
-    children.
+    The ranks below a child come before those below the next child. So arrays in the order of the children are in rank
+    order.
 
     Parameters
     ----------
     rank, size : int
-        This rank and how many there are.
+        Number of this rank, and number of ranks.
 
     Attributes
     ----------
     parent : int or None
-        None for rank 0.
+        Parent of the rank; None for rank 0.
     children : list of Subtree
-        In rank order.
+        Subtrees of the children, in rank order.
     depth : int
-        Steps from rank 0.
+        Number of steps from rank 0.
     height : int
-        Most steps from rank 0 to any rank.
+        Largest number of steps from rank 0 to any rank.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -67,20 +67,20 @@ class Tree:
         return [*above, *(child.root for child in self.children)]
 
     def toward(self, rank: int) -> int | None:
-        """The neighbour through which another rank's messages come.
+        """Return the neighbour through which messages of another rank come.
 
         Parameters
         ----------
         rank : int
-            The other one.
+            The other rank.
         """
         return next((child.root for child in self.children if child.root <= rank < child.stop), self.parent)
 
     def margin(self, peer: int) -> float:
-        """Share of the timeout by which waits for a neighbour last longer than the timeout.
+        """Fraction of the timeout by which waits for a neighbour are longer than the timeout.
 
-        The rank next to the one that is late must be the first to give up, because it knows which one is late. Parents
-        of leaves wait for no other rank before their children, and leaves wait last for their parents.
+        The rank next to the late rank must give up first, because it knows which rank is late. Parents of leaves wait
+        for no other rank before their children, and leaves wait last for their parents.
 
         Parameters
         ----------
@@ -106,27 +106,28 @@ def _height(of: Subtree) -> int:
 class Halves:
     """Partners of a rank that reduces arrays by halves.
 
-    Ranks form groups, as many as the largest power of two that is not above the number of ranks. The first groups have
-    two ranks, where the number of ranks is no power of two. Then an array has two lanes: of a group of two, the first
-    rank works on the first lane and the second on the second; a rank of its own works on both.
+    The ranks form as many groups as the largest power of two that is at most the number of ranks. If the number of
+    ranks is not a power of two, the first groups have two ranks, and an array has two lanes. In a group of two, the
+    first rank works on the first lane and the second rank on the second lane. A rank that is alone in its group works
+    on both.
 
     Parameters
     ----------
     rank, size : int
-        This rank and how many there are.
+        Number of this rank, and number of ranks.
 
     Attributes
     ----------
     lanes : int
-        One or two.
+        Number of lanes, one or two.
     mate : int or None
         The other rank of the group.
     own : list of int
         Lanes that this rank works on.
     group : int
-        Its group: lower ones have lower ranks.
+        Number of the group; groups are in rank order.
     steps : int
-        The binary logarithm of the number of groups.
+        Binary logarithm of the number of groups.
     """
 
     def __init__(self, rank: int, size: int) -> None:
@@ -139,28 +140,28 @@ class Halves:
         self.own = [rank % 2] if paired else list(range(self.lanes))
 
     def partner(self, step: int, lane: int) -> int:
-        """The rank with which a lane is exchanged.
+        """Return the rank with which a lane is exchanged.
 
         Parameters
         ----------
         step : int
-            From 0 to `steps`, exclusive.
+            Number of the step, from 0 to `steps`, exclusive.
         lane : int
-            One of `own`.
+            One of the lanes `own`.
         """
         group = self.group ^ (1 << step)
         return 2 * group + lane if group < self._pairs else group + self._pairs
 
 
 def neighbors(shape: Shape, rank: int, size: int) -> set[int]:
-    """Ranks that a shape links with a rank.
+    """Return the ranks that a shape links with a rank.
 
     Parameters
     ----------
-    shape : str
-        "tree", "ring", "halves" or "all".
+    shape : {"tree", "ring", "halves", "all"}
+        The shape.
     rank, size : int
-        This rank and how many there are.
+        Number of the rank, and number of ranks.
     """
     if shape == "tree":
         return set(Tree(rank, size).neighbors)

@@ -1,13 +1,13 @@
-"""Messages between two ranks over one authenticated socket, never waiting without a limit.
+"""Messages between two ranks over one authenticated socket; every wait has a limit.
 
-A message is a header and the raw bytes of one array. The header repeats which collective the sender is in, so
-that ranks that disagree about what comes next fail with a sentence instead of exchanging garbage.
+A message is a header and the raw bytes of one array. The header repeats the name of the sender's collective. So ranks
+that disagree about what comes next fail with an error message instead of exchanging garbage.
 
-What a rank sends and receives at the same time it does in one thread (`together`): each message is a generator that
-yields where it would have to wait. So a full buffer on one link keeps no other waiting, and no two threads are ever
-inside one TLS connection, which OpenSSL forbids.
+A rank sends and receives concurrently in one thread (`together`): each message is a generator that yields when it would
+have to wait. So a full buffer of one link does not delay the others, and no two threads are ever inside one TLS
+connection, which OpenSSL forbids.
 
-Not `multiprocessing.connection`: it cannot give up a wait, and copies what it receives twice.
+`multiprocessing.connection` is not used, because it cannot give up a wait, and copies received data twice.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ __all__ = [
     "hung_up", "in_turn", "relay", "together", "too_late", "waited_for",
 ]  # fmt: skip
 
-POLL_SECONDS = 0.1  # seconds between two looks at the abort flag
+POLL_SECONDS = 0.1  # seconds between two checks of the abort flag
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
-READ_AHEAD = 1 << 12  # bytes that are asked for where fewer are expected: mostly the header and the array behind it
-CHUNK = 1 << 16  # bytes that a rank which passes an array on receives before it sends them
+READ_AHEAD = 1 << 12  # bytes that are read if fewer are expected: usually the header and the array after it
+CHUNK = 1 << 16  # bytes that a rank receives before it passes them on
 
 
 class PeerLost(RunFailed):
-    """Another rank closed its end: it died, or failed first and says why itself."""
+    """Another rank closed its end: it died, or failed first and reports the reason itself."""
 
 
 class SessionLost(PeerLost):
-    """Connections that were kept are closed, and no rank has begun with the run."""
+    """Connections of the session are closed, and no rank has begun with the run."""
 
 
 class Wire:
@@ -56,22 +56,22 @@ class Wire:
     Parameters
     ----------
     key : bytes
-        Both ends must know it.
+        Key that both ends must know.
     abort : Abort
         Ends every wait.
     timeout : float
-        Seconds without a byte until a wait ends with CollectiveTimeout.
+        Seconds without a byte after which a wait ends with CollectiveTimeout.
     client_tls, server_tls : ssl.SSLContext, optional
-        Encrypt the links, for the end that dials and the one that accepts.
+        Encrypt the links: for the end that dials, and for the end that accepts.
 
     Attributes
     ----------
     watch : callable
-        Called now and then while links wait, with the ranks they wait for; may raise.
+        Called at intervals while links wait, with the ranks for which they wait; it may raise an error.
     sent, received : int
-        Bytes of messages that have passed the links, before encryption.
+        Bytes of the messages of all links, before encryption.
     messages_sent, messages_received : int
-        How many these were.
+        Number of these messages.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Wire:
         self.sent = self.received = self.messages_sent = self.messages_received = 0
 
     def proof(self, step: bytes, ranks: bytes, nonces: bytes) -> bytes:
-        """Proof that this end knows the key."""
+        """Make the proof that this end knows the key."""
         return hmac.digest(self.key, step + ranks + nonces, "sha256")
 
 
@@ -101,20 +101,20 @@ class Link:
     Parameters
     ----------
     sock : socket.socket
-        Connected and authenticated.
+        A connected and authenticated socket.
     wire : Wire
-        Limits of its waits.
+        Shared state with the limits of waits.
     peer : int
-        The other end's rank.
+        Rank of the other end.
 
     Attributes
     ----------
     host : str
-        The address of this end.
+        Address of this end.
     local : bool
-        Whether both ends have one address, and so are on one host.
+        Whether both ends have the same address, and so are on one host.
     margin : float
-        Share of the timeout by which waits for the other end last longer.
+        Fraction of the timeout by which waits for the other end are longer.
     """
 
     def __init__(self, sock: socket.socket, wire: Wire, peer: int) -> None:
@@ -123,9 +123,9 @@ class Link:
         self._wire = wire
         self.peer = peer
         self.margin = 0.0
-        self._ahead = b""  # received, and not yet asked for
+        self._ahead = b""  # received bytes that have not been requested yet
         self.host, self.local = "", False
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # the socket may be closed meanwhile
             self.host = sock.getsockname()[0]
             self.local = self.host == sock.getpeername()[0]
 
@@ -134,12 +134,12 @@ class Link:
         together(self._wire, what, self.sending(what, array))
 
     def receive(self, what: str) -> np.ndarray:
-        """The array that the other end sends as part of the collective ``what``."""
+        """Receive the array that the other end sends as part of the collective ``what``."""
         array: np.ndarray = together(self._wire, what, self.receiving(what))[0]
         return array
 
     def sending(self, what: str, array: np.ndarray) -> Move:
-        """Send as `send` does, for `together`."""
+        """Send like `send`, for `together`."""
         array = np.ascontiguousarray(array)
         header = _header(what, array.dtype.str, array.shape)
         self._wire.messages_sent += 1
@@ -150,16 +150,16 @@ class Link:
         yield from self._write(_bytes(array), what)
 
     def receiving(self, what: str, out: np.ndarray | None = None, instead: str | None = None) -> Move:
-        """Receive as `receive` does, for `together`.
+        """Receive like `receive`, for `together`.
 
         Parameters
         ----------
         what : str
-            The collective.
+            Name of the collective.
         out : array, optional
-            C-contiguous, where to; of the shape and type that the other end sends.
+            C-contiguous array for the result, of the shape and type that the other end sends.
         instead : str, optional
-            What the other end may be in, too: then the answer is the pair of this name and the array.
+            Another name that the other end may send. The result is then the pair of the received name and the array.
         """
         _, sent, array = yield from self._announced(what, out, instead)
         if array.nbytes:
@@ -167,17 +167,17 @@ class Link:
         return (sent, array) if instead is not None else array
 
     def fileno(self) -> int:
-        """Its file descriptor; -1 once this end is closed."""
+        """Return the file descriptor; -1 after this end is closed."""
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Close this end; the other one notices at once."""
+        """Close this end; the other end notices at once."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
     def _announced(self, what: str, out: np.ndarray | None, instead: str | None = None) -> Move:
-        """The header, which collective the other end is in, and room for the array that it sends."""
+        """Read the header: the collective of the other end, and an array of the announced shape to receive into."""
         self._wire.messages_received += 1
         length = bytearray(LENGTH.size)
         yield from self._fill(memoryview(length), what)
@@ -269,12 +269,12 @@ class Link:
 
 
 def hung_up(links: Iterable[Link]) -> Link | None:
-    """Find a link of which an end is closed, without reading.
+    """Find a link of which one end is closed, without reading.
 
     Parameters
     ----------
     links : iterable of Link
-        Those to look at.
+        Links to check.
     """
     poll, by_number = select.poll(), {}
     for link in links:
@@ -287,21 +287,21 @@ def hung_up(links: Iterable[Link]) -> Link | None:
     return by_number[found[0][0]] if found else None
 
 
-# A message under way: it yields the link that it waits for, and select.POLLIN or POLLOUT.
+# A message under way: it yields the link for which it waits, and select.POLLIN or POLLOUT.
 Move = Generator[tuple[Link, int], None, Any]
 
 
 def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> Move:
-    """Receive an array and pass it on while it still arrives; for `together`.
+    """Receive an array, and pass it on while it is still arriving; for `together`.
 
     Parameters
     ----------
     source, to : Link
-        Two links.
+        Links from which to receive and to which to send.
     what : str
-        The collective.
+        Name of the collective.
     out : array, optional
-        As of `Link.receiving`.
+        As in `Link.receiving`.
     """
     header, _, array = yield from source._announced(what, out)
     to._wire.messages_sent += 1
@@ -315,12 +315,12 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
 
 
 def in_turn(moves: Iterable[Move]) -> Move:
-    """Do several messages over one link in one direction, and list what each returns; for `together`.
+    """Do several messages over one link in one direction; list the result of each; for `together`.
 
     Parameters
     ----------
     moves : iterable of generator
-        Made by one link.
+        Messages of one link.
     """
     results = []
     for move in moves:
@@ -329,21 +329,21 @@ def in_turn(moves: Iterable[Move]) -> Move:
 
 
 def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
-    """Send and receive messages at the same time; what each returns.
+    """Send and receive messages concurrently; return the result of each.
 
     Parameters
     ----------
     wire : Wire
-        Of their links.
+        State that the links share.
     what : str
-        The collective.
+        Name of the collective.
     *moves : generator
-        Made by links and `relay`.
+        Messages, made by links and `relay`.
 
     Raises
     ------
     CollectiveTimeout
-        No byte for the wire's timeout.
+        No byte has arrived for the timeout of the wire.
     PeerLost
         A rank closed its end.
     """
@@ -381,15 +381,15 @@ def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
 
 
 def waited_for(error: BaseException) -> tuple[str, list[int]]:
-    """The collective in which a rank waited for long before it had this error, and for which ranks; of others none.
+    """Return the collective in which a rank waited too long, and the ranks it waited for; none for other errors.
 
-    Where ranks wait for each other in a ring, only one of those that wait is next to the one that is late.
+    If ranks wait for each other in a ring, only one of the waiting ranks is next to the late rank.
     """
     return vars(error).get("mgclust_waited", ("", []))
 
 
 def too_late(peer: int, timeout: float, what: str) -> str:
-    """The sentence of a CollectiveTimeout."""
+    """Return the message of a CollectiveTimeout."""
     return (
         f"rank {peer} did not answer within timeout={timeout:g} s in {what}; it hangs or is much slower than the "
         "others."
@@ -397,7 +397,7 @@ def too_late(peer: int, timeout: float, what: str) -> str:
 
 
 def _ready(waiting: dict[int, tuple[Link, int]], what: str) -> list[int]:
-    """Find those that can go on, or none after a moment."""
+    """Find messages that can continue, or none after a moment."""
     events: dict[int, int] = {}
     numbers: dict[int, int] = {}
     for place, (link, event) in waiting.items():
@@ -415,12 +415,12 @@ def _ready(waiting: dict[int, tuple[Link, int]], what: str) -> list[int]:
 
 @functools.lru_cache(maxsize=256)
 def _header(what: str, dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Length and header of a message; ranks send and expect most of them several times."""
+    """Make length and header of a message; they are cached, because most are sent and expected several times."""
     header = json.dumps([what, dtype, shape]).encode()
     return LENGTH.pack(len(header)) + header
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    """The memory of a C-contiguous array."""
+    """Return the memory of a C-contiguous array."""
     flat: Any = array.reshape(-1).view(np.uint8)
     return memoryview(flat)

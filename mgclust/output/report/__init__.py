@@ -1,8 +1,8 @@
-"""A result as one page: what was run, what came out, how exact it is, where the time went, how to repeat it.
+"""A result as one HTML page: parameters, scores, pictures, exactness, times, and how to repeat the run.
 
-The page is one self-contained HTML file (pictures embedded, no scripts, nothing fetched), so that it can be mailed,
-printed and archived. It is made of a template, which escapes whatever enters it, and of what the method's
-`mgclust.algorithms.presentation.Presentation` says.
+The page is one self-contained file (pictures are embedded, there are no scripts, nothing is fetched), so it can be
+mailed, printed and archived. A template escapes all values. The `mgclust.algorithms.presentation.Presentation` of the
+method provides the parts that depend on the method.
 """
 
 from mgclust.algorithms.presentation import EdgeSample, Sample, sample_index

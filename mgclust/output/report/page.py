@@ -1,4 +1,4 @@
-"""Content of the page; its look is in the templates."""
+"""Content of the report; its look is in the templates."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mgclust.results.result import Result
 
 __all__ = ["draw_pictures", "draw_volume", "sample_rows", "write_report"]
 
-CAPTIONS = {  # of pictures that no method has for itself
-    "scatter": "The rows by cluster; marks at the centres, where clusters have such. Faint: rows of a halo, or with a "
-    "second membership of more than half of the largest.",
-    "label_slices": "The clusters in their place, over the mean of the series; dark lines where clusters meet. In the "
-    "label volume cluster k has the value k + 1, and 0 is none.",
+CAPTIONS = {  # captions of pictures that several methods have
+    "scatter": "Rows coloured by cluster. Large marks are the cluster centres, if the method has centres. Faint rows "
+    "are in a halo or, with fuzzy c-means, have a second membership of more than half the largest.",
+    "label_slices": "Clusters at their place, over the mean of the series. Dark lines separate neighbouring clusters. "
+    "In the label volume, cluster k has the value k + 1, and the background is 0.",
 }
-WIDE_PICTURES = ("label_slices",)  # of data sets, over the whole width of the page
+WIDE_PICTURES = ("label_slices",)  # pictures that take the whole width of the page
 SOURCE = {
     "name": "source",
     "sha256": "SHA-256",
@@ -40,55 +40,66 @@ SOURCE = {
 
 
 def sample_rows(dataset: Dataset, result: Result, most: int = plots.MAX_POINTS) -> Sample | EdgeSample | None:
-    """Read what stands for all of a data set in the pictures of a result.
+    """Read a sample of a data set for the pictures of a result.
 
     Parameters
     ----------
     dataset : Dataset or Graph
-        What was clustered.
+        The data that were clustered.
     result : Result
+        The result of clustering them.
     most : int
-        Rows to choose at most; edges are read in a block and more of them are drawn.
+        Number of rows to draw at random, at most. For a graph, one block of edges is read, and more edges are drawn.
 
     Returns
     -------
     Sample, EdgeSample or None
-        None where the rows are no points but similarities.
+        A sample of rows, or of the edges of a graph. None if the rows are similarities instead of points.
     """
     return presentation_of(result.method).sample(dataset, result, most)
 
 
 def draw_pictures(result: Result, sample: Sample | EdgeSample | None = None) -> dict[str, bytes]:
-    """Draw what suits the method.
+    """Draw the pictures that suit the method.
 
     Parameters
     ----------
     result : Result
+        The result to draw.
     sample : Sample or EdgeSample, optional
-        Needed for the scatter, and for the adjacency.
+        Rows or edges from `sample_rows`. Without a sample, there is no scatter plot and no adjacency matrix.
 
     Returns
     -------
     dict of str to bytes
-        PNG files by name.
+        PNG files by name, for `write_report`.
+
+    Examples
+    --------
+    >>> from mgclust import FastNewman
+    >>> from mgclust.output.report import draw_pictures
+    >>> model = FastNewman().fit([(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5), (2, 3)])
+    >>> sorted(draw_pictures(model.result_))
+    ['dendrogram', 'modularity']
     """
     drawn = presentation_of(result.method).draw(result.compute(), sample)
     return {name: plots.png(ax) for name, ax in drawn.items()}
 
 
 def draw_volume(result: Result, dataset: Dataset) -> dict[str, bytes]:
-    """Draw the clusters in their place where the rows are voxels.
+    """Draw the clusters at their place in the brain, if the rows are voxels.
 
     Parameters
     ----------
     result : Result
+        The result to draw.
     dataset : Dataset
-        What was clustered.
+        The data that were clustered.
 
     Returns
     -------
     dict of str to bytes
-        PNG files by name; none where the rows have no place.
+        PNG files by name; empty if the rows are not voxels.
     """
     grid = None if result.labels is None else dataset.label_volume(result.labels)
     return {} if grid is None else {"label_slices": plots.png(plots.label_slices(**grid))}
@@ -100,23 +111,34 @@ def write_report(
     pictures: Mapping[str, bytes] | None = None,
     command: Sequence[str] | None = None,
 ) -> Path:
-    """Write the page.
+    """Write the report of a result as one HTML file.
 
     Parameters
     ----------
     result : Result
-        What to report.
+        The result to report.
     path : path
         The file to write, e.g. ``report.html``.
     pictures : mapping of str to bytes, optional
-        PNG files by name, from `draw_pictures`; by default those that need no rows.
+        PNG files by name, as `draw_pictures` returns them. By default, the pictures that need no rows.
     command : sequence of str, optional
-        The command line that made the result, to tell how to repeat it.
+        The command line that made the result, so that the report can state how to repeat it.
 
     Returns
     -------
     Path
         The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from mgclust import FastNewman
+    >>> from mgclust.output.report import write_report
+    >>> model = FastNewman().fit([(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5), (2, 3)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(model.result_, Path(folder) / "report.html").name
+    'report.html'
     """
     result, presentation = result.compute(), presentation_of(result.method)
     stages = {name: seconds for name, seconds in result.timings.items() if name != "total"}
@@ -150,7 +172,7 @@ def _title(shown: Presentation, result: Result) -> str:
 
 
 def _lead(shown: Presentation, result: Result) -> list[str]:
-    """Text on the size of the data, and where they were computed."""
+    """Facts below the title: the size of the data, the number type and the devices."""
     facts = []
     shape = result.source.get("shape")
     if "n_nodes" in result.source:
@@ -167,9 +189,9 @@ def _lead(shown: Presentation, result: Result) -> list[str]:
 
 
 def _figures(shown: Presentation, result: Result) -> list[tuple[str, str]]:
-    """The large figures at the head of the page."""
+    """The large numbers at the head of the page."""
     scores = shown.all_scores()
-    figures = {}  # by words, so that a score under two names is one figure
+    figures = {}  # by displayed name, so that a score with two names is shown once
     for name, value in result.scores.items():
         score = scores.get(name, Score(name))
         if score is not None:
@@ -193,13 +215,13 @@ def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[s
 
 
 def _log(result: Result) -> str:
-    """Log of the method, in its own lines; empty if it said nothing."""
+    """Log of the method with its line breaks; empty if there is none."""
     lines = result.diagnostics.get("log") or ()
     return lines if isinstance(lines, str) else "\n".join(map(str, lines))
 
 
 def _exactness(shown: Presentation, result: Result) -> list[tuple[str, Any]]:
-    # The log and the number type have their own place.
+    # The log and the number type have their own place on the page.
     known: dict[str, Fact | None] = {"computed_in": None, "log": None, **shown.facts}
     pairs = shown.exactness(result)
     for name, value in _flat({name: fact for name, fact in result.diagnostics.items() if known.get(name, name)}):
@@ -210,7 +232,7 @@ def _exactness(shown: Presentation, result: Result) -> list[tuple[str, Any]]:
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested facts as a list of pairs, with dotted names."""
+    """Flatten nested facts to a list of pairs with dotted names."""
     pairs: list[tuple[str, Any]] = []
     for name, value in facts.items():
         pairs += _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
@@ -218,7 +240,7 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _fact_text(value: Any) -> str:
-    """Write a fact of a table."""
+    """Format a fact for a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, np.integer)):
@@ -245,4 +267,4 @@ def _template() -> Any:
     return environment.get_template("report.html")
 
 
-PAGE = _template()  # read at once: a confined process may find no files later
+PAGE = _template()  # loaded on import: a confined process cannot open files later

@@ -1,9 +1,9 @@
 """Cache folders of libraries, for the processes that compute and read.
 
-Numba, CuPy, CUDA and matplotlib keep caches in the home folder, or beside the code, and execute what they find there.
-Jobs write none of these. Jobs keep compiled kernels in a folder of their user, which the processes of other users' jobs
-can neither read nor write. The home of a service account may be read-only or hidden from the processes of jobs; then
-folders in the data folder take its place.
+Numba, CuPy, CUDA and matplotlib keep caches in the home folder or next to the code, and execute what they find there.
+Jobs must not write to these folders. Each user's jobs keep compiled kernels in a folder of this user, which jobs of
+other users can neither read nor write. The home folder of a service account may be read-only, or hidden from the
+processes of jobs. The service then uses folders in the data folder instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VARIABLES = {
 def set_cache_folders(settings: Settings) -> None:
     """Set cache folders in the environment, which child processes inherit, if the home folder cannot be used.
 
-    Variables that are set already stay.
+    Variables that are already set stay unchanged.
     """
     hidden = [os.path.realpath(path) for path in settings.concealed]
     if all(_usable(place, hidden) for place in _home()):
@@ -39,9 +39,9 @@ def set_cache_folders(settings: Settings) -> None:
 
 
 def cache_folders(hidden: Iterable[str]) -> list[str]:
-    """The folders of `set_cache_folders` that are inside hidden paths, to be read.
+    """Return the folders of `set_cache_folders` that are inside hidden paths, so that they can be made readable.
 
-    All other folders are either reachable, or must not be: one that contains a hidden path is not made reachable.
+    All other folders are either readable already, or must not be: a folder that contains a hidden path stays hidden.
     """
     concealed = [os.path.realpath(path) + "/" for path in hidden]
     found = []
@@ -53,7 +53,7 @@ def cache_folders(hidden: Iterable[str]) -> list[str]:
 
 
 def use_private_caches(folder: str) -> None:
-    """Have this process and those that it starts keep in a folder what they compile."""
+    """Keep compiled kernels of this process and its children in a given folder."""
     import numba
 
     os.makedirs(folder, mode=0o700, exist_ok=True)

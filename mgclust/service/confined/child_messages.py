@@ -1,7 +1,7 @@
-"""The messages of attempts and readers, read as those of processes that may be hostile.
+"""Messages of attempts and readers, which are parsed as messages of processes that may be hostile.
 
 The data that such a process reads may have taken it over. Its messages go into the database, the log and the answers of
-the web process, so that lines are limited in length and number, and values to what all of these can write.
+the web process. So lines are limited in length and number, and values are limited to those that all of these can store.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = [
     "AttemptMessages", "Findings", "check_findings", "first_warnings", "parse_object",
 ]  # fmt: skip
 
-MAX_LINE_BYTES = 64 << 10  # a genuine line has some hundred, an error some thousand
-MAX_READING_BYTES = 1 << 20  # the answer of a reader; the previews of a hundred thousand clusters have more
-MAX_ERROR_CHARACTERS = 4096  # as JSON, with up to 12 bytes for a character, still less than a line
-MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # of a result, together like an error; a genuine one has a few
-MAX_DEPTH = 16  # nested dicts and lists
-MAX_MESSAGES = 1000  # in a pipe, without heartbeats; a genuine attempt writes a few per second
+MAX_LINE_BYTES = 64 << 10  # a genuine line has a few hundred, an error a few thousand
+MAX_READING_BYTES = 1 << 20  # limit of a reader's answer; a preview of a hundred thousand clusters exceeds it
+MAX_ERROR_CHARACTERS = 4096  # as JSON (up to 12 bytes per character), this fits into a line
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # per result, together as long as an error; a genuine one has a few
+MAX_DEPTH = 16  # nesting of dicts and lists
+MAX_MESSAGES = 1000  # per read of the pipe, without heartbeats; a genuine attempt writes a few per second
 MAX_PROGRESS_NAMES = 40  # in a progress event
-MAX_TEXT_CHARACTERS = 200  # of a name or a value in it
+MAX_TEXT_CHARACTERS = 200  # length of a name or a value in a progress event
 TOO_LARGE = "the file is too large to be read here: reading it {}."
 HEARTBEAT = b"{}"
 FAULTS = ("input", "memory", "cluster", "mgclust")
@@ -35,24 +35,25 @@ _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 
 
 class AttemptMessages:
-    """Reads the messages of an attempt, as `mgclust.service.runner.attempt` writes them.
+    """Parses the messages of an attempt, which `mgclust.service.runner.attempt` writes.
 
-    The runner gives it what one read of the pipe returned, at most once per step: so much work and no more a process
-    that writes without end makes for the runner.
+    The runner passes the result of one read of the pipe per step. So a process that writes without end cannot cause
+    more work than that.
     """
 
     def __init__(self) -> None:
-        self._rest = b""  # the beginning of a line; what a killed process leaves of one is discarded
+        self._rest = b""  # the beginning of a line; if the process is killed, it is discarded
         self._answered = False
 
     def parse(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Parse what was read.
+        """Parse the bytes of one read.
 
         Yields
         ------
         dict
-            ``{}``, a heartbeat; ``{"progress": dict}``; ``{"scores": dict, "warnings": list, "facts": dict}`` or
-            ``{"error": str, "fault": str, "facts": dict}``, one of these two at most once.
+            One of ``{}`` (a heartbeat), ``{"progress": dict}``,
+            ``{"scores": dict, "warnings": list, "facts": dict}`` and
+            ``{"error": str, "fault": str, "facts": dict}``. The last two are final, and come at most once.
 
         Raises
         ------
@@ -82,7 +83,7 @@ def parse_object(text: bytes) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        It is not an object, or nested deeper than `MAX_DEPTH`.
+        The text is not an object, or is nested deeper than `MAX_DEPTH`.
     """
     hooks = {"parse_constant": lambda name: None, "parse_float": _finite, "parse_int": _integer}
     value = parse_json(text.decode(), MAX_DEPTH, **hooks)
@@ -101,12 +102,12 @@ class Findings(NamedTuple):
 
 
 def check_findings(value: dict[str, Any]) -> Findings:
-    """The scores and warnings in an answer or a result file; of very long or very many warnings the beginning.
+    """Return the scores and warnings in an answer or a result file; too many or too long warnings are cut.
 
     Raises
     ------
     ValueError, KeyError
-        The scores are missing or too long, or the warnings are no sentences.
+        The scores are missing or too long, or the warnings are not a list of texts.
     """
     scores = value["scores"]
     if not isinstance(scores, dict) or len(json.dumps(scores)) > MAX_LINE_BYTES:
@@ -118,7 +119,7 @@ def check_findings(value: dict[str, Any]) -> Findings:
 
 
 def first_warnings(warnings: list[str]) -> list[str]:
-    """The first warnings, and of each the beginning; printable."""
+    """Return the first warnings, each cut to its limit, with printable characters only."""
     return [printable(text[:MAX_WARNING_CHARACTERS]) for text in warnings[:MAX_WARNINGS]]
 
 
@@ -176,6 +177,6 @@ def _integer(text: str) -> int | float | None:
 
 def _violation(what: str) -> InputError:
     return InputError(
-        f"the attempt's process sent the runner {what}, as if its data had taken it over; it was killed with all that "
-        "it had started."
+        f"the attempt's process sent the runner {what}, as if its data had taken control; it was killed with all "
+        "processes that it had started."
     )

@@ -1,7 +1,8 @@
-"""A confined child as its parent sees it, and how the parent judges that a process lives.
+"""A confined child process as its parent sees it, and how the parent decides whether a process is alive.
 
-The data that a child reads may have taken it over. So its parent never waits for it: what it does not read or write now
-is exchanged later, it is killed with all that it has started, and it counts as alive only while it changes.
+The data that a child reads may have taken it over. So the parent never waits for it: bytes that the child does not read
+or write now are exchanged later, and the child is killed together with all processes that it has started. The child
+counts as alive only while its state changes.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 
 __all__ = ["ChildProcess", "HangWatch", "Member", "kill_tree", "process_tree"]
 
-STOP_GRACE_SECONDS = 30.0  # for a child's orderly end
-KILL_SECONDS = 5.0  # for the end of a killed child
-PIPE_BYTES = 64 << 10  # the capacity of a pipe: one exchange reads all that an ended child has left
-IDLE_FACTOR = 4  # a silent process that is not stopped, but idle, has so many times the limit
+STOP_GRACE_SECONDS = 30.0  # time for a child to end by itself
+KILL_SECONDS = 5.0  # time for a killed child to end
+PIPE_BYTES = 64 << 10  # capacity of a pipe: one exchange reads all output that an ended child has left
+IDLE_FACTOR = 4  # the limit is so many times longer for a process that is idle instead of stopped
 
 
 class ChildProcess:
-    """A process that leads a session with all that it starts.
+    """A child process that leads a session with all processes that it starts.
 
     Parameters
     ----------
     process : psutil.Process
         A child of this process, or of its fork server.
     orders, answers : FileIO
-        The parent's ends of its standard input and output.
+        The parent's ends of the pipes to the child's standard input and output.
     """
 
     def __init__(self, process: psutil.Process, orders: FileIO, answers: FileIO) -> None:
@@ -46,22 +47,22 @@ class ChildProcess:
         self._stop_requested: float | None = None
         self._closed = False
         self._code: int | None = None
-        self.silenced = False  # it has closed its standard output
+        self.silenced = False  # whether the child has closed its standard output
         for pipe in (orders, answers):
             os.set_blocking(pipe.fileno(), False)
 
     @property
     def pid(self) -> int:
-        """Process id, which is also the id of its session."""
+        """Process id of the child, which is also the id of its session."""
         return int(self._process.pid)
 
     def send(self, order: dict[str, Any]) -> None:
-        """Send its order; the part that does not fit into the pipe now goes with later exchanges."""
+        """Send an order to the child. Bytes that do not fit into the pipe now are sent by later exchanges."""
         self._unsent = json.dumps(order).encode() + b"\n"
         self._write()
 
     def exchange(self, seconds: float = 0.0) -> bytes:
-        """Write the rest of its order, and return what it has written, at most `PIPE_BYTES`; wait for either."""
+        """Send the rest of the order, and return at most `PIPE_BYTES` of the child's output; wait for either."""
         poll, found = select.poll(), b""
         if self._unsent:
             poll.register(self._orders, select.POLLOUT)
@@ -76,34 +77,34 @@ class ChildProcess:
         return found
 
     def ended(self) -> bool:
-        """Return whether it has ended."""
+        """Return whether the child has ended."""
         return self._wait(0)
 
     def interrupt(self) -> None:
-        """Tell it to stop."""
+        """Tell the child to stop."""
         if self._stop_requested is None:
             self._signal(signal.SIGTERM, group=False)
         self.enforce_exit()
 
     def enforce_exit(self) -> None:
-        """Kill it if it takes too long to stop."""
+        """Kill the child if it takes too long to stop."""
         now = time.monotonic()
         self._stop_requested = self._stop_requested or now
         if now - self._stop_requested > STOP_GRACE_SECONDS:
             self._signal(signal.SIGKILL)
 
     def kill(self) -> None:
-        """Kill it and all that it has started."""
+        """Kill the child and all processes that it has started."""
         kill_tree(self.pid, 0.0)
         self._signal(signal.SIGKILL)
 
     def close_input(self) -> None:
-        """End its input, by which it stops."""
+        """Close the child's input, which makes it stop."""
         self._unsent = b""
         self._orders.close()
 
     def close(self, at_once: bool = False) -> None:
-        """End its input, wait for its end, and kill what it has started; `at_once` with its output unread."""
+        """Close the child's input, wait for its end, and kill its children; `at_once`: do not read its output."""
         if self._closed:
             return  # its pid may belong to another process by now
         self._closed = True
@@ -113,22 +114,22 @@ class ChildProcess:
             self._answers.close()
             self.silenced = True
         self._wait(KILL_SECONDS if at_once else STOP_GRACE_SECONDS)
-        self._signal(signal.SIGKILL)  # what it has started
+        self._signal(signal.SIGKILL)  # processes that it has started
 
     def exit_message(self) -> str:
-        """The error message of a process that ended without an answer."""
+        """Return the error message for a child that ended without an answer."""
         code = self._code
         if code is not None and code < 0:
             name = signal.Signals(-code).name
-            return f"the attempt's process was ended by {name}; often the machine ran out of memory."
-        return f"the attempt's process ended with code {code} and no answer; its log says more."
+            return f"the attempt's process was ended by {name}; the usual reason is that the machine ran out of memory."
+        return f"the attempt's process ended with code {code} and without an answer; see the log of the attempt."
 
     def _write(self) -> None:
         try:
             self._unsent = self._unsent[os.write(self._orders.fileno(), self._unsent) :]
         except BlockingIOError:
             pass
-        except BrokenPipeError:  # it has died, as `ended` finds
+        except BrokenPipeError:  # the child has ended, which `ended` will report
             self._unsent = b""
 
     def _signal(self, number: int, group: bool = True) -> None:
@@ -139,7 +140,7 @@ class ChildProcess:
                 os.kill(self.pid, number)
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for its end; return whether it has ended."""
+        """Wait for the end of the child; return whether it has ended."""
         try:
             self._code = self._process.wait(seconds)
         except psutil.TimeoutExpired:
@@ -148,15 +149,16 @@ class ChildProcess:
 
 
 class HangWatch:
-    """Watches a process that should send heartbeats, as `mgclust.engine.heartbeat` judges them.
+    """Watches a process that should send heartbeats; see `mgclust.engine.heartbeat`.
 
     Parameters
     ----------
     pid : int
-        Of a child of this process.
+        Process id of a child of this process.
     after : float
-        Seconds without a heartbeat after which a stopped process hangs. One that is not stopped hangs if it is silent
-        and uses no CPU for four times as long: many computations hold Python's interpreter lock.
+        Seconds without a heartbeat after which a stopped process counts as hanging. A process that is not stopped hangs
+        if it sends no heartbeat and uses no CPU for four times as long: many computations hold Python's interpreter
+        lock.
     """
 
     def __init__(self, pid: int, after: float) -> None:
@@ -177,7 +179,7 @@ class HangWatch:
                 return f"was stopped for {silent:.0f} s"
             idle = self._work.of({"cpu": sum(process.cpu_times()[:2])})["cpu"]
         except psutil.Error:
-            return None  # it has ended, as its parent finds
+            return None  # it has ended, which its parent will notice
         return f"sent no heartbeat for {silent:.0f} s" if idle > (IDLE_FACTOR - 1) * self._after else None
 
 
@@ -187,13 +189,13 @@ class Member:
 
     pid: int
     stopped: bool
-    memory: int  # private bytes: without pages of mapped files, which the system can reclaim
+    memory: int  # private bytes, without pages of mapped files, which the system can reclaim
 
 
 def process_tree(leader: int) -> list[Member]:
-    """A process and all its descendants, from ``/proc``.
+    """List a process and all its descendants, from ``/proc``.
 
-    An attempt is a subreaper: orphans among its descendants, also in sessions of their own, are included.
+    An attempt is a subreaper, so orphans among its descendants are included, even if they have their own sessions.
     """
     found = []
     with contextlib.suppress(psutil.Error, ValueError):
@@ -207,7 +209,7 @@ def process_tree(leader: int) -> list[Member]:
 
 
 def kill_tree(pid: int, wait: float = 10.0) -> None:
-    """Kill a process and all its descendants, in any process groups, and wait for the end of the latter."""
+    """Kill a process and all its descendants in any process group, and wait until the descendants have ended."""
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]

@@ -1,22 +1,31 @@
 """Confinement of processes that read users' data, in case the data takes them over.
 
-Parsers of many formats read the data. Before that, a process gives up what reading does not need: by Landlock (Linux
-5.13) all paths but the listed ones; by scopes of Landlock (Linux 6.12) signals and abstract sockets to other processes,
-and their memory and environment in ``/proc``; by a filter of system calls what the kernel allows against other
-processes and files of the account (`mgclust.service.confined.system_calls`); capabilities of root beyond its files;
-privileges of programs that it starts; core dumps. Its children inherit the confinement.
+Parsers of many formats read the data. Before that, a process gives up all rights that reading does not need:
 
-Hidden are the data folder, the roots, files of secrets, and devices, such as disks and terminals. All else on the
-machine can still be read and executed: an attempt needs drivers, libraries and shared folders that no list could name
-in advance. Landlock lists what is reachable, so the siblings of the hidden paths are listed, at every level on the way
-to them. An entry that is made later, directly in one of these parent folders, is not reachable either. Written are only
-the job's own folders, devices of GPUs and networks, shared memory, pipes of CUDA MPS, and, by jobs on several GPUs,
-files of the account's processes in ``/proc``. The environment has variables of a list (`environment`).
+- all paths except the listed ones (Landlock, Linux 5.13);
+- signals and abstract sockets to other processes, and their memory and environment in ``/proc`` (scopes of Landlock,
+  Linux 6.12);
+- system calls that act on other processes and files of the account (`mgclust.service.confined.system_calls`);
+- capabilities of root beyond its own files, privileges of programs that it starts, and core dumps.
 
-Limits. The process has the user of the service: without Landlock it may read all that this user may. With a kernel
-before 6.12 it may send signals to the service. An attempt may use the network, for schedulers and data, and, where
-there are GPUs, Unix sockets, for CUDA and NCCL. Threads of libraries that run already keep their paths; they run no
-parser. A second mount of a hidden folder elsewhere is not hidden. A kernel vulnerability circumvents all of this.
+Its children inherit the confinement.
+
+Hidden paths are the data folder, the roots, files of secrets, and devices such as disks and terminals. Everything else
+on the machine can still be read and executed, because an attempt needs drivers, libraries and shared folders that no
+list could name in advance.
+
+Landlock lists paths that are reachable. So the siblings of the hidden paths are listed, at
+every level on the way to them; an entry that is created later directly in one of these parent folders is not reachable
+either.
+
+A process may write to the job's own folders, devices of GPUs and networks, shared memory and the pipes of CUDA
+MPS. Jobs on several GPUs may also write to files of the account's processes in ``/proc``. The environment has only the
+variables of a list (`environment`).
+
+Limits. The process has the user of the service, so without Landlock it may read all files that this user may read. With
+a kernel before 6.12, it may send signals to the service. An attempt may use the network for schedulers and data and, if
+there are GPUs, Unix sockets for CUDA and NCCL. Threads of libraries that run already keep their paths, but they run no
+parser. A second mount of a hidden folder elsewhere is not hidden. A vulnerability of the kernel circumvents all this.
 """
 
 from __future__ import annotations
@@ -43,26 +52,26 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls
 _EXECUTE_RIGHT = 1 << 0
 _LIST_RIGHT = 1 << 3
 _READ_RIGHTS = 1 << 2 | _LIST_RIGHT  # files, folders
-_WRITE_RIGHTS = 1 << 1 | 1 << 14  # files; to empty them
+_WRITE_RIGHTS = 1 << 1 | 1 << 14  # write files; truncate files
 _FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # by version of Landlock
 _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals; from version 6 on
 _NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
-# Kept capabilities of root: own files whatever their mode, signals to children, pinned memory, priorities. CAP_PERFMON,
+# Capabilities of root that are kept: own files whatever their mode, signals to children, pinned memory, priorities.
 # for example, would allow reading the environment of processes that Landlock protects.
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
 _CAPABILITY_VERSION = 0x20080522
 _NEW_MOUNTS = 0x20000  # flag of unshare
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 1, 32, 1 << 12, 1 << 14, 1 << 19  # flags of mount
-_MAX_BESIDE = 100_000  # entries of folders on the way to hidden paths
+_MAX_BESIDE = 100_000  # entries in folders on the way to hidden paths, at most
 _DEVICES, _PROCESSES = "/dev", "/proc"
 _NULL_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _GPUS = ("/dev/nvidia*", "/dev/dxg")
-# What attempts write beside their own folders: null devices, shared memory, semaphores, GPUs, InfiniBand.
+# What attempts write to besides their own folders: null devices, shared memory, semaphores, GPUs, InfiniBand.
 _WRITABLE = (*_NULL_DEVICES, "/dev/shm", *_GPUS, "/dev/gdrdrv", "/dev/infiniband")
-_MPS = "/tmp/nvidia-mps"  # where CUDA MPS has its pipes, unless CUDA_MPS_PIPE_DIRECTORY is set
-# Variables that confined processes inherit, complete names and beginnings. All others may hold secrets, such as
+_MPS = "/tmp/nvidia-mps"  # default folder of the pipes of CUDA MPS
+# Names and prefixes of variables that confined processes inherit. All other variables may hold secrets, such as
 # PGPASSWORD, AWS_SECRET_ACCESS_KEY or a proxy's URL: no list could name these in advance.
 _VARIABLES = {
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TERM", "TMPDIR", "VIRTUAL_ENV",
@@ -95,29 +104,29 @@ def confine(
     reading_only: bool = False,
     cuda_processes: bool = False,
 ) -> None:
-    """Confine this thread and all that it starts.
+    """Confine this thread and all threads and processes that it starts.
 
     Parameters
     ----------
     hidden : iterable of path
-        Paths to hide; they need not exist.
+        Paths to hide. They need not exist.
     readable : iterable of path or int
-        Exceptions that may be read; a descriptor names one without a path that may be replaced.
+        Exceptions that may be read. A file descriptor stands for a path that could be replaced.
     writable : iterable of path or int
         Exceptions that may be read and written: existing folders.
     reading_only : bool
-        Allow no device, no program and no socket.
+        Whether to forbid devices, programs and sockets.
     cuda_processes : bool
-        Allow the processes that it starts to use CUDA, too. CUDA writes the names of its threads to a process's own
-        folder in ``/proc``, which no rule can name before there is one: files of all processes there can be written,
-        as far as the kernel allows it the account.
+        Whether to allow CUDA in the processes that it starts, too. CUDA writes the names of its threads to the folder
+        of its process in ``/proc``, which no rule can name before the process exists. So the folders of all processes
+        can be written, as far as the kernel allows the account to do so.
 
     Raises
     ------
     OSError
-        The kernel has Landlock and rejects the rules. Without Landlock the paths stay reachable.
+        The kernel has Landlock and rejects the rules. Without Landlock, there is no error: the paths stay reachable.
     RunFailed
-        `cuda_processes` for root: its processes could write settings of the kernel in ``/proc``, which stay open.
+        `cuda_processes` was requested for root. Its processes could write settings of the kernel in ``/proc``.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not sys.platform.startswith("linux"):
@@ -157,12 +166,12 @@ def confine(
 
 
 def environment() -> dict[str, str]:
-    """The environment of confined processes and of those that fork them: what is known to hold no secrets."""
+    """Return the environment of confined processes and fork servers: the variables that cannot hold secrets."""
     return {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
 
 
 def exit_with_parent(parent: int, *, hide: bool = True) -> None:
-    """Have the kernel kill this process when its parent ends; `hide` its memory from other processes of the user."""
+    """Tell the kernel to kill this process when its parent ends; `hide` its memory from other processes of the user."""
     if sys.platform.startswith("linux"):
         _prctl(_DEATH, 9)
         if hide:
@@ -178,7 +187,7 @@ def become_subreaper() -> None:
 
 @functools.cache
 def landlock() -> int:
-    """Version of the kernel's Landlock; 0 without it."""
+    """Return the version of the kernel's Landlock; 0 if there is none."""
     if not sys.platform.startswith("linux"):
         return 0
     try:
@@ -190,25 +199,25 @@ def landlock() -> int:
 
 
 def describe() -> str:
-    """Describe the protection on this machine, and what is missing, for the service's log."""
+    """Describe the protection on this machine and its gaps, for the log of the service."""
     version, how = landlock(), protection()
     calls = "system calls are filtered" if is_filtered() else "system calls are not filtered (no seccomp)"
     if not version:
         return (
-            f"files are opened beneath their roots by {how}; there is no Landlock (Linux 5.13): a process that a "
-            f"user's data took over could read the data folder; its {calls}"
+            f"files are opened below their roots by {how}; there is no Landlock (Linux 5.13), so a process that a "
+            f"user's data takes over could read the data folder; its {calls}"
         )
     missing = {4: "TCP", 6: "signals"}
     lacks = ", ".join(what for since, what in missing.items() if version < since)
     return (
-        f"files are opened beneath their roots by {how}; processes that read data are confined by Landlock {version}"
+        f"files are opened below their roots by {how}; processes that read data are confined by Landlock {version}"
         + (f", which lacks {lacks}" if lacks else "")
         + f"; their {calls}"
     )
 
 
 def _reachable(folder: str, hidden: set[str], left: list[int] | None = None) -> Iterator[str]:
-    """The largest subtrees without hidden paths."""
+    """Yield the largest subtrees that contain no hidden path."""
     left = left or [_MAX_BESIDE]
     if folder in hidden:
         return
@@ -227,35 +236,35 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
     try:
         number = os.dup(path) if isinstance(path, int) else os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # gone meanwhile, or not reachable anyway
+        return  # it has vanished, or is not reachable anyway
     try:
         folder = stat.S_ISDIR(os.fstat(number).st_mode)
         rule = _Rule(rights if folder else rights & _FILE_RIGHTS, number)
         call(_ADD, ctypes.c_int(ruleset), ctypes.c_int(1), ctypes.byref(rule), ctypes.c_uint32(0))
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF, errno.EBADFD):  # of a type without rules
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.EBADFD):  # this type of file has no rules
             raise
     finally:
         os.close(number)
 
 
 def _close_settings() -> None:
-    """Let nothing in ``/proc`` but processes be written: in this process's view of the file system, it is read-only."""
+    """Make everything in ``/proc`` except processes read-only, in this process's view of the file system."""
     paths = [entry.path for entry in os.scandir(_PROCESSES) if not entry.name.isdigit() and not entry.is_symlink()]
     if not libc().unshare(_NEW_MOUNTS) and not libc().mount(None, b"/", None, _MS_REC | _MS_SLAVE, None):
         for name in map(os.fsencode, paths):
             if not libc().mount(name, name, None, _MS_BIND | _MS_REC, None):
                 libc().mount(None, name, None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY, None)
-    for path in paths:  # without these rights, as in a container: whether it is so already
+    for path in paths:  # without the rights to do so, e.g. in a container, check that they are read-only
         if os.access(path, os.W_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY:
             raise RunFailed(
-                f"a job on several GPUs writes to /proc, where {path} cannot be closed to root here; run the service "
-                "as another account, or give the job one GPU."
+                f"a job on several GPUs writes to /proc, where {path} cannot be made read-only for root; run the "
+                "service as another account, or give the job one GPU."
             )
 
 
 def _mps_folder() -> list[str]:
-    """The folder of CUDA MPS, as set; else its default, unless another account has made it."""
+    """Return the folder of CUDA MPS: the one that is set, or else the default unless another account created it."""
     if given := os.environ.get("CUDA_MPS_PIPE_DIRECTORY"):
         return [given]
     with contextlib.suppress(OSError):

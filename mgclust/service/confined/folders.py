@@ -1,4 +1,4 @@
-"""Folders that a hostile process may have written: their size, and their removal."""
+"""Size and removal of folders that a hostile process may have written."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 if it does not exist. No link is followed.
+    """Return the bytes of a file, or of all files in a folder; 0 if it does not exist. Links are not followed.
 
-    An attempt may nest folders deeper than the limits of recursion, descriptors and paths: one folder is open at a
-    time, and ``..`` leads back.
+    An attempt may nest folders deeper than the limits of recursion, open files and paths. So only one folder is open
+    at a time, and ``..`` leads back.
     """
     try:
         status = os.lstat(path)
@@ -32,7 +32,7 @@ def size_of(path: Path) -> int:
         total, names = _content(number)
         while names or above:
             if names:
-                with contextlib.suppress(OSError):  # it was removed
+                with contextlib.suppress(OSError):  # the folder was removed
                     below = _enter(names.pop(), number)
                     above.append((_identity(number), names))
                     os.close(number)
@@ -44,7 +44,7 @@ def size_of(path: Path) -> int:
                 parent = os.open("..", _FOLDER, dir_fd=number)
                 os.close(number)
                 number = parent
-                if _identity(number) != identity:  # it was moved meanwhile
+                if _identity(number) != identity:  # the folder was moved meanwhile
                     break
     except OSError:
         pass
@@ -54,7 +54,7 @@ def size_of(path: Path) -> int:
 
 
 def _content(number: int) -> tuple[int, list[str]]:
-    """Bytes of the files in an open folder, and the names of its folders."""
+    """Return the bytes of the files in an open folder, and the names of its subfolders."""
     total, folders = 0, []
     with os.scandir(number) as entries:
         for entry in entries:
@@ -72,7 +72,7 @@ def _identity(number: int) -> tuple[int, int]:
 
 
 def _enter(path: str | Path, parent: int | None = None) -> int:
-    """Open a folder, through no link, and make it readable and writable for its owner."""
+    """Open a folder without following links, and make it readable and writable for its owner."""
     try:
         number = os.open(path, _FOLDER, dir_fd=parent)
     except PermissionError:
@@ -80,13 +80,13 @@ def _enter(path: str | Path, parent: int | None = None) -> int:
         return os.open(path, _FOLDER, dir_fd=parent)
     mode = stat.S_IMODE(os.fstat(number).st_mode)
     if mode & stat.S_IRWXU != stat.S_IRWXU:
-        with contextlib.suppress(OSError):  # of another owner
+        with contextlib.suppress(OSError):  # the folder belongs to another owner
             os.fchmod(number, mode | stat.S_IRWXU)
     return number
 
 
 def _make_accessible(path: str | Path, parent: int | None) -> None:
-    """Set the mode of a folder that cannot be opened for reading, by descriptor: safe against replacement."""
+    """Set the mode of a folder that cannot be opened for reading; by descriptor, so that it cannot be replaced."""
     if not hasattr(os, "O_PATH"):  # not Linux
         os.chmod(path, stat.S_IRWXU, dir_fd=parent, follow_symlinks=False)
         return
@@ -98,12 +98,12 @@ def _make_accessible(path: str | Path, parent: int | None) -> None:
 
 
 def set_aside(folder: Path, beside: Path) -> Path | None:
-    """Rename a folder to a name that a sweep removes, in the folder `beside`; None if it does not exist."""
+    """Rename a folder to a name in the folder `beside` that a sweep removes; None if the folder does not exist."""
     target = beside / f"{secrets.token_hex(8)}{DELETED_SUFFIX}"
     try:
         try:
             os.rename(folder, target)
-        except PermissionError:  # a folder that changes its parent must be writable, as both parents
+        except PermissionError:  # a folder can only be moved if it is writable, like both parents
             for each in (folder.parent, folder):
                 os.close(_enter(each))
             os.rename(folder, target)
@@ -113,16 +113,16 @@ def set_aside(folder: Path, beside: Path) -> Path | None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with its content, as far as possible; no link is followed.
+    """Remove a folder and its content as far as possible. Links are not followed.
 
-    An attempt may nest folders deeper than the limits of recursion, descriptors and paths. So only folders of the first
-    level are entered, and their own folders are moved up to this level.
+    An attempt may nest folders deeper than the limits of recursion, open files and paths. So only folders of the first
+    level are entered, and their subfolders are moved up to this level.
     """
     try:
         top = _enter(folder)
     except OSError:
-        if folder.name.endswith(DELETED_SUFFIX):  # an attempt may have left anything in place of a folder
-            with contextlib.suppress(OSError):  # it does not exist
+        if folder.name.endswith(DELETED_SUFFIX):  # an attempt may have left anything instead of a folder
+            with contextlib.suppress(OSError):  # the file does not exist
                 os.unlink(folder)
         return
     try:
@@ -135,7 +135,7 @@ def remove(folder: Path) -> None:
 
 
 def _thin_out(top: int) -> bool:
-    """Remove files and folders of the first level, lifting the content of the latter; whether anything changed."""
+    """Remove files and empty folders of the first level, and lift subfolders; return whether anything changed."""
     done = False
     with contextlib.suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
@@ -150,7 +150,7 @@ def _thin_out(top: int) -> bool:
 
 
 def _lift(name: str, top: int) -> bool:
-    """Remove the files of a folder, and move its folders one level up; whether anything changed."""
+    """Remove the files of a folder, and move its subfolders one level up; return whether anything changed."""
     done = False
     number = _enter(name, top)
     try:
@@ -158,7 +158,7 @@ def _lift(name: str, top: int) -> bool:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        os.close(_enter(entry.name, number))  # a folder that changes its parent must be writable
+                        os.close(_enter(entry.name, number))  # a folder can only be moved if it is writable
                         os.rename(entry.name, secrets.token_hex(16), src_dir_fd=number, dst_dir_fd=top)
                     else:
                         os.unlink(entry.name, dir_fd=number)

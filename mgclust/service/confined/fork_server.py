@@ -1,18 +1,18 @@
-"""The fork server: a process that has imported what confined children need, and forks each of them.
+"""The fork server: a process that has imported the modules of confined children, and forks each child.
 
-Imports take seconds, and each child needs a new process, since it gives up its rights before it reads any data. The
-fork server reads no data of users; orders do not pass through it. It receives the two pipes of a child, and answers
-with the pid of a process that has nothing else open and leads a session of its own.
+Imports take seconds, and each child needs a new process, because it gives up its rights before it reads any data. The
+fork server reads no data of users, and orders do not pass through it. It receives the two pipes of a child, and answers
+with the id of a process that has no other files open and leads its own session.
 
-The children of a runner become its own (the runner is a subreaper): they outlive the fork server, and the runner
-receives their exit status. The children of a web process, which should adopt nobody, stay those of the fork server, and
-the kernel kills them with it.
+The children of a runner become its own children (the runner is a subreaper), so they outlive the fork server, and the
+runner receives their exit status. A web process should adopt no children. Its children stay children of the fork
+server, and the kernel kills them when the fork server ends.
 
-The fork server of `multiprocessing` executes anything that arrives at a named socket in a temporary folder. This one
-has a pair of unnamed sockets, which children cannot reach.
+The fork server of `multiprocessing` executes anything that arrives at a named socket in a temporary folder. This fork
+server has a pair of unnamed sockets, which children cannot reach.
 
-A forked child has only the thread that forked it, so the fork server has no others: it imports, and computes nothing.
-OpenBLAS ends its threads before a fork and starts them again on demand. CuPy is not imported.
+A forked child has only the thread that forked it, so the fork server must have no other threads: it imports modules,
+and computes nothing. OpenBLAS ends its threads before a fork and starts them again on demand. CuPy is not imported.
 """
 
 from __future__ import annotations
@@ -40,30 +40,31 @@ from mgclust.service.confined.confine import become_subreaper, environment, exit
 __all__ = ["ForkServer", "run_child"]
 
 OPTION = "--fork-server"
-ADOPTED, OWN = "adopted", "own"  # whose children the forks are: of the process that started the fork server, or its own
-LOAD_TIMEOUT_SECONDS = 30.0  # children wait so long for a new fork server; then they load for themselves
-ANSWER_TIMEOUT_SECONDS = 5.0  # for a fork
-# Needed by most children; modules that only some need, these import themselves.
+# The forks are children of the process that started the fork server, or of the fork server itself.
+ADOPTED, OWN = "adopted", "own"
+LOAD_TIMEOUT_SECONDS = 30.0  # time that children wait for a new fork server; then they import the modules themselves
+ANSWER_TIMEOUT_SECONDS = 5.0  # time for the answer to a fork
+# Modules that most children need; other modules are imported by the children that need them.
 PRELOADED = (
     "mgclust.algorithms", "mgclust.output.file_run", "mgclust.kernels.pairs.cpu", "mgclust.plots",
     "mgclust.output.report", "pyarrow.csv", "pyarrow.parquet", "zarr",
 )  # fmt: skip
-# Without the background thread of Arrow's allocator.
+# Disables the background thread of Arrow's allocator.
 ONE_THREAD_ENVIRONMENT = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 class ForkServer:
-    """Starts children: forks of the fork server or, while there is none, processes that load for themselves.
+    """Starts child processes, as forks of the fork server or, without one, as processes that import by themselves.
 
-    It is replaced when it fails, and ends with the process that began it.
+    A fork server that fails is replaced. It ends with the process that began it.
 
     Parameters
     ----------
     module : str
-        What the children are: a module that calls `run_child`.
+        Module that the children run; it calls `run_child`.
     adopt : bool
-        Whether they become children of this process, which waits for each of its descendants. The thread that begins
-        the fork server must then last.
+        Whether the children become children of this process, which then has to wait for each descendant. The thread
+        that begins the fork server must not end before it.
     variables : mapping, optional
         Environment variables, in addition to those of `mgclust.service.confined.confine.environment`.
     """
@@ -75,7 +76,7 @@ class ForkServer:
         self._begun = self._ready = False
 
     def begin(self) -> None:
-        """Start the process; does nothing if there is one already."""
+        """Start the fork server, unless there is one already."""
         with self._lock:
             if not self._begun:
                 self._begun = True
@@ -83,29 +84,29 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """Process id; None before `begin`."""
+        """Process id of the fork server; None before `begin`."""
         return int(self._process.pid) if self._process is not None else None
 
     def is_alive(self) -> bool:
-        """Return whether it runs, and is not stopped."""
+        """Return whether the fork server runs and is not stopped."""
         process = self._process
         with contextlib.suppress(psutil.Error):
             return process is not None and process.poll() is None and process.status() != psutil.STATUS_STOPPED
         return False
 
     def is_ready(self) -> bool:
-        """Return whether it has imported everything."""
+        """Return whether the fork server has imported everything."""
         with self._lock:
             if not self._ready and self._process is not None and self._readable(0):
                 self._ready = self._receive() == "ready"
             return self._ready
 
     def is_loading(self) -> bool:
-        """Return whether it is still importing, within its time."""
+        """Return whether the fork server is still importing, within its time limit."""
         return self.is_alive() and not self.is_ready() and time.monotonic() < self._load_deadline
 
     def start(self) -> ChildProcess:
-        """Start a child. None waits for a fork server that hangs: it is replaced, and this child loads for itself."""
+        """Start a child. If the fork server hangs, it is replaced, and this child imports the modules itself."""
         with contextlib.ExitStack() as of_child:
             stdin, orders = os.pipe()
             of_child.callback(os.close, stdin)
@@ -120,7 +121,7 @@ class ForkServer:
             return ChildProcess(process, orders_file, answers_file)
 
     def close(self) -> None:
-        """Kill it; its adopted children continue, others end."""
+        """Kill the fork server. Children that this process has adopted continue; others end."""
         with self._lock:
             self._begun = False
             self._kill()
@@ -139,7 +140,7 @@ class ForkServer:
         if self._process is not None:
             self._control.close()
             with contextlib.suppress(psutil.Error):
-                # A child that was stopped as soon as it was forked has not asked to end with its parent yet.
+                # A child that was stopped right after its fork may not have asked the kernel to end with its parent.
                 own = [] if self._adopt else self._process.children()
                 self._process.kill()
                 for child in own:
@@ -156,7 +157,7 @@ class ForkServer:
         )
 
     def _fork(self, orders: int, answers: int) -> psutil.Process | None:
-        """Fork a child with these descriptors as its standard input and output; replace a fork server that fails."""
+        """Fork a child that has these descriptors as standard input and output; replace a fork server that fails."""
         if not self._begun or self.is_loading():
             return None
         with contextlib.suppress(OSError, ValueError, psutil.Error):
@@ -180,10 +181,11 @@ class ForkServer:
 
 
 def run_child(main: Callable[[], None]) -> None:
-    """Run a child: `main` in this process or, if this is a fork server, in each of its forks.
+    """Run `main` in this process or, if this is a fork server, in each of its forks.
 
-    The forks run no exit handlers: these are the fork server's, as is the temporary folder of matplotlib, for example,
-    which one of them would remove. Finalizing all modules would also write to each page that they share: 0.1 s a job.
+    The forks run no exit handlers, because these belong to the fork server: one of them would remove the temporary
+    folder of matplotlib, for example. To finalize all modules would also write to every page that the forks share,
+    which takes 0.1 s per job.
     """
     if sys.argv[1:2] == [OPTION]:
         _serve(main, adopted=sys.argv[2] == ADOPTED)
@@ -192,7 +194,7 @@ def run_child(main: Callable[[], None]) -> None:
 
 
 def _serve(main: Callable[[], None], adopted: bool) -> None:
-    """Import, and fork children until the other end of the standard input is closed."""
+    """Import the modules, and fork children until the other end of the standard input is closed."""
     control = socket.socket(fileno=os.dup(0))
     if adopted:
         exit_with_parent(os.getppid(), hide=False)
@@ -225,7 +227,7 @@ def _load() -> None:
         importlib.import_module(name)
     from numba import njit
 
-    # Any function: the first compilation initializes Numba, without threads.
+    # Any function will do: the first compilation initializes Numba, without threads.
     njit("int64(int64)")(lambda x: x)
     from mgclust.results.versions import installed_versions
 
@@ -233,14 +235,14 @@ def _load() -> None:
 
 
 def _end_threads() -> None:
-    """End the threads of libraries that end them at a fork."""
+    """End the threads of libraries that end their threads at a fork."""
     if not (copy := os.fork()):
         os._exit(0)
     os.waitpid(copy, 0)
 
 
 def _fork(adopted: bool) -> int | None:
-    """Fork a process that leads a session; its pid, or None in the process itself."""
+    """Fork a process that leads a session; return its process id, or None in the new process."""
     reading, writing = os.pipe()
     copy = os.fork()
     if not copy:
@@ -249,7 +251,7 @@ def _fork(adopted: bool) -> int | None:
                 os.setsid()
                 os.write(writing, b"%d" % os.getpid())
                 return None
-        os._exit(0)  # which makes its child the runner's
+        os._exit(0)  # so that its child is adopted by the runner
     os.close(writing)
     try:
         if adopted:
@@ -267,7 +269,7 @@ def _run_fork(main: Callable[[], None]) -> NoReturn:
 
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        np.random.seed()  # forks should not share it; `random` does this itself
+        np.random.seed()  # forks must not share the state; `random` does this itself
         for name in ONE_THREAD_ENVIRONMENT:
             os.environ.pop(name, None)
         main()

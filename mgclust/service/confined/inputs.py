@@ -1,8 +1,8 @@
 """The inputs of a job, in the process that reads them.
 
-An order names the files as ``{name: RootedFile.order()}`` with the names of `named_sources`. They are opened once,
-beneath their roots. An error message about a file that is named by a path may reach users without the right to read
-the file, so it quotes nothing of the content.
+An order names the files as ``{name: RootedFile.order()}``, with the names of `named_sources`. Each file is opened once,
+below its root. If a path names the file, its error messages may reach users without the right to read the file, so
+they quote nothing of its content.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["descriptors", "named_sources", "open_inputs", "ordered_files", "rest
 
 
 def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """The sources in a record of `Submission.to_record`: "0", "1", ..., "mask", and names of parameters."""
+    """Return the sources in a record of `Submission.to_record`, by "0", "1", ..., "mask" and names of parameters."""
     found = {str(k): source for k, source in enumerate(record["sources"])}
     found |= {"mask": record["mask"]} if record.get("mask") else {}
     return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
 def ordered_files(order: Mapping[str, Mapping[str, Any]]) -> dict[str, RootedFile]:
-    """The files of an order; from now on errors quote content only if all of them may be quoted."""
+    """Return the files of an order. From now on, errors quote content only if all files may be quoted."""
     files = {name: RootedFile(**each) for name, each in order.items()}
     quote_nothing(not all(file.quotable for file in files.values()))
     return files
 
 
 def descriptors(files: Mapping[str, RootedFile]) -> list[int]:
-    """Open the files that exist; problems of others are reported when they are read."""
+    """Open the files that exist. Problems of other files are reported when they are read."""
     found = []
     for file in files.values():
         try:
@@ -58,7 +58,7 @@ def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Roo
 
 
 def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
-    """Replace paths of the service in a message by the names of the request."""
+    """Replace paths of the service in a message by the names in the request."""
     called = named_sources({"sources": [], **request})
     paths = {RootedFile(**file).path: called.get(name, {}) for name, file in files.items()}
     for path in sorted(paths, key=len, reverse=True):
@@ -67,7 +67,7 @@ def restore_names(sentence: str, request: dict[str, Any], files: Mapping[str, Ma
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback for the log; without messages of libraries if content must not be quoted."""
+    """Return the traceback for the log, without messages of libraries if content must not be quoted."""
     if quoting():
         return "".join(traceback.format_exception(error))
     message = f": {error}" if isinstance(error, MgclustError) else ""

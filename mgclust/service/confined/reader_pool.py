@@ -1,7 +1,7 @@
-"""Orders to read users' data, as the web process has them carried out by `mgclust.service.confined.reader_process`.
+"""Orders of the web process to read users' data, which are carried out by `mgclust.service.confined.reader_process`.
 
-A request that finds as many at work as may be waits for some seconds, unless too many others wait; then it is rejected.
-No process works longer for a request than its time limit, whatever it reads: it is killed.
+If all readers are busy, a request waits for some seconds; if too many others wait already, it is rejected. A process
+that exceeds the time limit of its request is killed, whatever it reads.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mgclust.service.settings import Settings
 
 __all__ = ["Busy", "LimitExceeded", "Readers"]
 
-MAX_WAITING = 16  # requests that wait for their turn
-WAIT_SECONDS = 10.0  # of such a request
+MAX_WAITING = 16  # requests that may wait for their turn
+WAIT_SECONDS = 10.0  # wait limit of such a request
 CLOSE_CHECK_SECONDS = 0.2
 MODULE = "mgclust.service.confined.reader_process"
-# So that a reader computes within its limits of memory and time.
+# One thread per library, so that a reader computes within its limits of memory and time.
 ONE_THREAD_ENVIRONMENT = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -35,13 +35,11 @@ Answer = TypeVar("Answer")
 
 
 class Busy(Exception):
-    """The limit of processes, or of memory for requests, is reached, and enough requests wait."""
+    """The limit of processes, or of memory for requests, is reached, and enough requests wait already."""
 
-    after = 5  # seconds until the next request may come
+    after = 5  # seconds after which to send the request again
 
-    def __init__(
-        self, sentence: str = "the service reads as much as it can at once; ask again in a few seconds."
-    ) -> None:
+    def __init__(self, sentence: str = "the service is busy reading other data; try again in a few seconds.") -> None:
         super().__init__(sentence)
 
 
@@ -49,7 +47,7 @@ class LimitExceeded(InputError):
     """A request exceeds the limits of memory or time for reading."""
 
 
-READERS = 2  # processes
+READERS = 2  # processes at once
 
 ERRORS: dict[str, Callable[[str], Exception]] = {
     "input": InputError, "limit": LimitExceeded, "space": partial(OSError, errno.ENOSPC), "mgclust": RuntimeError,
@@ -61,7 +59,7 @@ class Readers:
 
     Parameters
     ----------
-    settings : Settings
+        Settings of the service.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -73,28 +71,29 @@ class Readers:
         self._closing = threading.Event()
 
     def close(self) -> None:
-        """End all readers, and the requests that wait for them."""
+        """End all readers, and reject the requests that wait for them."""
         self._closing.set()
         self._server.close()
 
     def serve(self, order: dict[str, Any], check: Callable[[Any], Answer], writable: Sequence[Path] = ()) -> Answer:
-        """Carry out an order.
+        """Carry out an order in a new reader process.
 
         Parameters
         ----------
         order : dict
-            See `mgclust.service.confined.reader_process`.
+            The order; see `mgclust.service.confined.reader_process`.
         check : callable
-            Returns the answer as it may be passed on, and raises an error for any other one: the data may have taken
-            the process over.
+            Returns the answer in a form that is safe to pass on, or raises an error, because the data may have taken
+            over the process.
         writable : sequence of Path
             Folders that the process may write to.
 
         Raises
         ------
         InputError
-            An error of the request; `LimitExceeded` for one of its limits.
+            The request has an error, or exceeds a limit (`LimitExceeded`).
         Busy
+            Too many requests wait already.
         """
         settings = self._settings
         order = {
@@ -134,7 +133,7 @@ class Readers:
             self._turns.release()
 
     def _ask(self, order: dict[str, Any]) -> bytes:
-        """The line that a new reader answers."""
+        """Return the line that a new reader answers."""
         self._server.begin()
         while self._server.is_loading() and not self._closing.wait(0.02):
             pass
@@ -147,7 +146,7 @@ class Readers:
                 if self._closing.is_set():
                     raise Busy
                 if (left := end - time.monotonic()) <= 0:
-                    raise _limit(f"took more than the {order['seconds']:g} s that a request has")
+                    raise _limit(f"took more than the {order['seconds']:g} s that a request may take")
                 found += reader.exchange(min(left, CLOSE_CHECK_SECONDS))
                 if reader.silenced or len(found) > MAX_READING_BYTES:
                     raise _limit(

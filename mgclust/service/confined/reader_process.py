@@ -1,12 +1,13 @@
-"""The process that reads results and data for pictures and other centres, instead of the web process.
+"""The process that reads results and data, for pictures and for other centres, instead of the web process.
 
 It reads an order on its standard input, one line of JSON, and answers with one line::
 
     in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
     out   {"answer": ...} or {"error": sentence, "kind": "input" or "limit"} or {"error": traceback, "kind": "mgclust"}
 
-It gives up what the order does not need (`mgclust.service.confined.confine`) and the network, and has limits of
-memory, time, and written bytes. Each order has a new process, a fork of `mgclust.service.confined.fork_server`.
+The process gives up all rights that the order does not need (`mgclust.service.confined.confine`) and the network. Its
+memory, time and written bytes are limited. Each order runs in a new process, a fork of
+`mgclust.service.confined.fork_server`.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ from mgclust.service.confined.inputs import descriptors, open_inputs, ordered_fi
 
 __all__ = ["main"]
 
-MAX_POINTS = 4_000  # of the picture on the page
-# Formats that have to be read completely for some rows have this limit: a picture is not worth a longer wait.
+MAX_POINTS = 4_000  # points of the picture on the page
+# Limit for formats that have to be read completely to get some rows: a picture is not worth a longer wait.
 MAX_READ_BYTES = 256 << 20
 PARTIAL_SUFFIXES = (".npy", ".zarr")
-MAX_OPEN_FILES = 2_048  # a job has up to 1,000 sources
-OTHER_OPEN_FILES = 64  # beside those of the job
+MAX_OPEN_FILES = 2_048  # enough for a job, which has up to 1,000 sources
+OTHER_OPEN_FILES = 64  # open files in addition to the files of the job
 
 
 def preview(order: dict[str, Any]) -> dict[str, Any]:
-    """Preview the clusters of other centres."""
+    """Preview the clusters that other centres would give."""
     model = _with_centers(order)
     index = sample_index(model.result_.source["shape"], MAX_POINTS)
     labels = model.labels_[index].tolist() if order["labels"] else None
@@ -64,12 +65,12 @@ def preview(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def labels(order: dict[str, Any]) -> None:
-    """Write the labels of all rows for these centres."""
+    """Write the labels of all rows for other centres."""
     np.save(Path(order["folder"], "labels.npy"), _with_centers(order).labels_, allow_pickle=False)
 
 
 def points(order: dict[str, Any]) -> dict[str, Any]:
-    """Sample rows for a picture, or the reason why there are none."""
+    """Sample rows for a picture, or return the reason why there are none."""
     result = _model(order).result_
     try:
         for file in order["opened"].values():
@@ -91,7 +92,7 @@ def _unreadable(error: OSError) -> str:
 
 
 def save_choice(order: dict[str, Any]) -> dict[str, Any]:
-    """Write the result of other centres, and return its scores and warnings."""
+    """Write the result for other centres, and return its scores and warnings."""
     model = _with_centers(order)
     try:
         dataset = _open_source(order, model.result_)
@@ -118,7 +119,7 @@ def main() -> None:
     most = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     answers = os.dup(1)
-    os.dup2(2, 1)  # output of libraries is not an answer
+    os.dup2(2, 1)  # output of libraries must not be taken for an answer
     if line := sys.stdin.buffer.readline():
         answer = json.dumps(_run_confined(parse_json(line))).encode()
         if len(answer) >= MAX_READING_BYTES:
@@ -134,7 +135,7 @@ def _limit(what: str) -> dict[str, Any]:
 def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     count, most = len(order.get("files", {})), resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_OPEN_FILES
     if count > most:
-        why = f"the job has {count} files, a process here may open {most}; ask the administrator to raise `ulimit -n`."
+        why = f"the job has {count} files, but a process may open {most}; ask the administrator to raise `ulimit -n`."
         return {"error": why, "kind": "limit"}
     try:
         opened, result = ordered_files(order.get("files", {})), RootedFile(**order["result"])
@@ -154,7 +155,7 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return {"error": os.strerror(errno.ENOSPC), "kind": "space"}
-        # For the log of the web process: this one has none.
+        # The web process logs this error, because this process has no log.
         return {"error": traceback_of(error)[-MAX_ERROR_CHARACTERS:], "kind": "mgclust"}
 
 
@@ -175,12 +176,12 @@ def _with_centers(order: dict[str, Any]) -> Any:
 
 
 def _model(order: dict[str, Any]) -> Any:
-    """The estimator as it was when it had found the result."""
+    """Restore the estimator as it was when it had found the result."""
     result = _result(order)
     able: dict[str, Any] = {name: method for name, method in METHODS.items() if method.center_parameters}
     if result.method not in able:
         names = " or ".join(able)
-        raise InputError(f"method={result.method!r}: only a result of {names} lets other centres be chosen.")
+        raise InputError(f"method={result.method!r}: other centres can only be chosen for a result of {names}.")
     return able[result.method].from_result(result)
 
 

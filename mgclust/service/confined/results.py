@@ -1,8 +1,8 @@
 """Logs and results of attempts, read as files that a hostile process may have written.
 
-An attempt may write all of its job's folder, and the data that it reads may have taken it over. Nothing there is read
-by path: files are opened beneath the folder of the job, which the attempt cannot replace, through no link, and only if
-they are regular files or folders (`mgclust.outside.rooted_files`). Listings and reads are limited.
+An attempt may write everything in the folder of its job, and the data that it reads may have taken it over. So nothing
+there is read by path. Files are opened below the folder of the job, which the attempt cannot replace, without following
+links, and only if they are regular files or folders (`mgclust.outside.rooted_files`). Listings and reads are limited.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from mgclust.service.settings import Settings
 
 __all__ = ["list_files", "open_result", "read_findings", "read_logs"]
 
-MAX_LOG_BYTES, MAX_LOGS = 1 << 20, 100  # shown of all attempts of a job together
+MAX_LOG_BYTES, MAX_LOGS = 1 << 20, 100  # limits for what is shown of all attempts of a job together
 LOG_CHUNK_BYTES = 64 << 10
-MAX_SCORES_BYTES = 1 << 22  # of result.json
-MAX_ENTRIES = 10_000  # of a result
-MAX_DEPTH = 16  # of nested folders
+MAX_SCORES_BYTES = 1 << 22  # size of result.json
+MAX_ENTRIES = 10_000  # files and folders of a result
+MAX_DEPTH = 16  # levels of nested folders
 
 
 def read_logs(settings: Settings, id_: str, attempts: int) -> Iterator[str]:
-    """Read the logs of all attempts of a job in parts: of long ones the end, of many the last ones."""
+    """Read the logs of all attempts of a job in parts: only the end of long logs, and only the last of many logs."""
 
     def log(attempt: int) -> RootedFile:
         return RootedFile(str(settings.job_folder(id_)), f"attempt-{attempt}/log.txt")
 
-    most: dict[int, int] = {}  # bytes of each
+    most: dict[int, int] = {}  # bytes of each log to show
     left, first = MAX_LOG_BYTES, attempts + 1
     while first > 1 and left > 0 and len(most) < MAX_LOGS:
         first -= 1
@@ -72,12 +72,12 @@ def open_result(settings: Settings, id_: str, attempt: int) -> RootedFile | None
 
 
 def list_files(result: RootedFile) -> list[dict[str, Any]]:
-    """List the regular files of a result, sorted: names and sizes.
+    """List the regular files of a result with their sizes, sorted by name.
 
     Raises
     ------
     InputError
-        There are too many, or they are nested too deeply.
+        There are too many files, or they are nested too deeply.
     """
     found: list[dict[str, Any]] = []
     folders, looked = [""], 0
@@ -89,7 +89,7 @@ def list_files(result: RootedFile) -> list[dict[str, Any]]:
             if looked > MAX_ENTRIES or path.count("/") > MAX_DEPTH:
                 raise InputError(
                     f"the result holds more than {MAX_ENTRIES} files, or folders more than {MAX_DEPTH} deep; its files "
-                    "can be fetched by their names only."
+                    "can only be fetched by their names."
                 )
             if is_folder:
                 folders.append(path)
@@ -102,7 +102,7 @@ def list_files(result: RootedFile) -> list[dict[str, Any]]:
 
 
 def read_findings(settings: Settings, id_: str, attempt: int) -> Findings | None:
-    """Read the scores and warnings of a complete result; None if there is none."""
+    """Read the scores and warnings of a complete result; None if there is no complete result."""
     result = open_result(settings, id_, attempt)
     if result is None:
         return None

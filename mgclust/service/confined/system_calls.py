@@ -1,14 +1,20 @@
 """A filter of the system calls of confined processes (seccomp; Linux on x86-64 and aarch64).
 
 Landlock restricts paths, TCP, signals, and the memory of other processes. The kernel allows a process more against
-others of its account, whatever their paths: to limit them (``prlimit``), to reschedule them, to change modes, owners,
-times and attributes of files, to use keys, message queues and System V memory of theirs, to talk to their sockets.
-Nothing that reads data or clusters needs these calls: they fail with EPERM. Others that give access to more of the
-kernel (namespaces, BPF, io_uring, which also circumvents the filter) fail as on a kernel without them.
+other processes of its account, whatever their paths:
+
+- to limit them (``prlimit``) and to reschedule them;
+- to change modes, owners, times and attributes of files;
+- to use their keys, message queues and System V memory, and to connect to their sockets.
+
+Code that reads data or clusters does not need these calls, so they fail with EPERM. Other calls that give
+access to more of the kernel (namespaces, BPF, io_uring, which also circumvents the filter) fail as on a kernel that
+lacks them.
 
 The filter is a program for the kernel's BPF machine: a list of instructions (operation, jump if true, jump if false,
-constant), where jumps count the instructions to skip. Its input has the number of the call, the architecture and six
-arguments of 64 bits; pointers cannot be followed. Threads, children and programs that these start inherit it.
+constant). A jump is the number of instructions to skip. The input of the filter is the number of the call, the
+architecture and six arguments of 64 bits; it cannot follow pointers. Threads, children and the programs that they start
+inherit the filter.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from typing import Any
 
 __all__ = ["call", "filter_calls", "is_filtered", "libc"]
 
-# Numbers of the calls on x86-64 and aarch64; -1 where there is none.
+# Numbers of the calls on x86-64 and aarch64; -1 if the architecture lacks the call.
 _FORBIDDEN = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, -1), "lchown": (94, -1), "fchown": (93, 55), "fchownat": (260, 54),
@@ -43,26 +49,26 @@ _FORBIDDEN = {
 _MISSING = {
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
-    "clone3": (435, 435),  # its flags are behind a pointer; the C library then uses clone
+    "clone3": (435, 435),  # the filter cannot read its flags; the C library then uses clone
 }  # fmt: skip
-# Forbidden unless these arguments are 0, by which a process or thread names itself.
+# Forbidden unless these arguments are 0, by which a process or thread refers to itself.
 _OF_ITSELF = {
     "prlimit64": (302, 261, (0,)), "setpriority": (141, 140, (0, 1)), "migrate_pages": (256, 238, (0,)),
     "move_pages": (279, 239, (0,)), "sched_setparam": (142, 118, (0,)), "sched_setscheduler": (144, 119, (0,)),
     "sched_setattr": (314, 274, (0,)),
 }  # fmt: skip
-# Threads set the affinity of those that they start by their number, in OpenMP for example. It has no effect.
+# Threads set the affinity of threads that they start by number, e.g. in OpenMP. The call succeeds without an effect.
 _AFFINITY = (203, 122)
 _CLONE, _SOCKET = (56, 220), (41, 198)
 _NEW_NAMESPACES = 0x7E020000  # flags of clone
 _FAMILIES = (2, 10, 16)  # of sockets: IPv4, IPv6, and netlink, by which the C library lists the machine's addresses
 _UNIX = 1
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column of the tables, name in the input
-_X32 = 0x40000000  # numbers of another interface of x86-64
+_X32 = 0x40000000  # flag of the numbers of another interface of x86-64
 
-_LOAD, _IS, _AT_LEAST, _HAS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # operations; a word of the input is loaded
+_LOAD, _IS, _AT_LEAST, _HAS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # operations; _LOAD loads a word of the input
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in the input; both architectures are little-endian
-_ALLOW, _FAIL = 0x7FFF0000, 0x00050000  # plus the error's number
+_ALLOW, _FAIL = 0x7FFF0000, 0x00050000  # _FAIL plus the number of the error
 _SECCOMP = (317, 277)
 _SET_FILTER, _GET_ACTION, _ALL_THREADS = 1, 2, 1
 
@@ -74,14 +80,14 @@ class _Instructions(ctypes.Structure):
 
 
 def filter_calls(*, sockets: bool, unix_sockets: bool) -> None:
-    """Filter the system calls of this process and of all that it starts; does nothing where `is_filtered` is false.
+    """Filter the system calls of this process and of all processes that it starts, if `is_filtered`.
 
     Parameters
     ----------
     sockets : bool
-        Whether it may make sockets beside connected pairs: of IPv4, IPv6 and netlink.
+        Whether sockets of IPv4, IPv6 and netlink may be created, in addition to connected pairs.
     unix_sockets : bool
-        Whether also those of Unix, whose paths Landlock does not restrict.
+        Whether Unix sockets may be created, too. Landlock does not restrict their paths.
     """
     if not is_filtered():
         return
@@ -95,7 +101,7 @@ def filter_calls(*, sockets: bool, unix_sockets: bool) -> None:
 
 @functools.cache
 def is_filtered() -> bool:
-    """Return whether system calls can be filtered here."""
+    """Return whether system calls can be filtered on this machine."""
     if not sys.platform.startswith("linux") or platform.machine() not in _ARCHITECTURES or sys.maxsize < 1 << 32:
         return False
     try:
@@ -108,7 +114,7 @@ def is_filtered() -> bool:
 
 
 def _program(column: int, architecture: int, families: Iterable[int]) -> list[_Instruction]:
-    """The filter: a block for each call, which ends with a return; the number stays loaded between blocks."""
+    """Make the filter: a block per call that ends with a return; the number of the call stays loaded between blocks."""
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE), (_IS, 1, 0, architecture), _failing(errno.EPERM),
         (_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _X32), _failing(errno.EPERM),
@@ -137,7 +143,7 @@ def _unless_zero(arguments: Iterable[int], code: int) -> list[_Instruction]:
 
 
 def _argument(index: int) -> _Instruction:
-    """Load its low half, which is all of an int."""
+    """Load the lower half of an argument, which holds all bits of an int."""
     return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
 
 
@@ -155,7 +161,7 @@ def call(number: int, *arguments: Any) -> int:
     Raises
     ------
     OSError
-        It failed.
+        The call failed.
     """
     answer = libc().syscall(ctypes.c_long(number), *arguments)
     if answer < 0:
@@ -165,5 +171,5 @@ def call(number: int, *arguments: Any) -> int:
 
 @functools.cache
 def libc() -> Any:
-    """The C library of this process."""
+    """Return the C library of this process."""
     return ctypes.CDLL(None, use_errno=True)

@@ -1,15 +1,15 @@
 """Users, roles, tokens and scopes.
 
 A token is 32 random bytes, shown once. The database holds its SHA-256, which is enough for a random number of this
-length. A user sees their own jobs and uploads; an administrator sees all, and makes users and tokens. A token has
+length. A user sees their own jobs and uploads; an administrator sees all, and creates users and tokens. A token has
 scopes, at most those of its user's role, and may expire:
 
 read
-    Read jobs, their results and logs, and lists.
+    Read jobs, their results and logs, and lists of jobs.
 submit
-    Upload, submit, cancel, retry and delete; without ``read`` the answers hold only the id, the method and the state.
+    Upload, submit, cancel, retry and delete. Without ``read``, answers hold only the id, the method and the state.
 admin
-    Manage users, tokens and all jobs; for administrators only.
+    Manage users, tokens and all jobs (only for administrators).
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # sc
 SCOPES = ROLES["admin"]
 DEFAULT_DAYS = 365.0  # lifetime of a new token
 MAX_DAYS = 36_500.0
-MAX_TOKENS = 100  # of a user: valid ones, and others that are kept
+MAX_TOKENS = 100  # per user: valid tokens, and invalid tokens that are kept
 USE_RESOLUTION_SECONDS = 3600.0
-TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # nothing else is looked up
-ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; nothing else is looked up
+TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # any other text is rejected without a lookup
+ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; any other text is rejected without a lookup
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
@@ -69,7 +69,7 @@ class Unauthorized(Exception):
 
 
 class LastToken(Exception):
-    """The last token of an administrator, without which no other can be made."""
+    """The last token of an administrator was to be revoked; without it, no other token could be created."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,16 @@ class Caller:
     name: str
     role: str
     scopes: frozenset[str] = frozenset(SCOPES)
-    token: str = field(default="", compare=False)  # its id
+    token: str = field(default="", compare=False)  # id of the token
     expires: float | None = field(default=None, compare=False)
 
     @property
     def is_admin(self) -> bool:
-        """True if all jobs and uploads are visible."""
+        """True if the caller sees all jobs and uploads."""
         return self.role == "admin" and "admin" in self.scopes
 
     def check(self, scope: str) -> None:
-        """Check that the role and the token have a scope.
+        """Check that both the role and the token have a scope.
 
         Raises
         ------
@@ -98,22 +98,25 @@ class Caller:
             raise PermissionError("only an administrator may do this.")
         if scope not in self.scopes:
             has = ", ".join(name for name in SCOPES if name in self.scopes)
-            raise PermissionError(f"this token has the scopes {has}, and this needs {scope}; show a token with it.")
+            raise PermissionError(
+                f"this token has the scopes {has}, but this request needs {scope}; use a token with this scope."
+            )
 
     def may_manage(self, user: str) -> bool:
-        """Return whether a user's tokens may be managed: by administrators, or by the user with all scopes."""
+        """Return whether the caller may manage a user's tokens: as administrator, or as that user with all scopes."""
         return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES[self.role]))
 
     def may_see(self, owner: str) -> bool:
-        """Return whether jobs and uploads of an owner are visible."""
+        """Return whether the caller sees the jobs and uploads of an owner."""
         return self.is_admin or self.name == owner
 
     def check_new_token(self, user: str, role: str, scopes: Iterable[str] | None, days: float | None) -> float | None:
-        """Check that a new token has at most the rights of this one; return its days, cut to those left of this one.
+        """Check that a new token has at most the rights of this token; return its lifetime in days.
 
-        A token for oneself, or for another administrator, has at most the scopes of this one; a token for another user
-        needs the scope ``admin``, and has at most those of that user's role. It does not outlive this one, so that a
-        stolen token cannot be renewed forever; only a token that never expires makes another such token.
+        A token for oneself, or for another administrator, has at most the scopes of this token. A token for another
+        user needs the scope ``admin``, and has at most the scopes of that user's role. The new token does not outlive
+        this token (its lifetime is cut), so that a stolen token cannot be renewed forever. Only a token that never
+        expires can create another such token.
 
         Raises
         ------
@@ -123,14 +126,14 @@ class Caller:
         if (user == self.name or role == "admin") and (more := wanted & set(ROLES[role]) - self.scopes):
             names = ", ".join(name for name in SCOPES if name in more)
             raise PermissionError(
-                f"a token makes none that can do more, and this one has not the scopes {names}; name some that it has."
+                f"a new token has at most the scopes of this token, which lacks {names}; request scopes that it has."
             )
         if days is None and not self.is_admin:
-            raise PermissionError("only an administrator may make a token that never expires; give days.")
+            raise PermissionError("only an administrator may create a token that never expires; give days.")
         if self.expires is None:
             return days
         if days is None:
-            raise PermissionError("this token expires, and makes none that never does; give days.")
+            raise PermissionError("this token expires, so it cannot create a token that never expires; give days.")
         return min(days, max(0.0, self.expires - time.time()) / 86_400)
 
 
@@ -140,7 +143,7 @@ def add_user(engine: Engine, name: str, role: str) -> None:
     Raises
     ------
     InputError
-        A taken or invalid name, or an unknown role.
+        The name is taken or invalid, or the role is unknown.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise InputError(f"name={name!r} should be up to 64 of a-z, 0-9 and . _ @ -, a letter or digit first.")
@@ -169,23 +172,25 @@ def new_token(
     Parameters
     ----------
     engine : Engine
+        Database, from `open_database`.
     user : str
+        Name of the user.
     scopes : iterable of str, optional
-        By default all of the user's role.
+        Scopes of the token. By default all scopes of the user's role.
     days : float, optional
-        Until it expires; None: never.
+        Days until the token expires; None: it never expires.
 
     Raises
     ------
     InputError
-        An unknown user, a scope that the role does not have, an invalid number of days, or too many tokens.
+        The user is unknown, the role lacks a scope, the number of days is invalid, or there are too many tokens.
     """
     if days is not None and not 0 < days <= MAX_DAYS:
         raise InputError(f"days={days} should be > 0 and <= {MAX_DAYS:g}.")
     with writing(engine) as session:
         found = session.get(User, user, with_for_update=True) if NAME_PATTERN.fullmatch(user) else None
         if found is None:
-            raise InputError(f"user={user!r} does not exist; make it first.")
+            raise InputError(f"user={user!r} does not exist; create the user first.")
         known = ROLES[found.role]
         wanted = set(known if scopes is None else scopes)
         if not wanted or not wanted.issubset(known):
@@ -196,7 +201,7 @@ def new_token(
         token, row = _token(user, [scope for scope in known if scope in wanted], days)
         alive = select(func.count()).where(Token.user == user, _valid())
         if (session.scalar(alive) or 0) >= MAX_TOKENS:
-            raise InputError(f"{user} has {MAX_TOKENS} tokens that are valid; revoke some first.")
+            raise InputError(f"{user} has {MAX_TOKENS} valid tokens, the maximum; revoke some first.")
         ended = (Token.user == user, ~_valid())
         kept = select(Token.id).where(*ended).order_by(Token.created.desc()).limit(MAX_TOKENS)
         session.execute(delete(Token).where(*ended, Token.id.not_in(kept)))
@@ -205,27 +210,29 @@ def new_token(
 
 
 def revoke(engine: Engine, id_: str) -> bool:
-    """Revoke a token; whether it exists.
+    """Revoke a token; return whether it exists.
 
     Raises
     ------
     LastToken
-        It is the last token of all administrators.
+        It is the last valid token of all administrators.
     """
     if not ID_PATTERN.fullmatch(id_):
         return False
-    with writing(engine, alone=True) as session:  # one at a time: two requests may revoke the last two tokens
+    with writing(
+        engine, alone=True
+    ) as session:  # one transaction at a time: two requests could revoke the last two tokens
         found = session.get(Token, id_)
         if found is None:
             return False
         if session.scalars(_admin_tokens().limit(2)).all() == [id_]:
-            raise LastToken(f"token {id_} is the last one of an administrator; make another, then revoke this one.")
+            raise LastToken(f"token {id_} is the last token of an administrator; create another, then revoke this one.")
         found.revoked = found.revoked or time.time()
         return True
 
 
 def owner_of_token(engine: Engine, id_: str) -> str | None:
-    """The owner of a token; None if there is no such token."""
+    """Return the owner of a token; None if there is no such token."""
     if not ID_PATTERN.fullmatch(id_):
         return None
     with reading(engine) as session:
@@ -249,20 +256,20 @@ def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
 
 
 def role_of(engine: Engine, user: str) -> str | None:
-    """The role of a user; None if there is no such user."""
+    """Return the role of a user; None if there is no such user."""
     with reading(engine) as session:
         found = session.get(User, user) if NAME_PATTERN.fullmatch(user) else None
         return found.role if found else None
 
 
 def expiry_of(engine: Engine, id_: str) -> float | None:
-    """Time at which a token expires; None: never."""
+    """Return the time at which a token expires; None if it never expires."""
     with reading(engine) as session:
         return session.get_one(Token, id_).expires
 
 
 def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
-    """Find callers by the hashes of tokens; `Unauthorized` for a token that is unknown, revoked or expired."""
+    """Find callers by the hashes of their tokens; `Unauthorized` for tokens that are unknown, revoked or expired."""
     wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role)
     wanted = wanted.join(User, Token.user == User.name)
     with reading(engine) as session:
@@ -292,17 +299,18 @@ def record_use(engine: Engine, ids: Iterable[str]) -> None:
 
 
 def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
-    """Make a token if no administrator has a valid one, in a file that only this account may read.
+    """Create a token if no administrator has a valid one, in a file that only this account may read.
 
-    Programs of the account find it there, so that a local service needs no settings. It does not expire: an account
-    that can read it can read the database as well. A service without users gets an administrator.
+    Programs of the account find the token there, so that a local service needs no settings. It does not expire, because
+    an account that can read the file can read the database as well. If the service has no users, an administrator is
+    created.
     """
     path = data / "token"
     with reading(engine) as session:
         if session.scalars(_admin_tokens().limit(1)).first() is not None:
             return path
     made: Token | None = None
-    with writing(engine, alone=True) as session:  # one of several processes that start at once
+    with writing(engine, alone=True) as session:  # several processes may start at once
         if session.scalars(_admin_tokens().limit(1)).first() is None:
             admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
             if admin is None:
@@ -311,7 +319,7 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
                 session.flush()
             token, made = _token(admin, SCOPES, None)
             session.add(made)
-            # Before the commit: without the file no other token could ever be made.
+            # Write the file before the commit: without it, no other token could ever be created.
             partial = path.with_suffix(".partial")
             partial.unlink(missing_ok=True)
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -339,11 +347,11 @@ def _valid() -> ColumnElement[bool]:
 
 
 def _admin_tokens() -> Any:
-    """Ids of the tokens that can make tokens."""
+    """Ids of the tokens that can create tokens."""
     admin = Token.scopes.like("%admin%")
     return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), admin)
 
 
 def hash_of(token: str) -> str:
-    """The hash of a token, which the database holds."""
+    """Return the hash of a token, which the database holds."""
     return hashlib.sha256(token.encode()).hexdigest()

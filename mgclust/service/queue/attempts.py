@@ -1,8 +1,8 @@
-"""The queue as runners use it: claims, heartbeats and ends of attempts, each one transaction.
+"""The queue for runners: claims, heartbeats and ends of attempts, each in one transaction.
 
-A claim makes a new attempt. A report names its attempt, and is discarded if the job has another one by now: a job ends
-once, even if a runner was lost by mistake. An attempt is lost if its heartbeat does not change for long, counting only
-time during which the judging runner ran; the times in the table, of whatever clock, are for display.
+A claim creates a new attempt. A report names its attempt, and is discarded if the job has a newer attempt. So a job
+ends once, even if an attempt was declared lost by mistake. An attempt is lost if its heartbeat stays unchanged for a
+long time. Only time during which the judging runner ran counts; times in the table, by any clock, are for display.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from mgclust.service.states import ENDED
 
 __all__ = ["Attempts"]
 
-FREE_ATTEMPTS_FACTOR = 3  # times `attempts`: attempts of a job up to which the faults of runners do not count
-MIN_CHARGE_SECONDS = 1.0  # usage of an attempt that fails at once
+FREE_ATTEMPTS_FACTOR = 3  # faults of runners do not count up to this number of attempts, as a multiple of `attempts`
+MIN_CHARGE_SECONDS = 1.0  # usage that is charged for an attempt that fails at once
 
 
 class Attempts(Jobs):
@@ -38,25 +38,27 @@ class Attempts(Jobs):
         From `open_database`.
     settings : Settings
     runner : str, optional
-        Its name.
+        Name of the runner.
     """
 
     def __init__(self, engine: Engine, settings: Settings, runner: str | None = None) -> None:
         super().__init__(engine, settings)
         self._runner, self.clock = runner, RunningTimeClock()
         self._heartbeats: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
-        self.blocked: str | None = None  # the next job, which `claim` found unable to start
-        self._turn: str | None = None  # the job that is next by fair share, but was blocked; urgent ones come before it
+        self.blocked: str | None = None  # id of the next job, if `claim` found that it cannot start yet
+        self._turn: str | None = None  # id of a job whose turn has come, but which was blocked; urgent jobs overtake it
 
     def claim(self, can_start: Callable[[Job], bool] = lambda job: True) -> Job | None:
-        """Start a new attempt of the next job, which is RUNNING from now on.
+        """Start a new attempt of the next job, and set the job RUNNING.
 
-        None if no job waits, or the next one cannot start yet: no later one overtakes it.
+        Returns None if no job waits, or if the next job cannot start yet: later jobs do not overtake it.
         """
-        with reading(self._engine) as session:  # an idle runner polls often, and no writer should wait for that
+        with reading(self._engine) as session:  # an idle runner polls often, and must not delay writers
             if session.scalars(select(Job.id).where(Job.state == "PENDING").limit(1)).first() is None:
                 return None
-        with writing(self._engine, alone=True) as session:  # another runner counts this claim
+        with writing(
+            self._engine, alone=True
+        ) as session:  # one claim at a time, because runners count each other's claims
             job = next_job(session, self._turn)
             self.blocked = None
             if job is None:
@@ -74,7 +76,7 @@ class Attempts(Jobs):
             charge(session, job.owner, MIN_CHARGE_SECONDS)
             waited = max(0.0, job.claimed - job.queued)
             observe(session, "wait", job.method, "RUNNING", waited)
-            job.before = job.error  # for the log of the new attempt
+            job.before = job.error  # shown in the log of the new attempt
             job.progress = job.error = job.fault = None
         self._log("attempt.started", job, waited=round(waited, 3))
         return job
@@ -82,13 +84,13 @@ class Attempts(Jobs):
     def heartbeat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
         """Record that an attempt runs.
 
-        An attempt that was lost by mistake continues if no other one has begun. If one has, the mistake does not count
-        as an attempt.
+        An attempt that was declared lost by mistake continues unless another one has begun. If another one has begun,
+        the mistake does not count as an attempt.
 
         Returns
         -------
         bool or None
-            Whether the job is to be cancelled; None if the attempt is not the job's any more.
+            Whether the job is to be cancelled; None if the job has a newer attempt.
         """
         with writing(self._engine) as session:
             job = session.get(Job, id_, with_for_update=True)
@@ -111,17 +113,20 @@ class Attempts(Jobs):
         facts: Mapping[str, Any] | None = None,
         warnings: Sequence[str] = (),
     ) -> bool:
-        """End a job whose attempt has left a complete result; False if the attempt is not the job's any more.
+        """End a job whose attempt has left a complete result; return False if the job has a newer attempt.
 
         Parameters
         ----------
         id_ : str
+            Id of the job.
         attempt : int
+            Number of the attempt.
         scores : dict
+            Scores of the result.
         facts : dict, optional
-            For the log.
+            Facts for the log of jobs.
         warnings : sequence of str
-            Of the result.
+            Warnings of the result.
         """
         files = size_of_job(self._settings, id_)
         with writing(self._engine) as session:
@@ -139,7 +144,7 @@ class Attempts(Jobs):
         return True
 
     def fail(self, id_: str, attempt: int, error: str, fault: str, facts: Mapping[str, Any] | None = None) -> None:
-        """End a job whose attempt has failed, or queue it again if the cluster was at fault."""
+        """End a job whose attempt has failed, or queue it again if the cluster was the cause."""
         files = size_of_job(self._settings, id_)
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
@@ -149,7 +154,7 @@ class Attempts(Jobs):
         self._log_attempt(job, facts)
 
     def requeue(self, id_: str, attempt: int) -> None:
-        """Queue the job of an attempt that a stopping runner has ended; the attempt does not count."""
+        """Queue the job of an attempt again that a stopping runner has ended; the attempt does not count."""
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
@@ -164,9 +169,9 @@ class Attempts(Jobs):
         self._log_attempt(job)
 
     def requeue_all(self, runners: Sequence[str]) -> None:
-        """Queue the jobs of runners that hung and were ended with all their attempts.
+        """Queue the jobs of runners again that hung and were ended with all their attempts.
 
-        These attempts do not count, except for jobs with many attempts: one of them may be why its runners hang.
+        These attempts do not count, except for jobs with many attempts: such a job may be the reason why runners hang.
         """
         with reading(self._engine) as session:
             found = session.execute(
@@ -179,21 +184,21 @@ class Attempts(Jobs):
                 self.fail(id_, attempt, f"attempt {attempt} was ended with its runner, which hung.", "cluster")
 
     def requeue_lost(self, after: float) -> list[str]:
-        """Queue running jobs whose heartbeat has not changed for `after` seconds of `clock`; their ids."""
+        """Queue running jobs again whose heartbeat has not changed for `after` seconds of `clock`; return their ids."""
         running = select(Job.id, Job.attempt, Job.heartbeat).where(Job.state == "RUNNING")
         with reading(self._engine) as session:
             marks = {id_: (attempt, heartbeat) for id_, attempt, heartbeat in session.execute(running)}
         silent = [id_ for id_, seconds in self._heartbeats.of(marks).items() if seconds > after]
         lost = []
-        for id_ in silent:  # one transaction each: two processes that lock several users could deadlock
+        for id_ in silent:  # one transaction per job: two processes that lock several users could deadlock
             files = size_of_job(self._settings, id_)
             with writing(self._engine) as session:
                 wanted = select(Job).where(Job.id == id_, Job.state == "RUNNING").with_for_update(skip_locked=True)
                 job = session.scalars(wanted).first()
                 if job is None or (job.attempt, job.heartbeat) != marks[id_]:
-                    continue  # it has a new heartbeat, or another runner was first
+                    continue  # the job has a new heartbeat, or another runner has queued it
                 error = (
-                    f"attempt {job.attempt} was lost: its runner, or its machine, gave no sign of life for {after:g} s."
+                    f"attempt {job.attempt} was lost: its runner, or its machine, sent no heartbeat for {after:g} s."
                 )
                 self._apply_failure(session, job, error, "cluster", files)
             self._log_attempt(job)
@@ -205,7 +210,7 @@ class Attempts(Jobs):
         return session.scalars(wanted.with_for_update()).first()
 
     def _is_uncounted(self, attempt: int) -> bool:
-        """Return whether an attempt that a runner's fault ended does not count."""
+        """Return whether an attempt that ended by a runner's fault does not count."""
         return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
 
     def _apply_failure(self, session: Session, job: Job, error: str, fault: str, files: int) -> None:
@@ -221,9 +226,9 @@ class Attempts(Jobs):
             finish(job, "FAILED", error, fault, files)
 
     def _account(self, session: Session, job: Job, state: str) -> None:
-        """Add the time of an attempt to its user's usage and to the metrics; the job goes to `state`."""
+        """Add the time of an attempt to its user's usage and to the metrics, before the job changes to `state`."""
         seconds = max(0.0, time.time() - (job.claimed or job.created))
-        if seconds > MIN_CHARGE_SECONDS:  # charged by the claim
+        if seconds > MIN_CHARGE_SECONDS:  # the claim has charged the first part
             charge(session, job.owner, seconds - MIN_CHARGE_SECONDS)
         observe(session, "attempt", job.method, state, seconds)
 

@@ -1,9 +1,9 @@
-"""The order of the queue, and the usage of users by which it is fair.
+"""Order of the queue, and the usage of users by which the queue is fair.
 
-An administrator's job with a priority above 0 comes first, by priority and then age. Else the user with the fewest
-running jobs is next; of several, the one whose jobs have used the least slot time, which decays with a half-life of
-an hour: no user waits for another's usage of long ago, nor for more than about an hour behind a user without any.
-Within a user: by priority, then age.
+Jobs of administrators with a priority above 0 run first, by priority and then by age. Otherwise, the user with the
+fewest running jobs is next. Of several such users, the one whose jobs have used the least slot time is next. Slot time
+decays with a half-life of an hour: usage of long ago does not make a user wait, and no user waits more than about an
+hour behind a user without usage. Jobs of one user run by priority, then by age.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ USAGE_HALF_LIFE_SECONDS = 3600.0
 
 
 def next_job(session: Session, begun: str | None = None) -> Job | None:
-    """Lock the job that is to run next; None if no job waits.
+    """Lock the job that is to run next; return None if no job waits.
 
-    A job whose turn has begun, but which waits for GPUs, keeps its turn: only urgent jobs overtake it.
+    A job whose turn has come, but which waits for GPUs, keeps its turn: only urgent jobs overtake it.
     """
     for condition in (Job.priority > 0, Job.id == begun):
         if (job := _first(session, condition)) is not None:
             return job
     running = select(Job.owner, func.count().label("number")).where(Job.state == "RUNNING").group_by(Job.owner)
     slots = running.subquery()
-    # One index lookup for each user, not one for each job that waits.
+    # One index lookup per user instead of one per waiting job.
     waits = select(Job.id).where(Job.owner == User.name, Job.state == "PENDING").exists()
     shares = select(User.name).outerjoin(slots, slots.c.owner == User.name).where(waits)
     shares = shares.order_by(func.coalesce(slots.c.number, 0), User.used, User.name).limit(1)
@@ -39,7 +39,7 @@ def next_job(session: Session, begun: str | None = None) -> Job | None:
 
 
 def _first(session: Session, condition: ColumnElement[bool]) -> Job | None:
-    """The oldest job of the highest priority among the waiting jobs that meet the condition."""
+    """Return the oldest job of the highest priority among the waiting jobs that meet the condition."""
     highest = session.scalar(select(func.max(Job.priority)).where(Job.state == "PENDING", condition))
     if highest is None:
         return None
@@ -55,10 +55,10 @@ def charge(session: Session, owner: str, seconds: float) -> None:
 
 
 def add_usage(used: float, seconds: float, now: float) -> float:
-    """Add seconds, which end now, to the slot time that a user has used.
+    """Add seconds that end now to the slot time that a user has used.
 
-    The value is log2 of a sum in which a second weighs twice as much as one `USAGE_HALF_LIFE_SECONDS` earlier. Users
-    compare by it at any time, and nothing has to be updated while time passes.
+    The returned value is log2 of a sum in which a second weighs twice as much as a second that is
+    `USAGE_HALF_LIFE_SECONDS` older. Users can be compared by this value at any time, without updates as time passes.
     """
     more = math.log2(seconds) + now / USAGE_HALF_LIFE_SECONDS
     low, high = sorted((used, more))

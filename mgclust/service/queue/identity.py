@@ -1,7 +1,8 @@
 """Detection of a database that was deleted, replaced or damaged while the service runs.
 
-SQLite continues with a file that is not at its path any more, and would acknowledge writes that the next start does not
-find. `Identity` checks the file when a connection is made, and once a second when a transaction begins.
+If the file of SQLite is no longer at its path, SQLite continues to use it, and would acknowledge writes that the next
+start does not find. `Identity` checks the file whenever a connection is made, and once a second when a transaction
+begins.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CHECK_SECONDS = 1.0
 DAMAGES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 NO_TABLE = (sqlite3.SQLITE_ERROR, "42P01")
 REMEDY = (
-    "put back the files with which the service began, or stop it, restore the last backup and start it again. "
+    "put back the files with which the service started; or stop it, restore the last backup and start it again. "
     "Nothing is accepted meanwhile."
 )
 
@@ -34,17 +35,17 @@ class Identity:
     Parameters
     ----------
     place : str or None
-        Path of the SQLite database; None for a server.
+        Path of the SQLite database; None for a database server.
     """
 
     def __init__(self, place: str | None = None) -> None:
         self._place = os.path.abspath(place) if place else None
         self._file: tuple[int, int] | None = None
-        self._folder: str | None = None  # id of its data folder, once it has one
+        self._folder: str | None = None  # id of the data folder, once it is known
         self._next_check = 0.0
 
     def check_place(self) -> None:
-        """Raise DatabaseLost if another file is at the path of the database, or none; SQLite would make one."""
+        """Raise DatabaseLost if the file at the path is missing or another one; SQLite would create a missing one."""
         if self._place is None:
             return
         try:
@@ -57,16 +58,16 @@ class Identity:
             raise DatabaseLost(f"the service's database file is missing or is now a different file; {REMEDY}")
 
     def check(self) -> None:
-        """Raise DatabaseLost, at most once a second, if the files are other ones, or not those of the data folder."""
+        """Raise DatabaseLost, at most once a second, if the files are not those with which the service started."""
         if self._place is None or time.monotonic() < self._next_check:
             return
-        self._next_check = 0.0  # again at each transaction, until the check succeeds
+        self._next_check = 0.0  # check at each transaction until the check succeeds
         self.check_place()
         real = os.path.realpath(self._place)
-        if self._folder and not os.path.exists(f"{real}-wal"):  # the connection of this transaction has it open
-            raise DatabaseLost(f"the log of the service's database, {os.path.basename(real)}-wal, is gone; {REMEDY}")
+        if self._folder and not os.path.exists(f"{real}-wal"):  # it must exist, because this connection has it open
+            raise DatabaseLost(f"the log of the service's database, {os.path.basename(real)}-wal, is missing; {REMEDY}")
         fresh = sqlite3.connect(f"{Path(real).as_uri()}?mode=rw", timeout=0, uri=True)  # without cached pages
-        with contextlib.closing(fresh), contextlib.suppress(sqlite3.OperationalError):  # it may be locked
+        with contextlib.closing(fresh), contextlib.suppress(sqlite3.OperationalError):  # the database may be locked
             try:
                 self.compare(fresh)
             except sqlite3.DatabaseError as error:
@@ -74,7 +75,7 @@ class Identity:
         self._next_check = time.monotonic() + CHECK_SECONDS
 
     def compare(self, connection: Any) -> None:
-        """Raise DatabaseLost if a new connection reads the id of another data folder, or none any more."""
+        """Raise DatabaseLost if a new connection reads the id of another data folder, or no id."""
         try:
             rows = connection.execute("SELECT id FROM folders").fetchall()
         except Exception as error:
@@ -88,7 +89,7 @@ class Identity:
             raise DatabaseLost(f"the service's database was replaced while the service ran; {REMEDY}")
 
     def damaged(self, error: BaseException) -> DatabaseLost | None:
-        """The exception for an error of SQLite that means a damaged database; None for other errors."""
+        """Return the exception for an error of SQLite that means a damaged database; None for other errors."""
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGES:
             return None
         return DatabaseLost(f"the service's database is damaged ({error}); {REMEDY}")

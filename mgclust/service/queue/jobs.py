@@ -1,4 +1,4 @@
-"""The queue: the states of jobs, and every change that users make as one transaction; `attempts` has those of runners.
+"""The queue for users: the states of jobs, and all changes by users, each in one transaction. For runners: `attempts`.
 
 ::
 
@@ -36,15 +36,15 @@ from mgclust.service.states import ENDED, STATES
 
 __all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue"]
 
-MAX_JOBS_WAITING = 100_000  # of all users
-MAX_JOBS_KEPT = 100_000  # of one user, also those that have ended
-MAX_PAGE_BYTES = 1 << 20  # of a list
-MAX_FIELD_BYTES = 4096  # of scores, warnings, progress or an error in a list
+MAX_JOBS_WAITING = 100_000  # waiting jobs of all users together
+MAX_JOBS_KEPT = 100_000  # jobs of one user, including ended jobs
+MAX_PAGE_BYTES = 1 << 20  # size of a page of a list
+MAX_FIELD_BYTES = 4096  # size of scores, warnings, progress or an error in a list
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job to be queued; its id is from `job_id`."""
+    """A job to be queued; its id is made by `job_id`."""
 
     id: str
     caller: Caller
@@ -59,7 +59,7 @@ class TooManyJobs(Exception):
 
 @dataclass
 class _Quota:
-    """Usage of a user: active jobs, jobs in all, and bytes."""
+    """Usage of a user: active jobs, all jobs, and bytes."""
 
     owner: str
     limits: Settings
@@ -68,21 +68,23 @@ class _Quota:
     kept: int
 
     def refusal(self, size: int, new: bool = True, waits: bool = True) -> Exception | None:
-        """The reason to reject a job of this size, which is new or to be queued again."""
+        """Return the reason to reject a job of this size, or None. The job may be new, or be queued again."""
         if refusal := quota_error(self.owner, self.limits.disk_per_user, self.kept, size):
             return refusal
         if new and self.jobs >= MAX_JOBS_KEPT:
             return QuotaExceeded(f"{self.owner} has {MAX_JOBS_KEPT} jobs, the maximum per user; delete some.")
         if waits and self.active >= (most := self.limits.jobs_per_user):
-            return TooManyJobs(f"{self.owner} has jobs_per_user={most} jobs waiting; wait, or cancel some.")
+            return TooManyJobs(
+                f"{self.owner} has jobs_per_user={most} jobs waiting, the maximum; wait, or cancel some."
+            )
         return None
 
     def take(self, size: int) -> None:
-        """Count an added job."""
+        """Count a job that is being added."""
         self.active, self.jobs, self.kept = self.active + 1, self.jobs + 1, self.kept + size
 
 
-# The columns of lists: without the request and other long values.
+# Columns of lists: all except the request and other long values.
 _SUMMARY_COLUMNS = (
     Job.id, Job.owner, Job.method, Job.state, Job.priority, Job.attempt, Job.created, Job.started, Job.finished,
     Job.fault, Job.size, Job.summary,
@@ -107,20 +109,20 @@ class Jobs:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
         self._log = JobLog(settings.log)
-        self._counted, self._waiting = -math.inf, 0  # waiting jobs of all users, and when they were counted
+        self._counted, self._waiting = -math.inf, 0  # when waiting jobs of all users were counted, and their number
 
     def submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
-        """Add jobs, in one transaction.
+        """Add jobs in one transaction.
 
         Returns
         -------
         list
-            A job, `TooManyJobs` or `QuotaExceeded` for each order. An id that exists yields the existing job: a request
-            that is sent again because its answer was lost does not make a second job.
+            For each order a job, `TooManyJobs` or `QuotaExceeded`. If a job with the same id exists, it is returned: a
+            request that is sent again because its answer was lost does not create a second job.
         """
         try:
             return self._submit(orders)
-        except IntegrityError:  # another web process has added one of them, which is found now
+        except IntegrityError:  # another web process has added one of the jobs, which is now found
             return self._submit(orders)
 
     def _submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
@@ -152,12 +154,12 @@ class Jobs:
                 new.append(values)
                 jobs[order.id] = Job(**values)
             if new:
-                # Without tracked objects, which would cost more than all the rest.
+                # Insert without tracked objects, which would cost more than all other steps.
                 session.connection().execute(insert(Job), new)
         return [refused.get(order.id) or jobs[order.id] for order in orders]
 
     def _quota(self, session: Session, owner: str) -> _Quota:
-        """Usage of a user, valid while the transaction locks the user."""
+        """Return the usage of a user, which is valid while the transaction locks the user."""
         limits = self._settings
         active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING")))
         all_ = select(Job.id).where(Job.owner == owner)
@@ -170,7 +172,7 @@ class Jobs:
         )
 
     def _count_waiting(self, session: Session) -> None:
-        """Count the waiting jobs of all users: once a second, and when there seem to be too many."""
+        """Count the waiting jobs of all users, once a second, and whenever there seem to be too many."""
         if self._waiting >= MAX_JOBS_WAITING or time.monotonic() - self._counted > 1.0:
             self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), MAX_JOBS_WAITING)
             self._counted = time.monotonic()
@@ -178,7 +180,7 @@ class Jobs:
     def _too_many_wait(self) -> TooManyJobs | None:
         if self._waiting < MAX_JOBS_WAITING:
             return None
-        return TooManyJobs(f"{MAX_JOBS_WAITING} jobs of all users wait; submit again later.")
+        return TooManyJobs(f"{MAX_JOBS_WAITING} jobs of all users wait, the maximum; submit again later.")
 
     def add_finished(
         self,
@@ -190,19 +192,22 @@ class Jobs:
         place: Callable[[], None],
         warnings: Sequence[str] = (),
     ) -> Job:
-        """Add a job of the parent's owner whose first attempt has succeeded, or return the existing one.
+        """Add a job of the parent's owner whose first attempt has succeeded; return it, or the existing one.
 
         Parameters
         ----------
         parent : Job
+            The job whose result had other centres.
         id_ : str
+            Id of the new job.
         request, scores : dict
+            Request and scores of the new job.
         files : int
             Bytes of the result.
         place : callable
-            Moves the complete result into the job's folder; called if the job is added, before it is visible.
+            Moves the complete result into the job's folder. It is called if the job is added, before it is visible.
         warnings : sequence of str
-            Of the result.
+            Warnings of the result.
 
         Raises
         ------
@@ -230,7 +235,7 @@ class Jobs:
                 return session.get_one(Job, id_)
 
     def get(self, caller: Caller, id_: str) -> Job | None:
-        """A job, if the caller may see it."""
+        """Return a job, if the caller may see it."""
         if not ID_PATTERN.fullmatch(id_):
             return None
         with reading(self._engine) as session:
@@ -238,7 +243,7 @@ class Jobs:
             return job if job is not None and caller.may_see(job.owner) else None
 
     def summary(self, caller: Caller, id_: str) -> Row[Any] | None:
-        """The summary of a job, if the caller may see it."""
+        """Return the summary of a job, if the caller may see it."""
         if not ID_PATTERN.fullmatch(id_):
             return None
         with reading(self._engine) as session:
@@ -246,24 +251,25 @@ class Jobs:
             return row if row is not None and caller.may_see(row.owner) else None
 
     def summaries(self, ids: Sequence[str]) -> dict[str, Row[Any]]:
-        """The summaries of these jobs, of any owner; without those that do not exist."""
+        """Return the summaries of these jobs, whoever owns them; ids that do not exist are left out."""
         with reading(self._engine) as session:
             return {row.id: row for row in session.execute(select(*_SUMMARY_COLUMNS).where(Job.id.in_(ids)))}
 
     def latest(
         self, caller: Caller, state: str | None, limit: int, before: tuple[float, str] | None = None
     ) -> list[Row[Any]]:
-        """Summaries of the caller's jobs, newest first; of all jobs for an administrator.
+        """Return summaries of the caller's jobs, the newest first; for an administrator, of all jobs.
 
         Parameters
         ----------
         caller : Caller
+            User of the request.
         state : str or None
             Only jobs in this state.
         limit : int
-            Maximum number; fewer if they exceed `MAX_PAGE_BYTES`, but at least one.
+            Maximum number. There are fewer if they exceed `MAX_PAGE_BYTES`, but at least one.
         before : tuple, optional
-            Time of creation and id of a job: only older ones.
+            Time of creation and id of a job: only older jobs.
         """
         wanted = select(*_SUMMARY_COLUMNS).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
         if not caller.is_admin:
@@ -271,7 +277,7 @@ class Jobs:
         if state is not None:
             wanted = wanted.where(Job.state == state)
         if before is not None:
-            wanted = wanted.where(tuple_(Job.created, Job.id) < before)  # one index range
+            wanted = wanted.where(tuple_(Job.created, Job.id) < before)  # a single range of the index
         found: list[Row[Any]] = []
         size = 0
         with reading(self._engine) as session:
@@ -283,14 +289,14 @@ class Jobs:
         return found
 
     def counts(self) -> dict[str, int]:
-        """Number of jobs in each state."""
+        """Return the number of jobs in each state."""
         with reading(self._engine) as session:
             rows = session.execute(select(Job.state, func.count()).group_by(Job.state)).all()
             found = {row[0]: row[1] for row in rows}
         return {state: found.get(state, 0) for state in STATES}
 
     def cancel(self, caller: Caller, id_: str) -> Job | None:
-        """Cancel a job: at once if it waits, soon if it runs; one that has ended stays as it is."""
+        """Cancel a job: at once if it waits, soon if it runs. A job that has ended stays unchanged."""
         known = self.summary(caller, id_)
         files = size_of_job(self._settings, id_) if known is not None and known.state == "PENDING" else None
         with writing(self._engine) as session:
@@ -311,7 +317,7 @@ class Jobs:
         Raises
         ------
         InputError
-            It waits, runs, or has succeeded.
+            The job waits, runs, or has succeeded.
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         """
@@ -326,7 +332,7 @@ class Jobs:
             if refusal := self._quota(session, job.owner).refusal(1, new=False) or self._too_many_wait():
                 raise refusal
             self._waiting += 1
-            job.begun_before = job.attempt  # earlier failures do not count
+            job.begun_before = job.attempt  # so that earlier failures do not count
             queue(job)
             job.finished, job.error, job.fault = None, None, None
             return job
@@ -337,7 +343,7 @@ class Jobs:
         Raises
         ------
         InUse
-            It waits or runs.
+            The job waits or runs.
         """
         job = with_reserve(self._settings, lambda: self._delete(caller, id_))
         if job is not None:
@@ -352,11 +358,11 @@ class Jobs:
             if job.state not in ENDED:
                 raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
             session.delete(job)
-            session.merge(Removal(path=f"jobs/{id_}"))  # a deleted job of the same key may have left it
+            session.merge(Removal(path=f"jobs/{id_}"))  # a deleted job of the same key may have left a record
             return job
 
     def _visible(self, session: Session, caller: Caller, id_: str) -> Job | None:
-        """Lock a job that the caller may see."""
+        """Lock a job that the caller may see, and return it."""
         job = session.get(Job, id_, with_for_update=True) if ID_PATTERN.fullmatch(id_) else None
         return job if job is not None and caller.may_see(job.owner) else None
 
@@ -366,15 +372,16 @@ class Jobs:
 
 
 def queue(job: Job) -> None:
-    """Make a job wait for its next attempt."""
+    """Set a job waiting for its next attempt."""
     job.state, job.heartbeat, job.cancel, job.progress = "PENDING", None, False, None
     job.queued = time.time()
 
 
 def finish(job: Job, state: str, error: str | None, fault: str | None, files: int | None) -> None:
-    """Set the final state of a job; `files` are the bytes of its files, which the next sweep measures if it is None.
+    """Set the final state of a job.
 
-    They may be many: transactions, which exclude other writers, do not measure or remove them.
+    `files` is the number of bytes of its files; if it is None, the next sweep measures them. Transactions exclude other
+    writers, so they do not measure or remove files, which may be many.
     """
     job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
     job.size = (
@@ -383,12 +390,12 @@ def finish(job: Job, state: str, error: str | None, fault: str | None, files: in
 
 
 def job_id(caller: Caller, key: str | None) -> str:
-    """A new id; with a key, the same id for each job of the caller with this key."""
+    """Return a new id; with a key, always the same id for this caller and key."""
     if key is None:
         return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
 
 
 def _count(session: Session, wanted: Select[Any], most: int) -> int:
-    """Number of rows, at most `most`."""
+    """Count rows, up to `most`."""
     return session.scalar(select(func.count()).select_from(wanted.limit(most).subquery())) or 0

@@ -1,11 +1,11 @@
-"""The log of jobs: a line of JSON when an attempt starts, when it ends, and when the job ends.
+"""The log of jobs: one line of JSON when an attempt starts, when it ends, and when the job ends.
 
 ::
 
     {"time": "2026-11-22T07:08:17.123Z", "event": "attempt.ended", "job": ..., "attempt": 1, "owner": ...,
      "method": ..., "state": of the job, "seconds": ..., "shape": rows and columns, "peak_bytes": ...}
 
-A line is ASCII, with any names of users escaped. It holds no tokens and no content of files.
+A line is ASCII; names from users are escaped. It holds no tokens and no content of files.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class JobLog:
     Parameters
     ----------
     path : str
-        A regular file to append to, which is not a link; empty: the standard error.
+        A regular file, not a link, to which lines are appended. Empty: standard error.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def __call__(self, event: str, job: Job, **more: Any) -> None:
-        """Write an event of a job in its current state."""
+        """Write an event of a job with the job's current state."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         facts = {
             "time": now, "event": event, "job": job.id, "attempt": job.attempt, "owner": job.owner,
@@ -47,16 +47,18 @@ class JobLog:
         if job.error and "seconds" in facts:
             facts |= {"fault": job.fault, "error": job.error[:MAX_ERROR_CHARACTERS]}
         line = json.dumps(facts) + "\n"
-        with contextlib.suppress(OSError):  # a full disk does not stop jobs
+        with contextlib.suppress(OSError):  # a full disk must not stop jobs
             if not self._path:
                 sys.stderr.write(line)
                 sys.stderr.flush()
                 return
-            # Opened each time: it may be rotated, and several processes append to it.
+            # Open it each time, because it may be rotated, and several processes append to it.
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(self._path, flags, 0o600)
             try:
-                if stat.S_ISREG(os.fstat(file).st_mode):  # a FIFO could wait, and a device have effects
+                if stat.S_ISREG(
+                    os.fstat(file).st_mode
+                ):  # a FIFO could block, and writing to a device could have effects
                     os.write(file, line.encode())
             finally:
                 os.close(file)

@@ -1,7 +1,7 @@
 """Metrics of the service for Prometheus.
 
-The database counts durations as they occur, in a row for each bucket of a histogram. A scrape of any process reads some
-hundred rows, independent of the number of jobs.
+Durations are counted in the database as they occur, in one row per bucket of a histogram. A scrape of any process reads
+a few hundred rows, however many jobs there are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mgclust.service.states import STATES
 
 __all__ = ["Metrics", "histograms", "observe"]
 
-CACHE_SECONDS = 10.0  # of an answer
+CACHE_SECONDS = 10.0  # age up to which an answer is cached
 
 BUCKET_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # upper bounds
 KINDS = {
@@ -38,7 +38,7 @@ KINDS = {
 
 
 def observe(session: Session, kind: str, method: str, state: str, seconds: float) -> None:
-    """Count a duration, in the transaction of its end."""
+    """Count a duration, in the transaction in which it ends."""
     postgres = session.get_bind().dialect.name == "postgresql"
     key = {"kind": kind, "method": method, "state": state, "bucket": bisect_left(BUCKET_SECONDS, seconds)}
     known = {"number": Tally.number + 1, "seconds": Tally.seconds + seconds}
@@ -51,7 +51,7 @@ def observe(session: Session, kind: str, method: str, state: str, seconds: float
 
 
 def histograms(tallies: Iterable[Tally]) -> list[HistogramMetricFamily]:
-    """The counted durations as histograms."""
+    """Return the counted durations as histograms."""
     found: defaultdict[tuple[str, str, str], dict[int, Tally]] = defaultdict(dict)
     for tally in tallies:
         found[tally.kind, tally.method, tally.state][tally.bucket] = tally
@@ -68,14 +68,16 @@ def histograms(tallies: Iterable[Tally]) -> list[HistogramMetricFamily]:
 
 
 class Metrics(Collector):
-    """All metrics.
+    """All metrics of the service.
 
     Parameters
     ----------
     engine : Engine
+        Database, from `open_database`.
     settings : Settings
+        Settings of the service.
     audit : Audit
-        Of this process, for the number of lines that it could not write.
+        Audit log of this process, whose unwritten lines are counted.
     """
 
     def __init__(self, engine: Engine, settings: Settings, audit: Audit) -> None:
@@ -83,12 +85,12 @@ class Metrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         self._lock, self._made, self._text = threading.Lock(), -math.inf, b""
-        self._own = CollectorRegistry()  # of this process, uncached
+        self._own = CollectorRegistry()  # metrics of this process, which are not cached
         lost = Gauge("mgclust_audit_lost", "Lines of the audit log that could not be written", registry=self._own)
         lost.set_function(lambda: audit.lost)
 
     def text(self) -> bytes:
-        """Prometheus' text; jobs and uploads are counted at most once in `CACHE_SECONDS`."""
+        """Return the metrics as Prometheus' text; jobs and uploads are counted at most once in `CACHE_SECONDS`."""
         with self._lock:
             if time.monotonic() - self._made > CACHE_SECONDS:
                 self._text = generate_latest(self._registry)
@@ -96,7 +98,7 @@ class Metrics(Collector):
             return self._text + generate_latest(self._own)
 
     def describe(self) -> Iterator[Metric]:
-        """Describe nothing in advance, which would cost another collection."""
+        """Describe nothing in advance, because that would need another collection."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """Tables of the service, in SQLite or PostgreSQL.
 
-Times are seconds since 1970, UTC. SQLite is in WAL mode, in which readers and one writer do not wait for each other. A
-writing transaction is one from its beginning: a reading one cannot always become a writing one later.
+Times are seconds since 1970, UTC. SQLite runs in WAL mode, in which readers and one writer do not wait for each other.
+A transaction that writes is a writing one from its beginning, because a reading transaction cannot always be upgraded.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-WAL_BYTES = 16 << 20  # that SQLite's log keeps of the disk after it was larger
-WRITE_TIMEOUT_SECONDS = 20.0  # for a transaction that waits for others
+WAL_BYTES = 16 << 20  # size to which SQLite's log shrinks after it was larger
+WRITE_TIMEOUT_SECONDS = 20.0  # wait limit of a transaction
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
 
@@ -60,12 +60,12 @@ class User(Base):
     __tablename__ = "users"
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
-    # Slot time that their jobs have used, with a half-life of an hour; see `fair_share.add_usage`.
+    # Slot time that the user's jobs have used, with a half-life of an hour; see `fair_share.add_usage`.
     used: Mapped[float] = mapped_column(default=0.0)
 
 
 class Token(Base):
-    """A token, by its hash."""
+    """A token, identified by its hash."""
 
     __tablename__ = "tokens"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -73,7 +73,7 @@ class Token(Base):
     sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created: Mapped[float]
     revoked: Mapped[float | None]
-    expires: Mapped[float | None]  # None: never
+    expires: Mapped[float | None]  # None: it never expires
     scopes: Mapped[str] = mapped_column(String(64))  # separated by spaces
     used: Mapped[float | None]  # last use, to the hour
 
@@ -95,7 +95,7 @@ class Upload(Base):
 
 
 class Folder(Base):
-    """The data folder of the database, by the id in its file `folder-id`."""
+    """The data folder of the database, identified by the id in its file `folder-id`."""
 
     __tablename__ = "folders"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -114,7 +114,7 @@ class Tally(Base):
 
 
 class RunnerSign(Base):
-    """The sign of life of a runner: a counter, which increases while it lives."""
+    """Heartbeat of a runner: a counter that increases while the runner works."""
 
     __tablename__ = "signs"
     runner: Mapped[str] = mapped_column(String(16), primary_key=True)
@@ -129,7 +129,7 @@ class Removal(Base):
 
 
 def _given(row: Any, column: str) -> Any:
-    """A value of the row whose defaults are computed."""
+    """Return a value of the row whose defaults are being computed."""
     return row.get_current_parameters()[column]
 
 
@@ -151,7 +151,7 @@ class Job(Base):
     owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
     method: Mapped[str] = mapped_column(String(64))
     request: Mapped[dict[str, Any]] = mapped_column(JSON)
-    summary: Mapped[dict[str, Any]] = mapped_column(JSON, default=_summary)  # of the request, for lists
+    summary: Mapped[dict[str, Any]] = mapped_column(JSON, default=_summary)  # summary of the request, for lists
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default="PENDING")
     created: Mapped[float]
@@ -162,16 +162,16 @@ class Job(Base):
     attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
     begun_before: Mapped[int] = mapped_column(
         default=0
-    )  # attempts that do not count: before a retry, or ended by a runner's stop
+    )  # attempts that do not count: those before a retry, and those that a stopping runner ended
     heartbeat: Mapped[float | None]
-    runner: Mapped[str | None] = mapped_column(String(16))  # that of the current or last attempt
-    cancel: Mapped[bool] = mapped_column(default=False)  # requested
+    runner: Mapped[str | None] = mapped_column(String(16))  # runner of the current or last attempt
+    cancel: Mapped[bool] = mapped_column(default=False)  # whether cancelling was requested
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
-    warnings: Mapped[list[str] | None] = mapped_column(JSON)  # of the result
+    warnings: Mapped[list[str] | None] = mapped_column(JSON)  # warnings of the result
     error: Mapped[str | None] = mapped_column(Text)
     fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
-    size: Mapped[int | None] = mapped_column(BigInteger)  # bytes of its row, and of its files when it last ended
+    size: Mapped[int | None] = mapped_column(BigInteger)  # bytes of the job's row, and of its files when it last ended
 
     __table_args__ = (
         Index("jobs_queue", "state", "priority", "created", "id"),
@@ -188,7 +188,7 @@ OUTAGES = (DBAPIError, NoConnection, DatabaseLost)
 
 
 def open_database(url: str) -> Engine:
-    """Connect to the database, which has tables after `migrate`."""
+    """Connect to the database; `migrate` creates its tables."""
     try:
         # Detect a server that has disappeared without closing its connections.
         timeouts = {"connect_timeout": 10, "tcp_user_timeout": 30_000, "keepalives_idle": 15, "keepalives_interval": 5}
@@ -197,7 +197,7 @@ def open_database(url: str) -> Engine:
     except Exception as error:
         raise InputError(f"database={url.split('@')[-1]!r} cannot be used: {error}.") from error
     if engine.dialect.name == "sqlite" and (engine.url.database or "").startswith("file:"):
-        raise InputError(f"database={url!r} should name the file itself: sqlite:////folder/service.db.")
+        raise InputError(f"database={url!r} should name the file directly: sqlite:////folder/service.db.")
     identity = Identity(engine.url.database if engine.dialect.name == "sqlite" else None)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "do_connect", lambda *_: identity.check_place())
@@ -211,16 +211,16 @@ def open_database(url: str) -> Engine:
 
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
-    """A reading transaction, which sees one snapshot."""
+    """Begin a reading transaction, which sees one snapshot."""
     with engine.connect() as connection, Session(connection) as session:
         yield session
 
 
 @contextlib.contextmanager
 def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
-    """A writing transaction: committed at the end of the block, rolled back by an exception.
+    """Begin a writing transaction. It is committed at the end of the block, and rolled back by an exception.
 
-    Transactions with `alone` exclude each other, across processes; on SQLite, all writing ones do.
+    Transactions with `alone` exclude each other across processes. In SQLite, all writing transactions do.
     """
     with _writer_lock(engine), engine.connect() as connection:
         connection = connection.execution_options(writes=True)
@@ -232,13 +232,13 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
 
 @contextlib.contextmanager
 def _writer_lock(engine: Engine) -> Iterator[None]:
-    """Queue the writing threads of SQLite, which itself polls every 0.1 s, in no order."""
+    """Queue the threads that write to SQLite, which itself polls every 0.1 s in no particular order."""
     if engine.dialect.name != "sqlite":
         yield
         return
     lock = _WRITERS.setdefault(engine, threading.Lock())
-    if not lock.acquire(timeout=WRITE_TIMEOUT_SECONDS):  # waiting for the file's lock does not take longer
-        raise NoConnection(f"others have been writing to the database for {WRITE_TIMEOUT_SECONDS:g} s.")
+    if not lock.acquire(timeout=WRITE_TIMEOUT_SECONDS):  # the wait for the lock of the file has the same limit
+        raise NoConnection(f"other requests have been writing to the database for {WRITE_TIMEOUT_SECONDS:g} s.")
     try:
         yield
     finally:
@@ -246,9 +246,9 @@ def _writer_lock(engine: Engine) -> Iterator[None]:
 
 
 def full(error: DBAPIError) -> bool:
-    """Return whether the database's disk has no space left."""
+    """Return whether an error means that the database's disk is full."""
     if isinstance(error.orig, sqlite3.Error):
-        # SQLite reports a full disk as an I/O error while the log is made or grows, and other I/O errors likewise.
+        # While the log is created or grows, SQLite reports a full disk as an I/O error, like other I/O errors.
         code = error.orig.sqlite_errorcode
         other = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)
         return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and code not in other
@@ -256,14 +256,14 @@ def full(error: DBAPIError) -> bool:
 
 
 def read_only(error: DBAPIError) -> bool:
-    """Return whether the database can be read, but not written."""
+    """Return whether an error means that the database can be read but not written."""
     if isinstance(error.orig, sqlite3.Error):
         return error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
     return getattr(error.orig, "sqlstate", None) == "25006"
 
 
 def migrate(engine: Engine) -> None:
-    """Migrate the tables to this version; several processes may do so at once.
+    """Migrate the tables to this version. Several processes may do so at the same time.
 
     Raises
     ------
@@ -283,27 +283,29 @@ def migrate(engine: Engine) -> None:
         found = MigrationContext.configure(connection).get_current_revision()
         if found is not None and found not in known:
             raise InputError(
-                f"the database is of a newer mgclust: its schema {found} is unknown to this version; upgrade mgclust, "
-                "or restore the backup from before the upgrade."
+                f"the database was made by a newer mgclust: its schema {found} is unknown to this version; upgrade "
+                "mgclust, or restore the backup from before the upgrade."
             )
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
 def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
-    """Check that the data folder is the one of the database; note it for a new database.
+    """Check that the data folder belongs to the database; for a new database, record the folder.
 
     Parameters
     ----------
     engine : Engine
+        Database, from `open_database`.
     data : Path
+        The data folder.
     adopt : bool
-        Accept a folder with jobs or uploads for a new database; they belong to no user any more.
+        Whether a new database may take over a folder with jobs or uploads. These then belong to no user.
 
     Raises
     ------
     InputError
-        It belongs to another database, or the database of its jobs is lost.
+        The folder belongs to another database, or the database of its jobs is lost.
     """
     path = data / "folder-id"
     with writing(engine, alone=True) as session:
@@ -313,9 +315,9 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
                 raise InputError(
-                    f"data={str(data)!r} holds {' and '.join(kept)}, and the database has none of them: it was lost or "
-                    "is another one. Restore its last backup, or give the right one; 'mgclust serve --adopt' "
-                    "starts a new database for this folder, whose jobs and uploads then belong to no user."
+                    f"data={str(data)!r} holds {' and '.join(kept)}, but the database has none of them: it was lost, "
+                    "or it is another database. Restore its last backup, or give the right one; 'mgclust serve "
+                    "--adopt' starts a new database for this folder, whose jobs and uploads then belong to no user."
                 )
             if here is None:
                 here = secrets.token_hex(16)
@@ -323,7 +325,7 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             session.add(Folder(id=here))
         elif here != known:
             raise InputError(
-                f"data={str(data)!r} is not the data folder of this database; name that one (its folder-id says "
+                f"data={str(data)!r} is not the data folder of this database; give that one (its file folder-id holds "
                 f"{known}), or another database."
             )
 

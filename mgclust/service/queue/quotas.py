@@ -1,4 +1,4 @@
-"""Limits of what a user keeps: uploads, jobs and their rows of the database."""
+"""Limits of what a user may keep: uploads, jobs, and their rows in the database."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from mgclust.service.settings import Settings
 
 __all__ = ["BLOCK_BYTES", "QuotaExceeded", "bytes_kept", "lock_users", "quota_error", "row_size", "size_of_job"]
 
-BLOCK_BYTES = 4096  # charged at least for a file, and for a row of the database with its indexes
+BLOCK_BYTES = 4096  # minimum charge for a file, and for a row of the database with its indexes
 
 
 class QuotaExceeded(Exception):
-    """A limit of what a user keeps is reached."""
+    """A limit of what a user may keep is reached."""
 
 
 def size_of_job(settings: Settings, id_: str) -> int:
-    """Bytes of all files of a job, with its checkpoints."""
+    """Return the bytes of all files of a job, including its checkpoints."""
     elsewhere = size_of(settings.checkpoint_folder(id_)) if settings.checkpoints else 0
     return size_of(settings.job_folder(id_)) + elsewhere
 
 
 def lock_users(session: Session, names: set[str]) -> None:
-    """Lock these users until the transaction ends, so that limits hold; SQLite has one writer anyway."""
-    wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)  # in one order: no deadlock
+    """Lock these users until the transaction ends, so that limits hold; SQLite has only one writer anyway."""
+    # Always in the same order, so that there is no deadlock.
+    wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)
     session.execute(wanted.with_for_update(key_share=True))
 
 
 def row_size(request: dict[str, Any], *more: Any) -> int:
-    """Bytes of a job in the database: a constant for its row, and its long values as JSON."""
+    """Return the bytes of a job in the database: a constant for its row, and its long values as JSON."""
     return BLOCK_BYTES + sum(len(json.dumps(each)) for each in (request, *more) if each is not None)
 
 
 def quota_error(owner: str, most: int, kept: int, more: int) -> QuotaExceeded | None:
-    """The error of exceeding a user's limit of `most` bytes by adding `more`; None within it. 0 is no limit."""
+    """Return the error if adding `more` bytes exceeds the limit of `most` bytes, else None. 0 means no limit."""
     if not most or kept + more <= most:
         return None
     return QuotaExceeded(
@@ -49,7 +50,7 @@ def quota_error(owner: str, most: int, kept: int, more: int) -> QuotaExceeded | 
 
 
 def bytes_kept(session: Session, owner: str) -> int:
-    """Bytes of a user's uploads, at least a block each, and of their jobs."""
+    """Return the bytes of a user's uploads (at least a block per upload) and jobs."""
     uploads = func.sum(case((Upload.size < BLOCK_BYTES, BLOCK_BYTES), else_=Upload.size))
     sums = (select(uploads).where(Upload.owner == owner), select(func.sum(Job.size)).where(Job.owner == owner))
     return sum(int(session.scalar(each) or 0) for each in sums)

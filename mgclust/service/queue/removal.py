@@ -1,7 +1,7 @@
-"""Removal of what was deleted, and of what killed processes left.
+"""Removal of deleted jobs and uploads, and of files that killed processes left.
 
 A deletion first removes the row, in a transaction that records the folder; then the folder is renamed and removed. If a
-process is killed meanwhile, the next one finds the folder by its record.
+process is killed in between, the next process finds the folder by the record.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from mgclust.service.states import ENDED
 __all__ = ["InUse", "remove_deleted", "sweep", "sweep_until", "with_reserve"]
 
 DAY_SECONDS = 86_400.0
-RECEIVING_GRACE_SECONDS = 300.0  # before an unlocked partial upload is removed
+RECEIVING_GRACE_SECONDS = 300.0  # time after which an unlocked partial upload is removed
 SWEEP_SECONDS = 600.0
-MAX_CACHE_BYTES = 2 << 30  # of what jobs of a user have compiled
-RESERVE_FILE = "reserve"  # a file in the data folder
-RESERVE_BYTES = 4 << 20  # of this file: more than the database writes for a deletion
+MAX_CACHE_BYTES = 2 << 30  # limit for the kernels that the jobs of a user have compiled
+RESERVE_FILE = "reserve"  # a file in the data folder, deleted to make room if the disk is full
+RESERVE_BYTES = 4 << 20  # size of this file: more than the database writes for a deletion
 
 Answer = TypeVar("Answer")
 
 
 class InUse(Exception):
-    """It is in use and cannot be deleted now."""
+    """A job or an upload is in use, and cannot be deleted now."""
 
 
 def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
-    """Call a function that writes to the database; if its disk is full, again with the space of the reserve.
+    """Call a function that writes to the database; if the disk is full, call it again with the space of the reserve.
 
     Deletions must be possible on a full disk.
     """
@@ -71,16 +71,16 @@ def _keep_reserve(settings: Settings) -> None:
             os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
     except FileExistsError:
         pass
-    except OSError:  # no space now; the next start, or the next deletion on a full disk, tries again
+    except OSError:  # there is no space now; the next start, or the next deletion on a full disk, tries again
         path.unlink(missing_ok=True)
 
 
 def remove_deleted(engine: Engine, settings: Settings) -> None:
-    """Remove the folders of all that was deleted."""
+    """Remove the folders of everything that was deleted."""
     try:
         with_reserve(settings, lambda: _remove_deleted(engine, settings))
     except DBAPIError as error:
-        if not full(error):  # otherwise the records remain for the next time
+        if not full(error):  # on a full disk, the records remain for the next time
             raise
 
 
@@ -94,7 +94,7 @@ def _remove_deleted(engine: Engine, settings: Settings) -> None:
 
 
 def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
-    with writing(engine, alone=True) as session:  # no attempt of the same id starts meanwhile
+    with writing(engine, alone=True) as session:  # alone, so that no attempt of the same id starts meanwhile
         for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
             folder = settings.data / removal.path
             again = _exists_again(session, folder.name)
@@ -113,12 +113,12 @@ def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
 
 
 def _exists_again(session: Session, id_: str) -> bool:
-    """Return whether a job with this id, of the same key, exists again; its first attempt removes the folder."""
+    """Return whether a job with this id and key exists again; its first attempt then removes the folder."""
     return session.scalar(select(Job.id).where(Job.id == id_)) is not None
 
 
 def sweep(engine: Engine, settings: Settings) -> None:
-    """Delete expired jobs, and remove what killed processes left of deletions, uploads and results."""
+    """Delete expired jobs, and remove files of deletions, uploads and results that killed processes left."""
     _delete_expired(engine, settings)
     remove_deleted(engine, settings)
     _keep_reserve(settings)
@@ -147,9 +147,9 @@ def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -
 
 
 def _empty_caches(engine: Engine, settings: Settings) -> None:
-    """Remove what jobs of a user have compiled where it is large; what a job writes there counts for no quota.
+    """Remove the compiled kernels of a user's jobs if they are large, because they do not count for the quota.
 
-    The next job compiles again. One that begins meanwhile keeps nothing of what it compiles.
+    The next job compiles again. A job that starts meanwhile keeps none of its compiled kernels.
     """
     for folder in settings.cache_folder("").glob("*"):
         if size_of(folder) > MAX_CACHE_BYTES:
@@ -184,7 +184,7 @@ def _delete_expired(engine: Engine, settings: Settings) -> None:
 
 
 def _fill_in_sizes(engine: Engine, settings: Settings) -> None:
-    """Measure jobs that were cancelled while they waited, and may have files of earlier attempts."""
+    """Measure jobs that were cancelled while they waited, because they may have files of earlier attempts."""
     wanted = select(Job.id).where(Job.finished.is_not(None), Job.size.is_(None))
     with reading(engine) as session:
         ids = session.scalars(wanted).all()

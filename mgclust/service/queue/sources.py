@@ -1,7 +1,7 @@
 """Sources of jobs: uploads, and files below the roots of the service.
 
-A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are `RootedFile`,
-not paths: if the file is replaced before it is opened, still nothing outside of the root is opened.
+A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are of type
+`RootedFile` instead of paths: even if the file is replaced before it is opened, nothing outside of the root is opened.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ __all__ = [
     "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "latest_uploads", "receive",
 ]  # fmt: skip
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # of an upload
-MAX_UPLOADS_KEPT = 10_000  # of one user
-CHECK_SECONDS = 10.0  # for all paths of a job, when it is submitted
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # name of an upload
+MAX_UPLOADS_KEPT = 10_000  # uploads of one user
+CHECK_SECONDS = 10.0  # time to check all paths of a job when it is submitted
 
-_receiving: Counter[str] = Counter()  # bytes of current uploads of each user in this process
+_receiving: Counter[str] = Counter()  # bytes that each user is uploading to this process now
 
 
 class TooLarge(Exception):
-    """An upload exceeds the limit."""
+    """An upload exceeds the size limit."""
 
 
 async def receive(
@@ -54,16 +54,16 @@ async def receive(
     parts: AsyncIterator[bytes],
     sha256: str | None = None,
 ) -> dict[str, Any]:
-    """Write an upload to disk as it arrives; it exists when it is complete.
+    """Write an upload to disk as it arrives. It is listed when it is complete.
 
     Raises
     ------
     InputError
-        An invalid name, or a digest other than `sha256`.
+        The name is invalid, or the digest is not `sha256`.
     TooLarge
-        More bytes than `upload_limit`.
+        The upload has more bytes than `upload_limit`.
     QuotaExceeded
-        Together with other current uploads, it exceeds a limit of the caller.
+        Together with other current uploads, the upload exceeds a limit of the caller.
     """
     if not NAME_PATTERN.fullmatch(name):
         raise InputError(
@@ -78,7 +78,7 @@ async def receive(
     try:
         kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
         with open(partial, "xb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # locked while it is being received: see `sweep`
+            fcntl.flock(file, fcntl.LOCK_EX)  # locked while it is being received, so that `sweep` keeps it
             async for part in parts:
                 size += len(part)
                 _receiving[caller.name] += max(size, counted) - counted
@@ -88,11 +88,11 @@ async def receive(
                 others = kept + _receiving[caller.name] - counted
                 if refusal := quota_error(caller.name, settings.disk_per_user, others, counted):
                     raise refusal
-                # In threads: a slow disk must not block other requests.
+                # Write in threads: a slow disk must not block other requests.
                 await run_in_threadpool(_append, part, file, digest)
             await run_in_threadpool(_flush, file)
         if sha256 not in (None, digest.hexdigest()):
-            raise InputError(f"{name} should have sha256={sha256} and has {digest.hexdigest()}; send it again.")
+            raise InputError(f"{name} should have sha256={sha256}, but has {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
         upload = Upload(id=id_, owner=caller.name, name=name, size=size, sha256=digest.hexdigest(), created=time.time())
         await run_in_threadpool(_record, engine, settings, upload)
@@ -115,7 +115,7 @@ def _flush(file: BinaryIO) -> None:
 
 
 def _kept(session: Session, settings: Settings, owner: str) -> int:
-    """Bytes of a user; 0 without a limit.
+    """Return the bytes that a user keeps; 0 if there is no limit.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
 def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
     with writing(engine) as session:
         lock_users(session, {upload.owner})
-        kept = _kept(session, settings, upload.owner)  # others may have been added meanwhile
+        kept = _kept(session, settings, upload.owner)  # other uploads may have been added meanwhile
         if refusal := quota_error(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
             raise refusal
         session.add(upload)
@@ -145,15 +145,18 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
 def latest_uploads(
     engine: Engine, caller: Caller, limit: int, before: tuple[float, str] | None
 ) -> list[dict[str, Any]]:
-    """List the caller's uploads, newest first; of all users for an administrator.
+    """List the caller's uploads, the newest first; for an administrator, uploads of all users.
 
     Parameters
     ----------
     engine : Engine
+        Database, from `open_database`.
     caller : Caller
+        User of the request.
     limit : int
+        Number of uploads to list, at most.
     before : tuple, optional
-        Time of creation and id of an upload: only older ones.
+        Time of creation and id of an upload: only older uploads.
     """
     wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
     if not caller.is_admin:
@@ -165,12 +168,12 @@ def latest_uploads(
 
 
 def delete_upload(engine: Engine, settings: Settings, caller: Caller, id_: str) -> dict[str, Any] | None:
-    """Delete an upload and its file, and return what it was; None if the caller has no such upload.
+    """Delete an upload and its file, and describe it; return None if the caller has no such upload.
 
     Raises
     ------
     InUse
-        A waiting or running job needs it.
+        A waiting or running job needs the upload.
     """
     upload = with_reserve(settings, lambda: _delete(engine, caller, id_))
     if upload is None:
@@ -190,7 +193,7 @@ def _delete(engine: Engine, caller: Caller, id_: str) -> Upload | None:
         if needed:
             jobs = ", ".join(needed[:3]) + (", ..." if needed[3:] else "")
             raise InUse(
-                f"upload {id_} is needed by waiting or running jobs ({jobs}); cancel them or wait for their end."
+                f"upload {id_} is needed by waiting or running jobs ({jobs}); cancel them, or wait until they end."
             )
         session.delete(upload)
         session.merge(Removal(path=f"uploads/{id_}"))
@@ -209,7 +212,7 @@ def _described(upload: Upload) -> dict[str, Any]:
 def find_uploads(
     engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]
 ) -> list[RootedFile | Exception]:
-    """Find the files of uploads by caller and id; `InputError` for one that the caller does not have."""
+    """Find the files of uploads by caller and id; an `InputError` for each upload that the caller does not have."""
     ids = {id_ for _, id_ in asked if ID_PATTERN.fullmatch(id_)}
     wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
     with reading(engine) as session:
@@ -228,22 +231,24 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
     Raises
     ------
     InputError
-        The caller may not read one, or the files take too long to find.
+        The caller may not read one of the files, or finding them takes too long.
     """
     end = time.monotonic() + CHECK_SECONDS
     for source in sources:
         if time.monotonic() > end:
-            raise InputError(f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer in one.")
+            raise InputError(
+                f"the files of this job take more than {CHECK_SECONDS:g} s to find; name fewer files per job."
+            )
         _under_root(source["path"], settings.folders)
 
 
 def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> RootedFile:
-    """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``; it is not opened yet.
+    """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``, without opening it.
 
     Raises
     ------
     InputError
-        It does not exist or the caller may not read it, with the same message for both.
+        The file does not exist, or the caller may not read it; the message is the same in both cases.
     """
     if "upload" in source:
         (file,) = find_uploads(engine, settings, [(caller, source["upload"])])
@@ -254,27 +259,28 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
 
 
 def files_of_job(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:
-    """Find the files of a job, with the names of `named_sources`.
+    """Find the files of a job, by the names of `named_sources`.
 
-    This is done whenever they are opened: the rights of the owner may have changed since the job was submitted.
+    This is done whenever the files are opened, because the rights of the owner may have changed since the job was
+    submitted.
 
     Raises
     ------
     InputError
-        As for `_resolve`.
+        A file does not exist, or the owner may not read it.
     """
     owner = Caller(job.owner, "user")
     return {name: _resolve(engine, settings, owner, source) for name, source in named_sources(job.request).items()}
 
 
 def _under_root(name: str, folders: list[Path]) -> RootedFile:
-    """Resolve a path to a file or folder beneath one of the folders, without links.
+    """Resolve a path to a file or folder below one of the folders, without links.
 
-    The file may be replaced before it is opened: what counts is that `RootedFile` opens nothing outside.
+    The file may be replaced before it is opened. That is safe, because `RootedFile` opens nothing outside the folder.
     """
     refusal = InputError(
-        f"path={name!r} is not a file or folder below what this service may read "
-        f"({', '.join(map(str, folders)) or 'no folders'}); upload it, or ask the administrator for a root."
+        f"path={name!r} is not a file or folder below those that this service may read "
+        f"({', '.join(map(str, folders)) or 'no folders'}); upload it, or ask the administrator to add a root."
     )
     if "\0" in name or "://" in name or not os.path.isabs(name):
         raise refusal
@@ -283,7 +289,7 @@ def _under_root(name: str, folders: list[Path]) -> RootedFile:
         root = next((folder for folder in folders if path.is_relative_to(folder)), None)
         if root is None or not (path.is_file() or path.is_dir()):
             raise refusal
-    except OSError:  # a part of the name is too long, or a folder may not be searched
+    except OSError:  # a part of the name is too long, or a folder cannot be searched
         raise refusal from None
     relative = os.path.relpath(path, root)
     return RootedFile(str(root), "" if relative == "." else relative, quotable=False)

@@ -3,16 +3,16 @@
 ::
 
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
-           "files": {name: file beneath a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
+           "files": {name: file below a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
     out   {"progress": {...}}, at most a few a second, then {"scores": {...}, "warnings": [sentence, ...]} or
           {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a heartbeat;
           see `mgclust.service.confined.child_messages`
 
 Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confined.confine`). This
-cannot be undone, so each attempt has a new process, a fork of `mgclust.service.confined.fork_server`. The end of its
-input means that the runner has gone: the attempt ends. Its output goes to ``log.txt`` in the attempt's folder; the
-result appears there as ``result``, complete or not at all.
+cannot be undone, so each attempt has a new process, a fork of `mgclust.service.confined.fork_server`. The input of the
+process ends if the runner ends; the attempt then ends, too. Output goes to ``log.txt`` in the attempt's folder. The
+result appears there as ``result`` when it is complete.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ if TYPE_CHECKING:
 
 __all__ = ["fault_of", "main", "message_of"]
 
-PROGRESS_SECONDS = 0.5  # between two progress events
-STOP_GRACE_SECONDS = 20.0  # for an orderly end
-CLUSTER_WAIT_SECONDS = 300.0  # for a cluster that is unavailable
-FULL_DISK_WAIT_SECONDS = 20.0  # before the next attempt
+PROGRESS_SECONDS = 0.5  # time between two progress events
+STOP_GRACE_SECONDS = 20.0  # time for the attempt to end by itself
+CLUSTER_WAIT_SECONDS = 300.0  # wait limit for a cluster that is unavailable
+FULL_DISK_WAIT_SECONDS = 20.0  # pause before the next attempt
 TEMPORARY_FOLDER = "tmp"  # in the attempt's folder; the runner removes it
-LONGEST_TEMPORARY_FOLDER = 100  # bytes of its path; with 127 and more NVIDIA's compiler keeps no headers for CuPy
-HEARTBEAT_SECONDS = 1.0  # between two heartbeats
-NICE = 5  # the web process and other programs have priority on shared cores
+LONGEST_TEMPORARY_FOLDER = 100  # bytes of its path; from 127 on, NVIDIA's compiler keeps no headers for CuPy
+HEARTBEAT_SECONDS = 1.0  # time between two heartbeats
+NICE = 5  # so that the web process and other programs have priority on shared cores
 
 _WRITE_LOCK = threading.Lock()
 
 
 def main() -> None:
-    """Read an order and carry it out; end if the input ends before."""
-    os.umask(0o077)  # results and checkpoints are for this account only
+    """Read an order and carry it out; end if the input ends first."""
+    os.umask(0o077)  # only this account may read results and checkpoints
     os.nice(NICE)
     if sys.platform.startswith("linux"):
-        become_subreaper()  # the runner finds all descendants of this process
+        become_subreaper()  # so that the runner finds all descendants of this process
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # output of libraries is not an answer
+    os.dup2(2, 1)  # output of libraries must not be taken for an answer
     nowhere = os.open(os.devnull, os.O_WRONLY)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     loading = threading.Event()
@@ -74,7 +74,7 @@ def main() -> None:
     heartbeats.join()
     if line:
         order = parse_json(line) | {"answers": answers}
-        with contextlib.suppress(OSError):  # `_measured` reports the peak memory since then
+        with contextlib.suppress(OSError):  # reset the peak memory that `_measured` reports
             Path("/proc/self/clear_refs").write_text("5")
         answer = _run(order, lambda event: _send(answers, {"progress": event}))
         os.dup2(nowhere, 2)  # later output does not belong to the job's log
@@ -83,13 +83,13 @@ def main() -> None:
 
 
 def _warm_up() -> None:
-    """Import what every job needs, before there is one."""
+    """Import the modules that every job needs, before there is a job."""
     from mgclust.algorithms import METHODS  # noqa: F401
     from mgclust.output.file_run import open_sources  # noqa: F401
 
 
 def _start_threads(answers: Any) -> None:
-    """Watch the runner and send heartbeats; once confined, because a thread is bounded as its maker is."""
+    """Watch the runner and send heartbeats. Called after confinement, which a thread inherits from its creator."""
     threading.Thread(target=_end_with_runner, daemon=True).start()
     threading.Thread(target=_send_heartbeats, args=(answers, threading.Event()), daemon=True).start()
 
@@ -97,7 +97,7 @@ def _start_threads(answers: Any) -> None:
 def _end_with_runner() -> None:
     for _ in sys.stdin:
         pass
-    signal.raise_signal(signal.SIGINT)  # Python handles it in the main thread
+    signal.raise_signal(signal.SIGINT)  # Python handles the signal in the main thread
     time.sleep(STOP_GRACE_SECONDS)
     os._exit(1)
 
@@ -108,12 +108,15 @@ def _send_heartbeats(answers: Any, end: threading.Event) -> None:
 
 
 def _send(answers: Any, answer: dict[str, Any]) -> None:
-    with _WRITE_LOCK, contextlib.suppress(BrokenPipeError):  # the runner has gone; `_end_with_runner` ends the process
+    with (
+        _WRITE_LOCK,
+        contextlib.suppress(BrokenPipeError),
+    ):  # the runner has ended; `_end_with_runner` ends this process
         answers.write(json.dumps(answer) + "\n")
 
 
 def _measured(order: dict[str, Any]) -> dict[str, Any]:
-    """The shape of the data, if known, and the peak memory of this process, without workers."""
+    """Return the shape of the data, if known, and the peak memory of this process without workers."""
     facts: dict[str, Any] = {"shape": order.get("shape")}
     with contextlib.suppress(OSError, ValueError, IndexError):
         status = Path("/proc/self/status").read_text()
@@ -122,7 +125,7 @@ def _measured(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _log(line: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk should cost a line of the log, not the result
+    with contextlib.suppress(OSError):  # a full disk may cost a line of the log, but not the result
         print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr)
 
 
@@ -138,7 +141,7 @@ def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
             _log(f"the previous attempt ended: {order['before']}")
         return _compute(order, folder, report)
     except (Exception, KeyboardInterrupt) as error:
-        with contextlib.suppress(OSError):  # the disk is full for the log, too
+        with contextlib.suppress(OSError):  # the log cannot be written to a full disk, either
             print(traceback_of(error), end="", file=sys.stderr)
         sentence = restore_names(message_of(error), order["request"], order["files"])
         answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
@@ -151,7 +154,7 @@ def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
 
 
 def _open_log(folder: Path) -> int:
-    """Open the log; an earlier attempt may have made the folder: follow no link, and wait for no FIFO."""
+    """Open the log without following links or waiting for a FIFO; an earlier attempt may have written the folder."""
     parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -161,9 +164,9 @@ def _open_log(folder: Path) -> int:
 
 
 def _writable(order: dict[str, Any]) -> dict[str, RootedFile]:
-    """The folders that the attempt may write, opened through no link.
+    """Open the folders that the attempt may write to, without following links.
 
-    The folder of the job is not among them: no attempt can replace one of them for the next attempt or the runner.
+    The folder of the job is not among them, so no attempt can replace one of them for the next attempt or the runner.
     """
     folder, checkpoint = Path(order["folder"]), Path(order["checkpoint"])
     found = {"checkpoint": RootedFile(str(checkpoint.parents[1]), f"{checkpoint.parent.name}/{checkpoint.name}")}
@@ -171,7 +174,7 @@ def _writable(order: dict[str, Any]) -> dict[str, RootedFile]:
         (folder.parent / name).mkdir(exist_ok=True)
         found[name] = RootedFile(str(folder.parent), name)
     tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
-    os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # of its workers
+    os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # for its workers
     if len(os.fsencode(tempfile.tempdir)) > LONGEST_TEMPORARY_FOLDER:
         os.chdir(tempfile.tempdir)
         os.environ["TMPDIR"] = "."
@@ -200,7 +203,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
                 _log(f"{stage} {event.get('fraction') or 0:.0%}")
             report(event)
 
-    if order.get("devices") is not None:  # before CUDA starts here, or in workers
+    if order.get("devices") is not None:  # set before CUDA starts in this process or in workers
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(order["devices"])
     files = ordered_files(order["files"])
     if "hidden" in order:
@@ -221,7 +224,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     checkpoint = CheckpointConfig(order["checkpoint"], order["checkpoint_seconds"], strict=False)
     with contextlib.ExitStack() as stack:
         where = _connect(stack, order["place"], progress)
-        # A cluster may lose a worker; the next attempt is for what this process does not survive.
+        # A cluster may lose a worker: retry here. The next attempt is for errors that this process does not survive.
         result = fit(method(**parameters, **where, retries=1), dataset, progress, checkpoint)
         sources = [Path(file.name).name for name, file in files.items() if name.isdigit()]
         command = ["mgclust", "run", request["method"], *sources]
@@ -233,7 +236,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
 
 
 def check_rows(dataset: Dataset, most: int) -> None:
-    """Reject data of more than `most` rows, or a graph of more edges or nodes; 0 is no limit."""
+    """Reject data with more than `most` rows, or a graph with more edges or nodes; 0 means no limit."""
     from mgclust.data import Graph
 
     counts = {"n_samples": dataset.shape[0]}
@@ -244,13 +247,13 @@ def check_rows(dataset: Dataset, most: int) -> None:
             from mgclust.base.errors import InputError
 
             raise InputError(
-                f"{name}={count} of {Path(dataset.name).name} should be at most max_rows={most}; send fewer, or ask "
-                "the administrator for a higher MGCLUST_SERVICE_MAX_ROWS."
+                f"{name}={count} of {Path(dataset.name).name} should be at most max_rows={most}; send fewer rows, or "
+                "ask the administrator for a higher MGCLUST_SERVICE_MAX_ROWS."
             )
 
 
 def _connect(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """Connect to the devices or the cluster; wait for a cluster without its scheduler or with too few workers."""
+    """Connect to the devices or the cluster; wait if the cluster has no scheduler or too few workers."""
     from mgclust.base.errors import ClusterUnavailableError
     from mgclust.output.file_run import placed
 
@@ -266,7 +269,7 @@ def _connect(stack: contextlib.ExitStack, place: dict[str, Any], progress: Any) 
 
 
 def fault_of(error: BaseException) -> str:
-    """Classify an error: fault of the input, the memory, the cluster, or mgclust."""
+    """Classify the cause of an error: the input, the memory, the cluster, or mgclust."""
     from mgclust.base.errors import ClusterUnavailableError, InputError, InsufficientMemoryError, MgclustError
 
     if isinstance(error, ClusterUnavailableError):
@@ -285,7 +288,7 @@ def _disk_is_full(error: BaseException) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """The error message of a job, one sentence."""
+    """Return the error message of a job, in one sentence."""
     if _disk_is_full(error):
         return "there is no space left where the service keeps its results; free some, then retry the job."
     if isinstance(error, KeyboardInterrupt):
@@ -295,7 +298,11 @@ def message_of(error: BaseException) -> str:
 
     if isinstance(error, MgclustError):
         return text
-    return f"{type(error).__name__}: {text}" if quoting() else f"{type(error).__name__}, in mgclust itself."
+    return (
+        f"{type(error).__name__}: {text}"
+        if quoting()
+        else f"{type(error).__name__}, in mgclust itself; ask the administrator to report it with the log."
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as the runner allocates them to attempts."""
+"""Allocation of the GPUs of this machine to attempts."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ __all__ = ["Devices"]
 
 
 class Devices:
-    """GPUs for jobs that run at once.
+    """GPUs for jobs that run at the same time.
 
-    Each GPU is for one job at a time, unless there are more slots than GPUs: then each is for as many as that takes.
+    Each GPU is used by one job at a time. Only if there are more slots than GPUs, a GPU is shared, by as few jobs as
+    possible.
 
     Parameters
     ----------
     names : iterable of str
-        As in CUDA_VISIBLE_DEVICES.
+        Names of the GPUs, as in CUDA_VISIBLE_DEVICES.
     slots : int
-        Number of jobs that run at once.
+        Number of jobs that run at the same time.
     """
 
     def __init__(self, names: Iterable[str], slots: int) -> None:
         self.names, self._slots = tuple(names), slots
 
     def number_for(self, resources: Mapping[str, Any]) -> int:
-        """Number of GPUs of a job: what it asks for, else one, as on the command line; 0 if it runs on CPUs.
+        """Return how many GPUs a job gets: the requested number, else one; 0 if it runs on CPUs.
 
         Raises
         ------
         InputError
-            It asks for more than there are.
+            The job requests more GPUs than there are.
         """
         asked, count = resources.get("gpus"), len(self.names)
         if resources.get("workers"):
@@ -46,13 +47,14 @@ class Devices:
         return asked or min(1, count)
 
     def free(self, number: int, held: Iterable[Iterable[str]]) -> list[str] | None:
-        """Pick so many GPUs, those of the fewest jobs first; None while not enough are free.
+        """Pick GPUs, those with the fewest jobs first; return None if not enough are free.
 
         Parameters
         ----------
         number : int
+            How many GPUs to pick.
         held : iterable
-            The GPUs of each job that runs.
+            The GPUs of each running job.
         """
         holders = Counter(chain.from_iterable(held))
         free = [name for name in self.names if holders[name] * len(self.names) < self._slots]

@@ -1,8 +1,9 @@
-"""The runner: takes jobs from the queue and runs an attempt of each in a process of its own.
+"""The runner: takes jobs from the queue and runs an attempt of each job in a separate process.
 
-It owns no job. It writes a heartbeat of each running attempt to the database every few seconds. If the runner dies, its
-attempts end with it, their heartbeats stop, and another runner queues the jobs again. One runner at a time holds the
-lock of a data folder. `mgclust.service.runner.supervisor` starts it, reads its heartbeats, and replaces it if it hangs.
+The runner owns no job. Every few seconds, it writes a heartbeat of each running attempt to the database. If the runner
+dies, its attempts end with it, their heartbeats stop, and another runner queues the jobs again. One runner at a time
+holds the lock of a data folder. `mgclust.service.runner.supervisor` starts the runner, reads its heartbeats, and
+replaces it if it hangs.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["Runner", "main"]
 
 POLL_SECONDS = 0.1
 HEARTBEAT_SECONDS = 2.0
-SIGN_SECONDS = 1.0  # between two heartbeats to the supervisor
+SIGN_SECONDS = 1.0  # time between two heartbeats to the supervisor
 
 
 class Runner:
@@ -52,9 +53,9 @@ class Runner:
     ----------
     settings : Settings
     name : str, optional
-        Its name in the database.
+        Name of the runner in the database.
     sign : callable, optional
-        Called at every step: a heartbeat.
+        Called at every step, to send a heartbeat.
     """
 
     def __init__(self, settings: Settings, name: str = "", sign: Callable[[], None] = lambda: None) -> None:
@@ -64,7 +65,7 @@ class Runner:
         self._name, self._sign = name or secrets.token_hex(8), sign
         self._engine = open_database(settings.database)
         self._jobs = Attempts(self._engine, settings, self._name)
-        self._claimed: list[Job] = []  # but not started yet
+        self._claimed: list[Job] = []  # jobs that are claimed, but not started yet
         self._running: list[RunningAttempt] = []
         self._server = ForkServer("mgclust.service.runner.attempt", adopt=True)
         self._next_check = self._next_sign = self._next_claim = 0.0
@@ -73,14 +74,14 @@ class Runner:
         self.stopping = False
 
     def take_over(self, hung: Sequence[str]) -> None:
-        """Queue the jobs of runners that hung and were killed."""
+        """Queue the jobs of runners again that hung and were killed."""
         with writing(self._engine) as session:
-            session.execute(delete(RunnerSign))  # a live runner writes its own again
+            session.execute(delete(RunnerSign))  # a runner that is alive writes its heartbeat again
         if hung:
             self._jobs.requeue_all(hung)
 
     def run(self) -> None:
-        """Run until `stopping`; then end the attempts and queue their jobs again."""
+        """Run until `stopping` is set; then end the attempts and queue their jobs again."""
         last_message = ""
         self._server.begin()
         try:
@@ -94,25 +95,25 @@ class Runner:
                         print(last_message, file=sys.stderr)
                     happened = False
                     time.sleep(HEARTBEAT_SECONDS)
-                    # No runner could write heartbeats meanwhile: give them all the time again.
+                    # No runner could write heartbeats meanwhile: start the time limit of all attempts again.
                     self._next_check = time.monotonic() + self._settings.lost_after
                 if not happened:
                     time.sleep(POLL_SECONDS)
         finally:
             for attempt in self._running:
-                attempt.process.close_input()  # all first: each may need some time
+                attempt.process.close_input()  # close all inputs first, because each attempt may need some time to end
             for attempt in self._running:
                 attempt.process.close()
-                with contextlib.suppress(*OUTAGES):  # its heartbeat stops, with the same effect
+                with contextlib.suppress(*OUTAGES):  # if it fails, the heartbeat stops, which has the same effect
                     self._jobs.requeue(attempt.job.id, attempt.job.attempt)
             self._server.close()
             with contextlib.suppress(*OUTAGES), writing(self._engine) as session:
                 session.execute(delete(RunnerSign).where(RunnerSign.runner == self._name))
 
     def step(self) -> bool:
-        """Check all attempts, heartbeats and lost jobs once, and claim jobs; whether anything happened."""
+        """Check all attempts, heartbeats and lost jobs once, and claim jobs; return whether anything happened."""
         happened = False
-        for attempt in self._running:  # also while the database does not answer: a full pipe would stop an attempt
+        for attempt in self._running:  # even if the database does not answer: a full pipe would stop an attempt
             attempt.receive()
         self._jobs.clock()
         for attempt in list(self._running):
@@ -120,7 +121,7 @@ class Runner:
                 self._running.remove(attempt)
                 self._next_claim = 0.0
                 happened = True
-        # After its own heartbeats: a runner that was stopped has not seen those of others, either.
+        # Write own heartbeats first: a runner that was stopped has not seen heartbeats of others, either.
         if time.monotonic() > self._next_sign:
             self._signs += 1
             with writing(self._engine) as session:
@@ -133,13 +134,13 @@ class Runner:
             self._kill_descendants()
             self._next_check = time.monotonic() + HEARTBEAT_SECONDS
         while self._claimed or (not self._server.is_loading() and self._claim()):
-            job = self._claimed[0]  # it stays in the list if the database fails meanwhile
+            job = self._claimed[0]  # the job stays in the list if the database fails meanwhile
             try:
                 self._start(job)
             except Exception as error:
                 if isinstance(error, OUTAGES) and not isinstance(error, OSError):
                     raise
-                # Whatever a job does to its start, it costs that job alone.
+                # Whatever goes wrong at the start of a job, only this job fails.
                 self._jobs.fail(job.id, job.attempt, message_of(error), fault_of(error))
             del self._claimed[0]
             happened = True
@@ -151,28 +152,28 @@ class Runner:
         if (job := self._jobs.claim(self._can_start)) is not None:
             self._claimed.append(job)
         elif self._jobs.blocked:
-            self._next_claim = time.monotonic() + HEARTBEAT_SECONDS  # it may be cancelled, or overtaken
+            self._next_claim = time.monotonic() + HEARTBEAT_SECONDS  # the job may be cancelled, or overtaken
         return bool(self._claimed)
 
     def _can_start(self, job: Job) -> bool:
         try:
             return self._allocate(job) is not None
-        except InputError:  # `_start` fails it
+        except InputError:  # `_start` will fail the job
             return True
 
     def _allocate(self, job: Job) -> list[str] | None:
-        """The GPUs for a job; None while not enough are free."""
-        if self._settings.scheduler:  # its workers have the GPUs
+        """Return the GPUs for a job; None if not enough are free."""
+        if self._settings.scheduler:  # the workers of the cluster have the GPUs
             return []
         number = self._devices.number_for(job.request.get("resources") or {})
         return self._devices.free(number, [attempt.devices for attempt in self._running])
 
     def _start(self, job: Job) -> None:
-        if job.attempt == 1:  # a deleted job of the same key may have left its folder
+        if job.attempt == 1:  # a deleted job of the same key may have left a folder
             self._discard(self._settings.checkpoint_folder(job.id))
             self._discard(self._settings.job_folder(job.id))
         for earlier in range(job.attempt - 1, 0, -1):
-            # An attempt may have left a complete result and died before its answer.
+            # An earlier attempt may have left a complete result and died before its answer.
             left = self._settings.attempt_folder(job.id, earlier)
             self._discard(left / TEMPORARY_FOLDER)
             findings = read_findings(self._settings, job.id, earlier)
@@ -182,7 +183,7 @@ class Runner:
                 self._jobs.succeed(job.id, job.attempt, findings.scores, warnings=findings.warnings)
                 return
         devices = self._allocate(job)
-        assert devices is not None  # as when it was claimed: attempts may have ended meanwhile, none has begun
+        assert devices is not None  # enough are free, as when the job was claimed: no attempt has started since
         order: dict[str, Any] = {
             "hidden": self._settings.concealed,
             "cache": str(self._settings.cache_folder(job.owner)),
@@ -190,7 +191,7 @@ class Runner:
             "request": job.request | {"method": job.method},
             "before": job.before,
             "place": self._placement(job.request.get("resources") or {}, len(devices)),
-            # All of them are found without their names.
+            # If the attempt gets all GPUs, it finds them without their names.
             "devices": devices if len(devices) < len(self._devices.names) else None,
             "checkpoint": str(self._settings.checkpoint_folder(job.id) / str(job.attempt)),
             "checkpoint_seconds": self._settings.checkpoint_seconds,
@@ -204,7 +205,9 @@ class Runner:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
         process = self._server.start()
-        with contextlib.suppress(OSError):  # without it there are no checkpoints, as the log of the attempt says
+        with contextlib.suppress(
+            OSError
+        ):  # without the folder there are no checkpoints, which the log of the attempt reports
             self._inherit_checkpoint(job)
         process.send(order)
         self._running.append(RunningAttempt(job, process, self._settings, devices))
@@ -212,8 +215,8 @@ class Runner:
     def _kill_descendants(self) -> None:
         """Kill and reap processes that attempts have left and this process has adopted.
 
-        A child in a session of its own that is not one of the runner's was started by an attempt, which has ended or
-        has hidden its orphans.
+        If a child leads its own session and is not an attempt of this runner, an attempt has started it, and has ended
+        or has hidden its orphans.
         """
         if self._server.pid is None:
             return
@@ -229,7 +232,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _checkpoints(self, job: Job) -> Iterator[int]:
-        """Open the folder of a job's checkpoints, through no link."""
+        """Open the folder of a job's checkpoints without following links."""
         number = os.open(self._settings.checkpoint_folder(job.id), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             yield number
@@ -237,7 +240,7 @@ class Runner:
             os.close(number)
 
     def _inherit_checkpoint(self, job: Job) -> None:
-        """Move the checkpoints of the previous attempt, which may still run elsewhere, to this one."""
+        """Move the checkpoints of the previous attempt, which may still run elsewhere, to the new attempt."""
         self._settings.checkpoint_folder(job.id).mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._checkpoints(job) as folder:
             for earlier in range(job.attempt - 1, 0, -1):
@@ -248,7 +251,7 @@ class Runner:
                 os.mkdir(str(job.attempt), 0o700, dir_fd=folder)
 
     def _discard(self, folder: Path) -> None:
-        """Remove a folder in a thread, since it may hold much; what remains is swept later."""
+        """Remove a folder in a thread, because it may hold many files; a sweep removes what is left."""
         elsewhere = Path(self._settings.checkpoints) if self._settings.checkpoints else None
         beside = elsewhere if folder.parent == elsewhere else self._settings.data / "jobs"
         gone = set_aside(folder, beside)
@@ -264,9 +267,9 @@ class Runner:
         return place
 
     def _check(self, attempt: RunningAttempt) -> bool:
-        """Pass on the heartbeat and the end of an attempt to the queue; whether it has ended."""
+        """Pass on the heartbeat and the end of an attempt to the queue; return whether the attempt has ended."""
         job, process = attempt.job, attempt.process
-        # Only when its process has ended, the job's files may be deleted and the GPU is free.
+        # Only after its process has ended, the files of the job may be deleted and its GPUs are free.
         if not process.ended():
             if attempt.answer is not None and not attempt.violation:
                 process.enforce_exit()
@@ -277,20 +280,20 @@ class Runner:
                 cancelled = self._jobs.heartbeat(job.id, job.attempt, attempt.progress)
                 attempt.next_heartbeat = time.monotonic() + min(HEARTBEAT_SECONDS, self._settings.lost_after / 4)
                 if cancelled is None:
-                    process.close(at_once=True)  # the job runs elsewhere
+                    process.close(at_once=True)  # the job has a newer attempt elsewhere
                 elif cancelled:
                     attempt.cancelled = True
                     process.interrupt()
             return False
         process.close()
-        self._kill_descendants()  # what it has started holds the pipe and writes files
-        attempt.receive()  # the rest
+        self._kill_descendants()  # processes that it has started hold the pipe and write files
+        attempt.receive()  # read the rest of the output
         violation = attempt.violation
         answer = None if violation else attempt.answer
         kept = self._settings.checkpoint_folder(job.id)
         if attempt.cancelled or (answer is not None and "scores" in answer):
             self._discard(kept)
-        with contextlib.suppress(OSError):  # it does not exist, or holds checkpoints for the next attempt
+        with contextlib.suppress(OSError):  # the folder does not exist, or holds checkpoints for the next attempt
             with self._checkpoints(job) as folder:
                 os.rmdir(str(job.attempt), dir_fd=folder)
             kept.rmdir()
@@ -312,12 +315,13 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
     Parameters
     ----------
     settings : Settings
+        Settings of the service.
     name : str
-        Of this runner.
+        Name of this runner.
     hung : sequence of str
-        Earlier runners that were killed because they hung.
+        Names of earlier runners that were killed because they hung.
     sign : callable
-        Called regularly: a heartbeat.
+        Called regularly, to send a heartbeat.
     """
     settings.data.mkdir(parents=True, exist_ok=True)
     with runner_lock(settings, sign):
@@ -337,15 +341,15 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
 
 
 def _stop_with_supervisor() -> None:
-    """Stop when the supervisor, which holds the other end of the standard input, has gone."""
+    """Stop when the supervisor, which holds the other end of the standard input, has ended."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _sign_writer() -> Callable[[], None]:
-    """A function that sends the supervisor a heartbeat, at most one per second."""
+    """Return a function that sends the supervisor a heartbeat, at most one per second."""
     pipe = os.dup(1)
-    os.dup2(2, 1)  # output of libraries is not a heartbeat
+    os.dup2(2, 1)  # output of libraries must not be taken for a heartbeat
     os.set_blocking(pipe, False)
     next_sign = 0.0
 
@@ -353,7 +357,7 @@ def _sign_writer() -> Callable[[], None]:
         nonlocal next_sign
         if time.monotonic() >= next_sign:
             next_sign = time.monotonic() + SIGN_SECONDS
-            with contextlib.suppress(OSError):  # the supervisor has gone, or was stopped for hours
+            with contextlib.suppress(OSError):  # the supervisor has ended, or was stopped for hours
                 os.write(pipe, b".")
 
     return sign
@@ -361,7 +365,7 @@ def _sign_writer() -> Callable[[], None]:
 
 if __name__ == "__main__":
     if not (line := sys.stdin.readline()):
-        sys.exit("the process that starts this one ended before it gave the settings.")
+        sys.exit("the process that started the runner ended before it sent the settings.")
     config = parse_json(line)
     threading.Thread(target=_stop_with_supervisor, daemon=True).start()
     try:

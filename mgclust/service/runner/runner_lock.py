@@ -24,16 +24,17 @@ POLL_SECONDS = 0.1
 
 @contextlib.contextmanager
 def runner_lock(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of the data folder, waiting for the runner that has it.
+    """Hold the lock of the data folder; wait for the runner that has it.
 
-    The previous runner may still run, or wait for its attempts to end. If it is stopped and its supervisor has gone, it
-    would hold the lock forever, so it is killed.
+    The previous runner may still run, or wait until its attempts have ended. If it is stopped and its supervisor has
+    ended, it would hold the lock forever, so it is killed.
 
     Parameters
     ----------
     settings : Settings
+        Settings of the service.
     sign : callable
-        Called while it waits.
+        Called while this process waits, to send a heartbeat.
     """
     with open(settings.data / "runner.lock", "a+") as lock:
         watch: tuple[int, HangWatch] | None = None
@@ -62,7 +63,7 @@ def _process_identity() -> dict[str, Any]:
 
 
 def _lock_holder(lock: Any) -> int | None:
-    """Pid of the process that holds the lock, if it runs on this machine."""
+    """Return the id of the process that holds the lock, if that process runs on this machine."""
     lock.seek(0)
     with contextlib.suppress(ValueError, KeyError, TypeError, psutil.Error):
         holder = parse_json(lock.read())

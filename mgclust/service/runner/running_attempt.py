@@ -1,4 +1,4 @@
-"""An attempt as the runner sees it: its job, its process, what the process tells, and the limits that it has."""
+"""An attempt from the runner's point of view: its job, its process, its messages, and its limits."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ from mgclust.service.settings import Settings
 
 __all__ = ["RunningAttempt"]
 
-PROCESS_CHECK_SECONDS = 0.5  # between two measurements of the attempt's processes
-REMEDY = "submit less work or, within what the service allows, ask for more"
+PROCESS_CHECK_SECONDS = 0.5  # time between two measurements of the attempt's processes
+REMEDY = "submit less work or, within the limits of the service, request a higher"
 
 
 class RunningAttempt:
-    """An attempt that runs.
+    """A running attempt.
 
     Parameters
     ----------
     job : Job
+        The job.
     process : ChildProcess
+        The process of the attempt.
     settings : Settings
+        Settings of the service.
     devices : sequence of str
-        The GPUs that it has.
+        The GPUs of the attempt.
     """
 
     def __init__(self, job: Job, process: ChildProcess, settings: Settings, devices: Sequence[str]) -> None:
         self.job, self.process, self.devices = job, process, devices
         self.progress: dict[str, Any] | None = None
         self.answer: dict[str, Any] | None = None
-        self.violation: str | None = None  # of the protocol, by its messages
+        self.violation: str | None = None  # how a message violated the protocol
         self.heartbeats = 0
-        self.next_heartbeat = self._next_check = 0.0  # the first is that of its job in the database
+        self.next_heartbeat = self._next_check = 0.0  # the claim has written the first heartbeat
         self.cancelled = False
-        self.end_reason: tuple[str, str] | None = None  # why it was killed, and the fault
+        self.end_reason: tuple[str, str] | None = None  # reason for killing it, and the kind of fault
         resources = job.request.get("resources") or {}
         self._seconds = resources.get("max_seconds") or settings.max_seconds
         self._memory = resources.get("memory") or settings.max_memory
@@ -50,7 +53,7 @@ class RunningAttempt:
         self._stopped: HeartbeatMonitor[int] = HeartbeatMonitor(self._clock)
 
     def receive(self) -> None:
-        """Take what its process has written since the last call, at most what fits into a pipe."""
+        """Read what the process has written since the last call, at most the capacity of a pipe."""
         if self.violation:
             return
         try:
@@ -64,7 +67,7 @@ class RunningAttempt:
             self.violation = str(error)
 
     def reason_to_kill(self) -> tuple[str, str] | None:
-        """Reason why it has to be killed, and the fault; None if it may continue."""
+        """Return the reason to kill the attempt, and the kind of fault; None if it may continue."""
         ran = self._clock()
         if self.violation:
             return self.violation, "mgclust"
@@ -81,8 +84,11 @@ class RunningAttempt:
         family = process_tree(self.process.pid)
         stopped = self._stopped.of({each.pid: True for each in family if each.stopped})
         if stopped and (longest := max(stopped.values())) > self._hung_after:
-            return f"a process of the attempt was stopped for {longest:.0f} s, and all of them were ended.", "cluster"
+            return (
+                f"a process of the attempt was stopped for {longest:.0f} s, and all its processes were ended.",
+                "cluster",
+            )
         taken = sum(each.memory for each in family)
         if self._memory and taken > self._memory:
-            return f"the job took {taken} bytes, more than memory={self._memory}; {REMEDY} memory.", "memory"
+            return f"the job used {taken} bytes, more than memory={self._memory}; {REMEDY} memory.", "memory"
         return None

@@ -19,8 +19,8 @@ from mgclust.service.settings import PREFIX, Settings
 __all__ = ["supervise_runner"]
 
 POLL_SECONDS = 0.2
-RESTART_SECONDS = 1.0  # before a runner that has ended is replaced
-STOP_GRACE_SECONDS = 75.0  # for a runner's orderly end: its attempts have 30
+RESTART_SECONDS = 1.0  # pause before a runner that has ended is replaced
+STOP_GRACE_SECONDS = 75.0  # time for a runner to end by itself; its attempts have 30 s
 
 
 def supervise_runner(settings: Settings, stopping: threading.Event, report: Callable[[str], None]) -> None:
@@ -29,9 +29,9 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
     Parameters
     ----------
     settings : Settings
-        Of the runner; sent through a pipe.
+        Settings of the runner, which are sent through a pipe.
     stopping : threading.Event
-        Stops the runner, and this function.
+        If set, stops the runner and this function.
     report : callable
         Receives messages about replaced runners.
     """
@@ -46,14 +46,14 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
                 stdout=subprocess.PIPE,
                 env={name: value for name, value in os.environ.items() if not name.startswith(PREFIX)},
             )
-        except OSError as error:  # too many processes, or too little memory
+        except OSError as error:  # there are too many processes, or too little memory
             if failure != (failure := f"no runner can be started: {error.strerror}; trying again"):
                 report(failure)
             stopping.wait(RESTART_SECONDS)
             continue
         failure = ""
         assert runner.stdin is not None and runner.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, as `poll` finds
+        with contextlib.suppress(BrokenPipeError):  # the runner has ended, which `poll` will report
             runner.stdin.write(
                 json.dumps({"settings": settings.to_json(), "name": name, "hung": hung}).encode() + b"\n"
             )
@@ -64,7 +64,7 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
             heartbeats += _read_heartbeats(runner.stdout)
             problem = watch.hangs(heartbeats)
         if problem is not None:
-            report(f"the runner {problem}; it is ended, and another one started")
+            report(f"the runner {problem}; ending it and starting another")
             kill_tree(runner.pid)
             runner.wait()
             hung = [*hung, name][-20:]
@@ -83,7 +83,7 @@ def _read_heartbeats(pipe: IO[bytes]) -> int:
 
 
 def _stop(runner: subprocess.Popen[bytes]) -> None:
-    """Stop a runner in good order; a suspended one is continued for that."""
+    """Stop a runner in good order; a suspended runner is continued first."""
     for number in (signal.SIGTERM, signal.SIGCONT):
         runner.send_signal(number)
     try:

@@ -1,8 +1,8 @@
 """The web application: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics, and the pages.
 
-A request shows a token (``Authorization: Bearer ...``), which `AuthenticationMiddleware` checks first. An error is a
-sentence, ``{"error": ..., "fault": ...}``. A job or upload of another user is "not found", like one that does not
-exist.
+A request sends a token (``Authorization: Bearer ...``), which `AuthenticationMiddleware` checks first. An error is
+answered with one sentence, ``{"error": ..., "fault": ...}``. A job or upload of another user is "not found", like one
+that does not exist.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ __all__ = ["create_app"]
 
 
 def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
-    """Make the web application; the database is brought up to date. `adopt` is for `check_data_folder`."""
+    """Make the web application, and migrate the database to this version; for `adopt`, see `check_data_folder`."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = open_database(settings.database)
     migrate(engine)
@@ -62,10 +62,10 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
 
     app = FastAPI(
         title="mgclust", version=__version__, openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None,
-        lifespan=lifespan, redirect_slashes=False,  # a redirect would name the host that the request named
+        lifespan=lifespan, redirect_slashes=False,  # a redirect would repeat the host name of the request
     )  # fmt: skip
     app.state.backend = backend
-    # Each around those before it.
+    # Each middleware wraps those added before it.
     app.add_middleware(ShortBodies)
     app.add_middleware(AuthenticationMiddleware, settings=settings, callers=callers, log=audit)
     app.add_middleware(SecurityHeaders)
@@ -73,7 +73,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     refusals: dict[int | str, dict[str, Any]] = {
         code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
     }
-    for part in (jobs, results, uploads, admin):  # each by itself: a router within a router is looked through twice
+    for part in (jobs, results, uploads, admin):  # included one by one: nested routers would be searched twice
         app.include_router(part.router, prefix="/api/v1", responses=refusals)
     app.include_router(monitoring.router)
     add_pages(app)

@@ -1,4 +1,4 @@
-"""Dependencies of endpoints: the parts of the service, the caller and the scopes of its token, and pages of lists."""
+"""Dependencies of endpoints: parts of the service, the caller and the scopes of its token, and pages of lists."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Backend:
-    """The parts of the service that endpoints call, made once by `create_app`."""
+    """The parts of the service that endpoints use, made once by `create_app`."""
 
     settings: Settings
     engine: Engine
@@ -55,7 +55,7 @@ async def _backend(request: Request) -> Backend:
 
 
 class _Scoped(HTTPBearer):
-    """The caller, whose token has a scope; one dependency, since each is looked at in every request."""
+    """The caller, if its token has a scope. This is a single dependency, because each one costs time per request."""
 
     def __init__(self, scope: str | None) -> None:
         super().__init__(scheme_name="HTTPBearer", description="A token of the service.")
@@ -79,12 +79,12 @@ Administrator = Annotated[Caller, Depends(_Scoped("admin"))]
 
 
 def found(job: Any) -> Any:
-    """The job, if there is one that the caller may see.
+    """Return the job, if there is one that the caller may see.
 
     Raises
     ------
     NotFound
-        It is None.
+        The job is None.
     """
     if job is None:
         raise NotFound("there is no such job.")
@@ -95,13 +95,13 @@ Before = Annotated[
     str | None,
     Query(
         pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?,[0-9a-f]{32}$",
-        description="created,id of the last one of the page before.",
+        description="created,id of the last item of the previous page.",
     ),
 ]
 
 
 def parse_cursor(before: str | None) -> tuple[float, str] | None:
-    """Creation time and id of a cursor."""
+    """Parse a cursor into a creation time and an id."""
     if before is None:
         return None
     created, _, id_ = before.partition(",")

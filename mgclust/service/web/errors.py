@@ -1,4 +1,4 @@
-"""Errors of the API: a status code, one sentence, and the fault."""
+"""Errors of the API: a status code, one sentence, and the kind of fault."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from mgclust.service.web.perimeter.rates import RateLimited
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
-RETRY_AFTER_SECONDS = 2  # while the database does not answer, or too many requests of a user are open
-READ_ONLY = "the service's database cannot be written at present, so nothing was changed; ask again later."
-NO_SPACE = "there is no space left where the service keeps its jobs; free some, then ask again."
+RETRY_AFTER_SECONDS = 2  # if the database does not answer, or too many requests of a user are open
+READ_ONLY = "the service's database cannot be written at present, so nothing was changed; try again later."
+NO_SPACE = "there is no space left where the service keeps its jobs; free some, then try again."
 
 
 class Problem(BaseModel):
@@ -38,7 +38,7 @@ class Problem(BaseModel):
 
 
 class NotFound(Exception):
-    """It does not exist, or not for this caller."""
+    """The requested object does not exist, or the caller may not see it."""
 
 
 CODES: dict[type[Exception], int] = {
@@ -49,7 +49,7 @@ CODES: dict[type[Exception], int] = {
 
 
 def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Answer with an error of `CODES`; an internal one is raised."""
+    """Answer with an error of `CODES`; raise an internal error."""
     code = next(code for kind, code in CODES.items() if isinstance(error, kind))
     headers, sentence = dict(headers or {}), str(error)
     if isinstance(error, (RateLimited, Busy)):
@@ -63,7 +63,7 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
             raise error  # an internal error
         sentence = NO_SPACE
     elif isinstance(error, DataError):
-        sentence = "the request holds what the database does not take, such as a NUL in a text; leave it out."
+        sentence = "the request holds characters that the database rejects, such as a NUL; leave them out."
     elif isinstance(error, DBAPIError) and full(error):
         code, sentence = 507, NO_SPACE
     elif isinstance(error, DBAPIError) and read_only(error):
@@ -72,14 +72,14 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
         if isinstance(error, DBAPIError) and not (isinstance(error, OperationalError) or error.connection_invalidated):
             raise error  # an internal error
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-        sentence = "the service's database does not answer; ask again soon."
+        sentence = "the service's database does not answer; try again soon."
     of_request = code in (400, 413) or isinstance(error, QuotaExceeded)
     fault = "input" if of_request else "cluster" if code in (503, 507) else None
     return _problem(sentence, fault, code, headers)
 
 
 def _problem(sentence: str, fault: str | None, code: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    # A message may quote names and values from files and requests: control characters do not reach a terminal.
+    # A message may quote names and values from files and requests: no control characters may reach a terminal.
     return JSONResponse({"error": printable(sentence), "fault": fault}, code, headers)
 
 
@@ -98,7 +98,7 @@ def answer_problems(app: FastAPI) -> None:
         sentences = {
             404: "there is nothing at this path.",
             405: f"{request.method} is not possible here.",
-            400: "the request cannot be read; send JSON in UTF-8, not nested deeply, no number of thousands of digits.",
+            400: "the request cannot be read; send UTF-8 JSON, not deeply nested, no number of thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
         fault = "input" if error.status_code in (400, 416) else None

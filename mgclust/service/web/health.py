@@ -1,4 +1,4 @@
-"""The report of `/healthz`: whether the database answers, and whether a runner lives."""
+"""The report of `/healthz`: whether the database answers, and whether a runner works."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ POLL_SECONDS = 1.0
 
 
 class Health:
-    """Checks the signs of life of runners, once a second while the application runs.
+    """Checks the heartbeats of runners, once a second while the application runs.
 
     Parameters
     ----------
     engine : Engine
+        Database, from `open_database`.
     after : float
-        Seconds without a sign of life after which the runner is silent.
+        Seconds without a heartbeat after which the runner counts as silent.
     """
 
     def __init__(self, engine: Engine, after: float) -> None:
         self._engine, self._after = engine, after
         self._heartbeats: HeartbeatMonitor[str] = HeartbeatMonitor(RunningTimeClock())
         self._age: float | None = None
-        # Any number of requests costs one query at a time, in a thread that other requests cannot keep busy.
+        # Batched, so that any number of requests costs one query at a time, in a thread that is always available.
         self._batched = Batched[None, dict[str, Any]](lambda requests: [self._report()] * len(requests))
 
     async def report(self) -> dict[str, Any]:
@@ -50,18 +51,18 @@ class Health:
     async def watch(self) -> None:
         """Poll forever."""
         while True:
-            with contextlib.suppress(*OUTAGES):  # `/healthz` reports them itself
+            with contextlib.suppress(*OUTAGES):  # `/healthz` itself reports them
                 await run_in_threadpool(self.poll)
             await asyncio.sleep(POLL_SECONDS)
 
     def poll(self) -> None:
-        """Read the signs of life once."""
+        """Read the heartbeats once."""
         with reading(self._engine) as session:
             marks = {sign.runner: sign.count for sign in session.scalars(select(RunnerSign))}
         self._age = min(self._heartbeats.of(marks).values(), default=None)
 
     @property
     def runner(self) -> dict[str, Any]:
-        """State of the runner, and the age of its last sign of life in seconds."""
+        """State of the runner, and the age of its last heartbeat in seconds."""
         state = "none" if self._age is None else "ok" if self._age <= self._after else "silent"
         return {"state": state, "age": None if self._age is None else round(self._age, 1)}

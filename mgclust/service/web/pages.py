@@ -1,7 +1,7 @@
-"""The pages: static files of the package, and security headers.
+"""The pages: static files of the package, with security headers.
 
-They hold no secret: without a token they show a form for one. A token stays in the browser's tab and is sent only in
-the ``Authorization`` header, which no other site can make a browser send.
+The pages hold no secret: without a token, they show a form that asks for one. The token stays in the tab of the browser
+and is sent only in the ``Authorization`` header, which no other site can make a browser send.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self' blob: data:; connect-src 'self'; "
     "frame-src {frames}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# Answers that are not pages: opened as a page, they may load and run nothing.
+# Policy of answers that are not pages: if they are opened as a page, they may load and run nothing.
 CLOSED_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -61,10 +61,10 @@ class SecurityHeaders:
 
 
 def policy(path: str) -> str:
-    """The content security policy of a path.
+    """Return the content security policy of a path.
 
-    A job's page shows the report in a frame without scripts and origin, from memory. Such a document has the policy of
-    the page that makes it, so this page has to allow what the report needs: styles, nothing else.
+    The page of a job shows the report in a frame without scripts and origin, from memory. Such a document has the
+    policy of the page that creates it, so this page has to allow what the report needs: styles, and nothing else.
     """
     if path.startswith("/jobs/"):
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
@@ -74,7 +74,7 @@ def policy(path: str) -> str:
 
 
 def add_pages(app: FastAPI) -> None:
-    """Serve the jobs at ``/``, one job at ``/jobs/ID`` and their files below ``/pages``."""
+    """Serve the list of jobs at ``/``, the page of a job at ``/jobs/ID``, and their files below ``/pages``."""
     names = {path.name for path in FOLDER.iterdir() if path.suffix in TYPES}
 
     def page(name: str) -> FileResponse:

@@ -1,6 +1,7 @@
-"""Other centres for a job that has succeeded, where its method can choose them: a preview, or a job with their result.
+"""Other centres for a job that has succeeded: a preview, or a new job with the result for these centres.
 
-The method needs its result alone, no other pass over the data. `mgclust.service.confined.reader_process` computes them.
+This needs only the result of the method and no pass over the data. It is for methods that can choose centres, and is
+computed by `mgclust.service.confined.reader_process`.
 """
 
 from __future__ import annotations
@@ -44,48 +45,49 @@ Value = bool | int | float | str | None
 
 
 class CenterChoice(BaseModel):
-    """Centres, by the parameters that `/methods` describes as the method's `centers`; by default automatic ones."""
+    """Centres, by the parameters that `/methods` lists as the method's `centers`; by default the automatic centres."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Value | Annotated[list[int], Field(max_length=10_000)]]
 
     def given(self) -> dict[str, Any]:
-        """The given parameters, for `select_centers` of the method, which checks them."""
+        """Return the given parameters, for `select_centers` of the method, which checks them."""
         return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
 
 
 class PreviewRequest(CenterChoice):
-    """Centres, and what to answer."""
+    """Centres, and what the answer should hold."""
 
     answer: Literal["sizes", "points", "labels"] = Field(
-        "sizes", description="Sizes only; also the labels of the rows of /points; or all labels, as a .npy."
+        "sizes",
+        description="Only sizes of clusters; also labels of the rows of /points; or all labels, as a .npy file.",
     )
 
 
 class SaveRequest(CenterChoice):
-    """Centres whose result is stored."""
+    """Centres whose result is to be stored."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Chosen by the client: a request with the same key does not make a second job."
+        None, description="Chosen by the client: a request with the same key does not create a second job."
     )
 
 
 class Preview(BaseModel):
-    """Clusters of a choice of centres."""
+    """Clusters for a choice of centres."""
 
     n_clusters: int
     centers: list[int]
     sizes: list[int]
-    labels: list[int] | None = Field(default=None, description="Of the rows of /points, if asked for.")
+    labels: list[int] | None = Field(default=None, description="Labels of the rows of /points, if requested.")
 
 
 class ProjectedPoints(BaseModel):
-    """Sample rows for a picture, by their first two features."""
+    """A sample of rows for a picture, by their first two features."""
 
     index: list[int]
     x: list[float]
     y: list[float]
-    why: Annotated[str, AfterValidator(printable)] | None = Field(None, description="The reason if there are none.")
+    why: Annotated[str, AfterValidator(printable)] | None = Field(None, description="The reason if there are no rows.")
 
 
 def preview(readers: Readers, result: RootedFile, wanted: PreviewRequest) -> Preview:
@@ -94,14 +96,16 @@ def preview(readers: Readers, result: RootedFile, wanted: PreviewRequest) -> Pre
     Parameters
     ----------
     readers : Readers
+        Processes that compute the preview.
     result : RootedFile
         The result directory of a job.
     wanted : PreviewRequest
+        The centres.
 
     Raises
     ------
     InputError
-        A result of another method; no row, or not the densest one, within the limits.
+        The result is of another method, or no row, or not the densest row, is within the limits.
     """
     order = {"do": "preview", "result": result.order(), "centers": wanted.given(), "labels": wanted.answer == "points"}
     return readers.serve(order, Preview.model_validate)
@@ -110,7 +114,7 @@ def preview(readers: Readers, result: RootedFile, wanted: PreviewRequest) -> Pre
 def labels_file(
     readers: Readers, settings: Settings, result: RootedFile, wanted: CenterChoice
 ) -> tuple[int, Iterator[bytes]]:
-    """Labels of all rows for these centres: the size of a .npy file, and its bytes in parts."""
+    """Compute the labels of all rows for these centres; return the size of a .npy file and its bytes in parts."""
     folder = _scratch(settings, secrets.token_hex(16))
     try:
         readers.serve(
@@ -120,7 +124,7 @@ def labels_file(
         )
         file = RootedFile(str(folder), "labels.npy").open()  # the process may have left anything
     finally:
-        remove(folder)  # the open file remains readable
+        remove(folder)  # the open file stays readable
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
 
@@ -133,12 +137,12 @@ def labels_file(
 
 
 def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: RootedFile) -> ProjectedPoints:
-    """Sample rows for the page's picture; none if their source is gone, or too large to be read for a picture.
+    """Sample rows for the picture of the page. There are none if the source has vanished or is too large for this.
 
     Raises
     ------
     InputError
-        A result of another method.
+        The result is of another method.
     """
     try:
         order = {"do": "points", "result": result.order(), **_read_by(engine, settings, job)}
@@ -157,14 +161,14 @@ def save_as_job(
     result: RootedFile,
     centers: SaveRequest,
 ) -> Job:
-    """Store the result of other centres as a new job, which has succeeded and names its parent.
+    """Store the result for other centres as a new job that has succeeded and names its parent.
 
-    A key that the caller has used before for this parent yields the existing job.
+    If the caller has used the same key before for this parent, the existing job is returned.
 
     Raises
     ------
     InputError
-        As for `preview`; or the source, which labels and pictures need, is gone or has changed.
+        As in `preview`; or the source, which labels and pictures need, has vanished or changed.
     QuotaExceeded
         The owner of the parent has reached a limit.
     """
@@ -180,12 +184,12 @@ def save_as_job(
 
     def place() -> None:
         attempt = settings.attempt_folder(id_, 1)
-        set_aside(attempt, settings.data / "jobs")  # of a process that died here; a sweep removes it
+        set_aside(attempt, settings.data / "jobs")  # left by a process that died here; a sweep removes it
         attempt.parent.mkdir(exist_ok=True)
         folder.rename(attempt)
 
     choice = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
-    # Before the process may write there: it may leave a link in its place.
+    # Write the log before the process may write to the folder: the process could leave a link instead of it.
     (folder / "log.txt").write_text(f"other centres for the result of job {parent.id}: {choice}\n")
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
@@ -196,14 +200,14 @@ def save_as_job(
 
 
 def _scratch(settings: Settings, id_: str) -> Path:
-    """Make a temporary folder, which a later start removes if this process does not."""
-    folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may write the same job
+    """Make a temporary folder. If this process does not remove it, a later start does."""
+    folder = settings.data / "jobs" / f"{id_}.{secrets.token_hex(4)}"  # another process may be writing the same job
     folder.mkdir(parents=True, mode=0o700)
     return folder
 
 
 def _read_by(engine: Engine, settings: Settings, job: Job) -> dict[str, Any]:
-    """The files of a job; or the reason why they may not be read any more."""
+    """Return the files of a job, or the reason why they may not be read any more."""
     request = {"method": job.method, **job.request}
     try:
         files = {name: file.order() for name, file in files_of_job(engine, settings, job).items()}

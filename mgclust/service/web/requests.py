@@ -1,4 +1,4 @@
-"""The request of a job, checked completely when it is submitted."""
+"""The request of a job, which is checked completely when it is submitted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mgclust.params import Option, check_parameters
 
 __all__ = ["JobSource", "Resources", "Submission", "describe_methods"]
 
-MAX_RECORD_BYTES = 256 << 10  # of a request in the queue
+MAX_RECORD_BYTES = 256 << 10  # size of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
 
 
@@ -32,7 +32,7 @@ class _Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _limit_names(cls, given: Any) -> Any:
-        """Reject many unknown names at once: pydantic makes an error for each."""
+        """Reject many unknown names at once, because pydantic would make an error for each."""
         return _at_most(given, MAX_NAMES)
 
 
@@ -41,9 +41,9 @@ class JobSource(_Strict):
 
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
-    # It is printed on terminals, which interpret control characters.
+    # The name is printed on terminals, which interpret control characters.
     name: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] | None = Field(
-        None, description="Its name for display, without control characters."
+        None, description="Name for display, without control characters."
     )
 
     @model_validator(mode="after")
@@ -54,12 +54,10 @@ class JobSource(_Strict):
 
 
 class Resources(_Strict):
-    """Number of GPUs or workers, by default one of the machine's GPUs or all of a cluster; limits."""
+    """Number of GPUs or workers, and limits. By default, one GPU of the machine, or all workers of a cluster."""
 
     gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
-    workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use, in place of GPUs.")] = (
-        None
-    )
+    workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use instead of GPUs.")] = None
     max_seconds: Annotated[
         float | None, Field(gt=0, le=1e9, description="Time limit of an attempt in seconds, without suspensions.")
     ] = None
@@ -76,7 +74,7 @@ class Resources(_Strict):
 
 
 class Options(_Strict):
-    """Options of reading, as on the command line."""
+    """Options for reading the files, as on the command line."""
 
     columns: Annotated[str, Field(max_length=4096)] | None = None
     delimiter: Annotated[str, Field(max_length=1)] | None = None
@@ -100,13 +98,13 @@ class Submission(_Strict):
         dict[Annotated[str, Field(max_length=64)], Any],
         BeforeValidator(lambda given: _at_most(given, MAX_PARAMETERS)),
     ] = {}
-    options: Options = Field(default_factory=Options)  # pydantic would copy a default, which takes longer
+    options: Options = Field(default_factory=Options)  # a default would be copied by pydantic, which takes longer
     mask: JobSource | None = None
     resources: Resources = Field(default_factory=Resources)
     report: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Chosen by the client: a request with the same key does not make a second job."
+        None, description="Chosen by the client: a request with the same key does not create a second job."
     )
 
     def check(self) -> None:
@@ -122,7 +120,7 @@ class Submission(_Strict):
         constraints = {option.name: option.constraint for option in method.options()}
         for name, value in self.parameters.items():
             if name not in constraints:
-                raise InputError(f"{name!r} is no parameter of {self.method}; it has {', '.join(constraints)}.")
+                raise InputError(f"{name!r} is not a parameter of {self.method}; use some of {', '.join(constraints)}.")
             kinds = constraints[name].type.split("|")
             of_file = bool({"FILE", "file"} & set(kinds))
             if of_file and (isinstance(value, dict) or (isinstance(value, str) and value not in kinds)):
@@ -131,20 +129,22 @@ class Submission(_Strict):
                         f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
                     )
             elif not isinstance(value, (str, int, float, bool, type(None))):
-                raise InputError(f"{name} should be a number, a text or a truth value; a job takes no arrays.")
+                raise InputError(f"{name} should be a number, a text or a truth value; arrays are not accepted here.")
         plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
         check_parameters({name: constraints[name] for name in plain}, plain)
         graph = method.opens == "graph"
         given = {name for name, value in self.options if value is not None}
         wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
         if wrong or (graph and self.mask):
-            raise InputError(f"{', '.join(sorted(wrong)) or 'mask'} does not go with {self.method}, which reads "
+            raise InputError(f"{', '.join(sorted(wrong)) or 'mask'} does not apply to {self.method}, which reads "
                              f"{'graphs' if graph else 'rows'}.")  # fmt: skip
         if graph and len(self.sources) > 1:
-            raise InputError(f"sources names {len(self.sources)} files; {self.method} takes one graph.")
+            raise InputError(
+                f"sources names {len(self.sources)} files, but {self.method} takes one graph; name one file."
+            )
 
     def files(self) -> dict[str, JobSource]:
-        """Parameters that are sources: their values are in files."""
+        """Return the parameters whose values are in files."""
         found = {}
         for name, value in self.parameters.items():
             if isinstance(value, dict):
@@ -158,7 +158,7 @@ class Submission(_Strict):
         Raises
         ------
         InputError
-            It is too long.
+            The record is too long.
         """
         kept = self.model_dump(exclude={"method", "priority", "key"}, exclude_none=True)
         kept["parameters"] = self.parameters | {
@@ -166,14 +166,14 @@ class Submission(_Strict):
         }
         if (size := len(json.dumps(kept))) > MAX_RECORD_BYTES:
             raise InputError(
-                f"the job takes {size} bytes in the queue and should take at most {MAX_RECORD_BYTES}; name fewer "
+                f"the job takes {size} bytes in the queue, more than {MAX_RECORD_BYTES}; name fewer "
                 "sources, or shorter names."
             )
         return kept
 
 
 def describe_methods() -> dict[str, Any]:
-    """Describe the methods, their parameters, options and resources: the page makes its form from this."""
+    """Describe the methods with their parameters, options and resources; the page makes its form from this."""
     return {
         name: {
             "title": method.presentation.title_of(name),

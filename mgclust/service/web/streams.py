@@ -1,7 +1,7 @@
-"""Event streams of jobs: one poll of the database for all of them.
+"""Event streams of jobs, with one poll of the database for all streams.
 
 A poll reads the summaries of all watched jobs in one query, and publishes those that have changed. The tokens of the
-streams are checked together as well.
+streams are also checked together.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mgclust.service.web.perimeter.callers import Callers
 
 __all__ = ["Streams"]
 
-POLL_SECONDS = 0.5  # between two polls of the watched jobs
-ERROR_PAUSE_SECONDS = 5.0  # after an internal error
-TOKEN_CHECK_SECONDS = 3.0  # between two checks of the tokens of streams
-KEEP_ALIVE_SECONDS = 15.0  # before an idle stream sends a comment; randomly less, so that not all do at once
-STREAMS_PER_TURN = 20  # streams that receive an event before other requests have their turn
+POLL_SECONDS = 0.5  # time between two polls of the watched jobs
+ERROR_PAUSE_SECONDS = 5.0  # pause after an internal error
+TOKEN_CHECK_SECONDS = 3.0  # time between two checks of the tokens of streams
+KEEP_ALIVE_SECONDS = 15.0  # time until an idle stream sends a comment, shortened at random so that not all send at once
+STREAMS_PER_TURN = 20  # streams that receive an event before other requests get their turn
 JOBS_PER_QUERY = 500
 
 
@@ -37,9 +37,11 @@ class Streams:
     Parameters
     ----------
     jobs : Jobs
+        The queue.
     callers : Callers
+        Finds the caller of a token.
     render : callable
-        Makes the JSON of a job's summary.
+        Converts the summary of a job to JSON.
     """
 
     def __init__(self, jobs: Jobs, callers: Callers, render: Callable[[Row[Any]], str]) -> None:
@@ -49,14 +51,14 @@ class Streams:
         self._thread = CapacityLimiter(1)
 
     async def events(self, job: Row[Any], token: str) -> AsyncIterator[str]:
-        """Send the summary of a job, and again at each change, until it has ended or is deleted.
+        """Send the summary of a job, first at once and then at each change, until the job has ended or is deleted.
 
         Parameters
         ----------
         job : Row
-            Its summary, which the caller may see.
+            Summary of the job, which the caller may see.
         token : str
-            Hash of the token; the events end when it becomes invalid.
+            Hash of the token. The events end when the token becomes invalid.
         """
         stream, id_ = _Stream(token), job.id
         stream.publish(job, self._render(job))
@@ -101,7 +103,7 @@ class Streams:
                         await self._check_tokens()
                     await self._poll()
                 except Exception as error:
-                    # The clients reconnect, and receive the error.
+                    # End the streams: the clients reconnect, and receive the error.
                     self._end(stream for those in self._watched.values() for stream in those)
                     if not isinstance(error, OUTAGES):
                         traceback.print_exc()
@@ -126,7 +128,7 @@ class Streams:
                     continue
                 try:
                     await self._publish(row, numbers)
-                except Exception:  # of this job alone
+                except Exception:  # an error of this job must not affect others
                     traceback.print_exc()
                     self._end(self._watched.get(id_, ()))
 
@@ -148,7 +150,7 @@ class Streams:
 
 
 class _Stream:
-    """A stream: the last summary, and the pending event."""
+    """A stream: the last summary, and the event that is to be sent."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -158,7 +160,7 @@ class _Stream:
         self.event = asyncio.Event()
 
     def publish(self, row: Row[Any], event: str) -> None:
-        self.summary, self.pending = tuple(row), event  # replaces an event that was not sent yet
+        self.summary, self.pending = tuple(row), event  # replaces an event that has not been sent yet
         self.event.set()
 
     def end(self) -> None:

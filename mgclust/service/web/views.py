@@ -1,4 +1,4 @@
-"""Jobs as the API shows them: whole, in lists and events, and to tokens without the scope read."""
+"""Jobs as the API shows them: completely, in lists and events, and to tokens without the scope read."""
 
 from typing import Annotated, Any
 
@@ -12,23 +12,23 @@ from mgclust.service.states import State
 
 __all__ = ["JobSummary", "JobView", "Progress", "Receipt", "job_summary", "job_view", "receipt"]
 
-# A message may quote names and values from files: control characters do not reach a terminal that prints it.
+# A message may quote names and values from files: no control characters may reach a terminal that prints it.
 Sentence = Annotated[str, AfterValidator(printable)]
 
 
 class Progress(BaseModel):
-    """Progress of an attempt, with the figures that its method adds."""
+    """Progress of an attempt, with the values that its method adds."""
 
     model_config = ConfigDict(extra="allow")
     stage: str | None = None
-    fraction: float | None = Field(None, description="Of the stage, from 0 to 1.")
+    fraction: float | None = Field(None, description="Done part of the stage, from 0 to 1.")
     elapsed: float | None = Field(None, description="Seconds since the computation began.")
-    stage_rate: float | None = Field(None, description="The share of the stage that is done in a second, smoothed.")
-    stage_eta: float | None = Field(None, description="Seconds until the stage, not the job, has ended.")
+    stage_rate: float | None = Field(None, description="Part of the stage that is done per second, smoothed.")
+    stage_eta: float | None = Field(None, description="Seconds until the end of the stage (not of the job).")
 
 
 class JobView(BaseModel):
-    """A job as its owner sees it."""
+    """A job with all its facts, as its owner sees it."""
 
     model_config = ConfigDict(extra="allow")
     id: str
@@ -42,7 +42,7 @@ class JobView(BaseModel):
     finished: float | None
     progress: Progress | None
     scores: dict[str, Any] | None
-    warnings: list[Sentence] | None = Field(description="Of the result: what should be known before it is used.")
+    warnings: list[Sentence] | None = Field(description="Warnings of the result, to be known before it is used.")
     error: Sentence | None
     fault: str | None
     size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
@@ -50,7 +50,7 @@ class JobView(BaseModel):
 
 
 class JobSummary(BaseModel):
-    """A job in lists and events: without its request."""
+    """A job in lists and events, without its request."""
 
     id: str
     owner: str
@@ -62,14 +62,16 @@ class JobSummary(BaseModel):
     started: float | None
     finished: float | None
     progress: Progress | None
-    scores: dict[str, Any] | None = Field(description="Null if they are long; the job has them.")
-    warnings: list[Sentence] | None = Field(description="Of the result; null if they are long: the job has them.")
+    scores: dict[str, Any] | None = Field(description="Null if they are long; the job itself has them.")
+    warnings: list[Sentence] | None = Field(
+        description="Warnings of the result. Null if they are long; the job itself has them."
+    )
     error: Sentence | None = Field(description="Truncated if it is long.")
     fault: str | None
     size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
-    sources: list[str] = Field(description="Names of the first ones.")
+    sources: list[str] = Field(description="Names of the first sources.")
     n_sources: int
-    parent: str | None = Field(description="The job from whose result this one was made with other centres.")
+    parent: str | None = Field(description="The job whose result was the basis for this job with other centres.")
 
 
 class Receipt(BaseModel):
@@ -81,14 +83,14 @@ class Receipt(BaseModel):
 
 
 def job_view(job: Job) -> JobView:
-    """All of a job."""
+    """All facts about a job."""
     return JobView(**{name: getattr(job, name) for name in JobView.model_fields})
 
 
 def receipt(caller: Caller, job: Job, status: int = 200) -> Response:
-    """A job that the caller has changed: all of it only for a token that may read.
+    """Answer with a job that the caller has changed; all its facts only for a token with the scope read.
 
-    It is encoded here: FastAPI would check what a model has checked already.
+    The answer is encoded here, because FastAPI would check again what a model has checked already.
     """
     kind = JobView if "read" in caller.scopes else Receipt
     view = kind(**{name: getattr(job, name) for name in kind.model_fields})
@@ -96,7 +98,7 @@ def receipt(caller: Caller, job: Job, status: int = 200) -> Response:
 
 
 def job_summary(row: Any) -> JobSummary:
-    """A job in lists and events."""
+    """Facts about a job for lists and events."""
     summary = row.summary
     return JobSummary(
         **summary, **{name: getattr(row, name) for name in JobSummary.model_fields if name not in summary}

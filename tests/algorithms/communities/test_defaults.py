@@ -68,7 +68,7 @@ def test_an_attribute_is_the_weight(make):
     assert open_graph(graph, weight="strength").read(0, 3)[:, 2].tolist() == [2, 5, 1]
     assert not open_graph(graph, weight=None).weighted
     with pytest.raises(
-        InputError, match=r"weight='mass' is no attribute of the edges of .*those that are numbers are 'km', 'strength'"
+        InputError, match=r"weight='mass' is not an attribute of .*attributes that are numbers: 'km', 'strength'"
     ):
         open_graph(graph, weight="mass")
     with pytest.raises(InputError, match=r"edge \d+ of .*: weight .* is not a number"):
@@ -81,7 +81,7 @@ def test_an_attribute_is_the_weight(make):
 
 @pytest.mark.parametrize("make", [_networkx, _igraph])
 def test_numbers_that_could_be_weights_are_mentioned(make):
-    with pytest.warns(ClusteringWarning, match="every edge of .* counts as one.*'km', 'strength'.*weight='km'"):
+    with pytest.warns(ClusteringWarning, match="every edge of .* has weight 1.*'km', 'strength'.*weight='km'"):
         fit(make(EDGES))
     with warnings.catch_warnings():
         warnings.simplefilter("error", ClusteringWarning)
@@ -98,7 +98,7 @@ def test_edges_without_a_weight_are_mentioned(make):
     graph = open_graph(make(edges), weight="km")
     assert sorted(graph.read(0, len(edges))[:, 2].tolist()) == [1.0] * missing + [2.0] * (len(edges) - missing)
     (said,) = graph.warnings
-    assert re.match(rf"{missing} of {len(edges)} edges of .* have no 'km' and count as one: give it to all", said)
+    assert re.match(rf"{missing} of {len(edges)} edges of .* have no 'km' and have weight 1: give it to all", said)
 
 
 @pytest.mark.parametrize("make", ["pandas", "polars", "pyarrow", "dask", "parquet"])
@@ -113,7 +113,7 @@ def test_columns_that_could_be_weights_are_mentioned(make, tmp_path):
         "parquet": lambda: tmp_path / "e.parquet",
     }[make]()
     (warning,) = open_graph(source).warnings
-    assert "('km', 'year'): weight='km' takes it as weights" in warning
+    assert "('km', 'year'): weight='km' uses it as weights" in warning
     assert open_graph(source, columns=["source", "target"]).warnings == []
     weighted = open_graph(source, columns=["source", "target", "km"])
     assert weighted.warnings == [] and weighted.read(0, 2)[:, 2].tolist() == [1.5, 2]

@@ -317,14 +317,14 @@ def test_results_and_later_fits(device, rng, tmp_path):
     shown = presentation_of("fuzzy-c-means")
     assert shown.tables(result)[-1].heading == "3 numbers of clusters, chosen by modified_partition_coefficient"
     assert "fuzzy hypervolume" in shown.tables(result)[-1].columns
-    assert plots.validity(result).get_ylabel() == "fuzzy hypervolume: low is better"
+    assert plots.validity(result).get_ylabel() == "fuzzy hypervolume: lower is better"
     other = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(other.predict_memberships(X), model.predict_memberships(X))
     assert clone(model).get_params()["covariance_type"] == "full"
     model.set_params(covariance_type="spherical", n_clusters_range=None).fit(X)
     assert not hasattr(model, "covariances_") and not hasattr(model, "fuzzy_hypervolume_")
     assert plots.validity(fit(X, covariance_type="spherical", n_clusters_range=(2, 4)).result_).get_ylabel() == (
-        "Xie-Beni: low is better"
+        "Xie-Beni: lower is better"
     )
 
 

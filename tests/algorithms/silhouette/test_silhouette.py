@@ -236,7 +236,7 @@ def test_labels_as_numpy_writes_them(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("l.csv", "", "is empty; it should hold one label a line"),
+        ("l.csv", "", "is empty; it should hold one label per line"),
         ("l.csv", "a,b\n1,2\n", "has 2 columns, none of them called 'label'"),
         ("l.csv", "row,label\n0,1\n1\n", "line 3 has no label or another number of fields"),
         ("l.csv", "row,label\n0,1\n1,\n", "line 3 has no label"),
@@ -244,9 +244,9 @@ def test_labels_as_numpy_writes_them(tmp_path):
         ("l.npy", "nonsense", "is not a whole .npy array"),
         ("l.npz", "nonsense", "is damaged or truncated"),
         ("l.dat", "1\n2\n", r"should be \.npy, \.npz, \.csv, \.tsv, \.txt, \.nii, \.nii\.gz or a result directory"),
-        ("l.txt", "\n\n", "is empty; it should hold one label a line"),
+        ("l.txt", "\n\n", "is empty; it should hold one label per line"),
         ("l.txt", "1\n\n2\n", "line 2 holds no label, or several fields"),
-        ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; a .txt should hold one label a"),
+        ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; a .txt should hold one"),
         ("l.txt", "4\n4,5\n", "line 2 holds no label, or several fields"),
         ("l.csv", None, "does not exist"),
     ],
@@ -263,7 +263,7 @@ def test_arrays_that_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"not a whole \.npy array of numbers or strings"):
         read_labels(tmp_path / "pickle.npy")
     np.savez(tmp_path / "two.npz", a=[1], b=[2])
-    with pytest.raises(InputError, match="holds a, b; name the array 'labels'"):
+    with pytest.raises(InputError, match="holds a, b; name one array 'labels'"):
         read_labels(tmp_path / "two.npz")
     (tmp_path / "other").mkdir()
     with pytest.raises(InputError, match=r"no result\.json"):

@@ -111,7 +111,7 @@ def test_it_is_ended_and_the_job_fails_with_the_reason(served, code, what):
     served.wait(lambda: served.http.get(job).json()["state"] != "RUNNING")
     told = served.http.get(job).json()
     assert (told["state"], told["fault"], told["attempt"]) == ("FAILED", "mgclust", 1)
-    assert what in told["error"] and told["error"].endswith("it was killed with all that it had started.")
+    assert what in told["error"] and told["error"].endswith("it was killed with all processes that it had started.")
     assert attempt.process.ended() and not served.runner._running
 
 

@@ -299,4 +299,4 @@ def test_what_cuda_writes_in_proc(gpus):
 @needs_root
 def test_settings_of_the_kernel_that_cannot_be_closed():
     ran = subprocess.run([sys.executable, "-c", CUDA, "without rights", "[]"], capture_output=True, text=True)
-    assert "cannot be closed to root here; run the service as another account, or give the job one GPU" in ran.stderr
+    assert "cannot be made read-only for root; run the service as another account, or give the job one" in ran.stderr

@@ -39,5 +39,5 @@ def test_of_a_server(status, monkeypatch):
     monkeypatch.setattr(connection.httpx, "Client", lambda transport, **given: real(transport=answers, **given))
     service = Service("http://cluster.example", "token")
     for ask in (service.jobs, lambda: next(RemoteJob(service, {"id": "x", "state": "RUNNING"}).watch())):
-        with pytest.raises((RunFailed, InputError), match=r"is no mgclust service|answered 400"):
+        with pytest.raises((RunFailed, InputError), match=r"is not a mgclust service|answered 400"):
             ask()

@@ -130,7 +130,7 @@ def test_a_database_elsewhere_is_hidden_from_attempts(tmp_path):
     url = f"sqlite+pysqlite:///{tmp_path}/my%20jobs.db"
     file = open_database(url).url.database
     assert {file, f"{file}-wal"} <= set(Settings(data=tmp_path / "data", database=url).concealed)
-    with pytest.raises(InputError, match="should name the file itself"):
+    with pytest.raises(InputError, match="should name the file directly"):
         open_database(f"sqlite:///file:{tmp_path}/jobs.db?uri=true")
 
 

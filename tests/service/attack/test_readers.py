@@ -205,7 +205,7 @@ def test_a_limit_of_open_files_is_named(readers, order, monkeypatch, tmp_path):
             *given, **options, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
         ),
     )
-    with pytest.raises(LimitExceeded, match=r"the job has 300 files, a process here may open 192; .* `ulimit -n`"):
+    with pytest.raises(LimitExceeded, match=r"the job has 300 files, but a process may open 192; .* `ulimit -n`"):
         readers.serve(many(order, tmp_path, 300), dict)
 
 
@@ -217,7 +217,7 @@ def test_a_reader_that_is_stopped_is_ended(readers, order, length, where, monkey
     children = []
     monkeypatch.setattr(readers._server, "start", starting(readers._server, children))
     before = time.monotonic()
-    with pytest.raises(LimitExceeded, match=r"took more than the 0\.5 s that a request has"):
+    with pytest.raises(LimitExceeded, match=r"took more than the 0\.5 s that a request may take"):
         readers.serve(order | {"text": "x" * length, "seconds": 0.5}, dict)
     assert time.monotonic() - before < SECONDS
     (child,) = children

@@ -74,7 +74,7 @@ def test_rows_count_and_lists_are_short(served):
 def test_a_request_that_is_too_long_for_the_queue(served):
     answer = served.post("/api/v1/jobs", json=job(served, 1000))
     assert answer.status_code == 400
-    assert "should take at most 262144; name fewer sources, or shorter names" in answer.json()["error"]
+    assert "more than 262144; name fewer sources, or shorter names" in answer.json()["error"]
 
 
 @pytest.mark.slow
@@ -100,6 +100,8 @@ def test_priorities_are_for_administrators(served):
     wanted = job(served, 1) | {"priority": 100}
     answer = served.post("/api/v1/jobs", json=wanted)
     assert answer.status_code == 403
-    assert "priority=100 should be <= 0: only administrators put jobs before those of others" in answer.json()["error"]
+    assert (
+        "priority=100 should be <= 0: only administrators may put jobs before jobs of others" in answer.json()["error"]
+    )
     assert served.post("/api/v1/jobs", json=wanted | {"priority": 0}).json()["priority"] == 0
     assert served.post("/api/v1/jobs", json=wanted | {"priority": -7}).json()["priority"] == -7

@@ -89,7 +89,7 @@ def test_a_token_of_some_scopes_does_nothing_else(served, engine):
                 both = part[-1] == "save"  # which computes on a result
                 assert (answer.status_code == 403) == (both or scope != needed), (method, path, scope, answer.text)
                 if answer.status_code == 403 and not both:
-                    assert f"and this needs {needed}" in answer.json()["error"]
+                    assert f"but this request needs {needed}" in answer.json()["error"]
     assert seen >= 15
 
 
@@ -152,11 +152,11 @@ def test_no_token_makes_one_that_does_more_or_lives_longer(served, engine):
     short, narrow = shown(engine, "admin", days=1), shown(engine, "admin", ["admin"], days=None)
     never = shown(engine, "admin", days=None)
     refused = (
-        (short, {"days": None}, "makes none that never does"),
-        (short, {"user": "ann", "days": None}, "makes none that never does"),
-        (narrow, {}, "not the scopes read, submit"),
-        (narrow, {"scopes": ["read"]}, "not the scopes read;"),
-        (narrow, {"user": "root"}, "not the scopes read, submit"),
+        (short, {"days": None}, "cannot create a token that never expires"),
+        (short, {"user": "ann", "days": None}, "cannot create a token that never expires"),
+        (narrow, {}, "this token, which lacks read, submit"),
+        (narrow, {"scopes": ["read"]}, "this token, which lacks read;"),
+        (narrow, {"user": "root"}, "this token, which lacks read, submit"),
     )
     for headers, wanted, says in refused:
         answer = served.post("/api/v1/tokens", headers=headers, json=wanted)

@@ -225,7 +225,7 @@ def test_a_folder_whose_database_is_lost(served, tmp_path):
         path.unlink()
     settings = Settings(data=tmp_path, cpu=True)
     for _ in range(2):
-        with pytest.raises(InputError, match=r"holds uploads, and the database has none of them.*Restore .*--adopt"):
+        with pytest.raises(InputError, match=r"holds uploads, but the database has none of them.*Restore .*--adopt"):
             create_app(settings)
     engine = open_database(settings.database)
     with pytest.raises(InputError, match="has none of them"):
@@ -339,7 +339,9 @@ def test_a_database_of_a_newer_version(served, tmp_path):
     engine = open_database(Settings(data=tmp_path).database)
     with writing(engine) as session:
         session.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(InputError, match="of a newer mgclust: its schema 9999 is unknown to this version; upgrade"):
+    with pytest.raises(
+        InputError, match="made by a newer mgclust: its schema 9999 is unknown to this version; upgrade"
+    ):
         create_app(Settings(data=tmp_path))
 
 

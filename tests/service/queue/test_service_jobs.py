@@ -528,7 +528,7 @@ def test_what_cannot_be_an_id(jobs, engine, tmp_path):
 def test_one_administrator_remains(engine):
     access.new_token(engine, "ann")
     first, _ = access.new_token(engine, "root")
-    with pytest.raises(LastToken, match="make another"):
+    with pytest.raises(LastToken, match="create another"):
         access.revoke(engine, first)
     second, token = access.new_token(engine, "root")
     assert access.revoke(engine, first)
@@ -822,7 +822,7 @@ def test_limits_of_the_queue(engine, settings, monkeypatch):
         submit(jobs)
     submit(jobs, key="k")
     submit(jobs, BOB), submit(jobs, BOB)
-    with pytest.raises(TooManyJobs, match="3 jobs of all users wait; submit again later"):
+    with pytest.raises(TooManyJobs, match="3 jobs of all users wait, the maximum; submit again later"):
         submit(jobs, ROOT)
     with pytest.raises(TooManyJobs, match="3 jobs of all users"):
         jobs.retry(ANN, first.id)

@@ -37,7 +37,7 @@ def test_a_job_that_takes_more_than_it_may(running, tmp_path, resources, error, 
 def test_bounds_of_the_service(tmp_path):
     settings = Settings(data=tmp_path, max_seconds=60.0, max_memory=1 << 30)
     settings.check_resources({"max_seconds": 60, "memory": None})
-    with pytest.raises(InputError, match="max_seconds=61 should be <= max_seconds=60 of the service; ask for less, or"):
+    with pytest.raises(InputError, match="max_seconds=61 should be <= max_seconds=60 of the service; request less, or"):
         settings.check_resources({"max_seconds": 61})
     with pytest.raises(InputError, match=r"memory=2147483648 should be <= max_memory=1073741824.*MAX_MEMORY"):
         settings.check_resources({"memory": 2 << 30})

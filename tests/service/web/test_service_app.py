@@ -130,7 +130,7 @@ def test_the_last_token_of_an_administrator_stays(served, engine):
     (mine,) = access.tokens_of(engine, "admin")
     answer = served.delete(f"/api/v1/tokens/{mine['id']}")
     assert answer.status_code == 409
-    assert "make another" in answer.json()["error"]
+    assert "create another" in answer.json()["error"]
     assert served.get("/api/v1/jobs").status_code == 200
 
 

@@ -52,7 +52,7 @@ def test_guesses_count_for_their_address(clock):
     limits = Rates(100.0, 0.5)
     for guess in range(10):
         limits.count(f"guess {guess}", "10.0.0.1")
-    with pytest.raises(RateLimited, match=r"rate_per_address=0.5 .* ask again in 2 s") as caught:
+    with pytest.raises(RateLimited, match=r"rate_per_address=0.5 .* try again in 2 s") as caught:
         limits.count(None, "10.0.0.1")
     assert caught.value.after == 2
     limits.add_token("ann")

@@ -1,1 +1,1 @@
-"""Alembic: how older tables become those of `mgclust.service.queue.models`; Alembic runs `env`."""
+"""Alembic migrations from older tables to those of `mgclust.service.queue.models`; Alembic runs `env`."""

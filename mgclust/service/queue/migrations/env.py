@@ -1,4 +1,4 @@
-"""Alembic runs this with the connection that `mgclust.service.queue.models.migrate` gives."""
+"""Alembic runs this module with the connection that `mgclust.service.queue.models.migrate` passes."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-// Drawings: the decision graph with its box, rows in colours, sizes of clusters.
+// Drawings: the decision graph with its box, rows coloured by cluster, sizes of clusters.
 
 const LEFT = 52;
 const BOTTOM = 30;
@@ -10,7 +10,7 @@ function dark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-// Not those of pictures in reports: they follow the light or dark scheme of the page.
+// These colours differ from those in reports, because they follow the light or dark scheme of the page.
 export function clusterColour(k) {
   return `hsl(${(215 + 137.508 * k) % 360} 62% ${dark() ? 62 : 44}%)`;
 }
@@ -19,7 +19,7 @@ function colour(name, of) {
   return getComputedStyle(of).getPropertyValue(name).trim();
 }
 
-// The context of a canvas in units of the page, for any pixel density.
+// Return the context of a canvas, scaled to units of the page for any pixel density.
 function prepared(canvas) {
   const { width, height } = canvas.getBoundingClientRect();
   const scale = window.devicePixelRatio || 1;
@@ -51,8 +51,8 @@ function ticks(low, high) {
 }
 
 export class Graph {
-  // `names` are those of two quantities of rows, `right` and `up` their values. `chosen` is called with the limits NAME_min
-  // and NAME_max of a box; an upper limit beyond all rows is null.
+  // `names` are the names of two values per row, `right` and `up` the values. `chosen` is called with the limits NAME_min
+  // and NAME_max of the box; an upper limit beyond all rows is null.
   constructor(canvas, overlay, names, right, up, chosen) {
     Object.assign(this, { canvas, overlay, names, right, up, chosen, corners: null });
     const some = right.length > 0;
@@ -69,7 +69,7 @@ export class Graph {
     return { width: width - LEFT - EDGE, height: height - BOTTOM - EDGE };
   }
 
-  // Shares of the plot, 0 to 1 from the lower left, of a row's two values.
+  // Position of a row in the plot, from 0 to 1 from the lower left, by its two values.
   share(right, up) {
     return [(right - this.x[0]) / (this.x[1] - this.x[0]), (up - this.y[0]) / (this.y[1] - this.y[0])];
   }
@@ -115,7 +115,7 @@ export class Graph {
     context.globalAlpha = 1;
   }
 
-  // Opacity of a pixel by its number of rows: a million rows take some milliseconds.
+  // The opacity of a pixel depends on its number of rows; a million rows take some milliseconds.
   drawDensity(context, inner, scale) {
     const wide = Math.max(1, Math.round(inner.width * scale));
     const high = Math.max(1, Math.round(inner.height * scale));
@@ -137,7 +137,7 @@ export class Graph {
       image.data.fill(grey, 4 * at, 4 * at + 3);
       image.data[4 * at + 3] = faintest + (255 - faintest) * (Math.log(counts[at]) / Math.log(most + 1));
     }
-    // Drawn from another canvas, which, unlike `putImageData`, keeps what is below.
+    // Draw from another canvas: unlike `putImageData`, this keeps what is below.
     const layer = new OffscreenCanvas(wide, high);
     layer.getContext("2d").putImageData(image, 0, 0);
     context.drawImage(layer, LEFT, EDGE, inner.width, inner.height);
@@ -161,7 +161,7 @@ export class Graph {
     context.strokeRect(...box);
   }
 
-  // Show a box given by its limits; null: none.
+  // Show a box with these limits; null: no box.
   place(box) {
     const limits = ["min", "max"].map((end) => this.names.map((name) => box?.[`${name}_${end}`]));
     if (limits.flat().every((limit) => limit === undefined)) this.corners = null;
@@ -221,7 +221,7 @@ export class Graph {
   }
 }
 
-// Rows by two features, each in its cluster's colour.
+// Rows by two features, coloured by cluster.
 export function drawMap(canvas, points, labels) {
   const { context, width, height } = prepared(canvas);
   if (!width) return;
@@ -237,7 +237,7 @@ export function drawMap(canvas, points, labels) {
   }
 }
 
-// A bar for each cluster, the largest first.
+// One bar per cluster, the largest first.
 export function drawSizes(place, sizes) {
   const canvas = place.querySelector("canvas") || place.appendChild(document.createElement("canvas"));
   const { context, width, height } = prepared(canvas);

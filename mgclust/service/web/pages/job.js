@@ -1,4 +1,4 @@
-// One job: its progress, its error, its result.
+// The page of a job: its progress, its error, its result.
 
 import { showDecision } from "./recenter.js";
 import { ask, askJson, events, post, start } from "./session.js";
@@ -99,14 +99,14 @@ function fileEntry(file) {
   const where = `${path}/files/${file.name.split("/").map(encodeURIComponent).join("/")}`;
   button.addEventListener("click", () => {
     if (file.size > MAX_BLOB_BYTES) {
-      by("download-state").textContent = `${file.name} is large for a browser; fetch it by: mgclust result ${id} -o DIR`;
+      by("download-state").textContent = `${file.name} is too large for a browser; fetch it with: mgclust result ${id} -o DIR`;
     } else download(file.name.replaceAll("/", "_"), () => ask(where));
   });
   item.append(element("span", `${file.name} (${bytes(file.size)})`), button);
   return item;
 }
 
-// Fetched with the token, which a link would not send, and then saved as a file.
+// Fetch a file with the token, which a link would not send, then save it.
 async function download(name, fetching) {
   by("download-state").textContent = `Fetching ${name} ...`;
   try {
@@ -134,7 +134,7 @@ async function showLog() {
   const pre = by("log");
   const atEnd = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
   try {
-    pre.textContent = (await (await ask(`${path}/log`)).text()) || "Nothing yet.";
+    pre.textContent = (await (await ask(`${path}/log`)).text()) || "The log is empty so far.";
   } catch (error) {
     pre.textContent = error.message;
   }

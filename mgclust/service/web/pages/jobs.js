@@ -49,7 +49,7 @@ async function look() {
   }
   if (turn !== looking) return; // another page or state was requested meanwhile
   show("problem", "");
-  document.getElementById("live").textContent = `Live, as of ${new Date().toLocaleTimeString()}`;
+  document.getElementById("live").textContent = `Updated at ${new Date().toLocaleTimeString()}`;
   const news = JSON.stringify(found);
   if (news === listed) return; // keeps a selection of text
   listed = news;

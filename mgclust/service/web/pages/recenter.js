@@ -1,4 +1,4 @@
-// Other centres, by a box on the decision graph or by numbers: preview their clusters, store them.
+// Choose other centres by a box on the decision graph or by numbers, preview their clusters, and store them.
 
 import { ask, askJson, newKey, post } from "./session.js";
 import { bytes, clusters, element, show } from "./words.js";
@@ -16,11 +16,11 @@ function numbers(buffer) {
   const text = new TextDecoder("latin1").decode(buffer.slice(wide ? 12 : 10, start));
   const kinds = { "<f8": Float64Array, "<i8": BigInt64Array };
   const kind = kinds[/'descr': '([^']+)'/.exec(text)?.[1]];
-  if (!kind) throw new Error("An array of the result is of a type that this page does not read.");
+  if (!kind) throw new Error("An array of the result has a type that this page cannot read.");
   return new kind(buffer.slice(start));
 }
 
-// A field for each parameter of the choice that is a number.
+// Make a field for each parameter of the choice that is a number.
 function fields(parameters) {
   const named = Object.entries(parameters).filter(([, about]) => ["number", "integer"].includes(about.values));
   return named.map(([name, about]) => {
@@ -48,7 +48,7 @@ export async function showDecision(path, job, method, download) {
   }
   if (!drawable) {
     const why = axes.length === 2 ? `There are too many rows to draw here (${bytes(size)} of ${axes[0].words}); give` : "Give";
-    by("decision-help").textContent = `${why} numbers below. Labels follow at once; nothing is computed again.`;
+    by("decision-help").textContent = `${why} numbers below. The clusters change at once; the job does not run again.`;
   }
   by("graph-figure").hidden = axes.length !== 2;
   const [x, y, points] = await Promise.all([
@@ -61,7 +61,7 @@ export async function showDecision(path, job, method, download) {
   let key = newKey();
   let told = null;
   by("map-figure").hidden = !points.index.length;
-  by("map-caption").textContent = `${points.index.length.toLocaleString("en")} of the rows by their first two features.`;
+  by("map-caption").textContent = `${points.index.length.toLocaleString("en")} of the rows, drawn by their first two features.`;
 
   const graph = new Graph(by("graph"), by("box"), axes.map(({ name }) => name), x, y, (box) => {
     for (const [name, limit] of Object.entries(box)) by(name).value = limit === null ? "" : Number(limit.toPrecision(6));
@@ -78,7 +78,7 @@ export async function showDecision(path, job, method, download) {
     if (told) drawSizes(by("sizes"), told.sizes);
   }
 
-  // One request at a time; of choices made meanwhile only the last is requested.
+  // Send one request at a time; of the choices made meanwhile, send only the last.
   let asking = false;
   async function choose(wanted) {
     [choice, key] = [wanted, newKey()];

@@ -18,7 +18,7 @@ export function headers(more = {}) {
   return { Authorization: `Bearer ${token()}`, ...more };
 }
 
-// The answer of the service, or its error.
+// Return the answer of the service, or throw its error.
 export async function ask(path, how = {}) {
   let answer;
   try {
@@ -41,7 +41,7 @@ export async function ask(path, how = {}) {
   throw new Refusal(answer.status, sentence);
 }
 
-// A key, so that a request that is sent twice makes one job.
+// A key, so that a request that is sent twice creates only one job.
 export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-");
 }
@@ -54,7 +54,7 @@ export function post(path, body) {
   return askJson(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 }
 
-// Events of a job until its end; a broken stream is opened again.
+// Receive events of a job until it ends; reopen a broken stream.
 export async function* events(id) {
   let failures = 0;
   for (;;) {
@@ -82,7 +82,7 @@ export async function* events(id) {
   }
 }
 
-// Call `begin` when there is a valid token.
+// Call `begin` as soon as there is a valid token.
 let begin = null;
 
 export function start(whenSignedIn) {
@@ -116,7 +116,7 @@ function enter(why) {
   label.append("Token", input);
   const note = document.createElement("p");
   note.className = "quiet";
-  note.textContent = "The administrator of the service makes one; it is forgotten when this tab is closed.";
+  note.textContent = "Ask the administrator of the service for a token. The browser forgets it when you close this tab.";
   const problem = document.createElement("p");
   problem.className = "problem";
   problem.setAttribute("role", "alert");

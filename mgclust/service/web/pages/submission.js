@@ -69,7 +69,7 @@ function typed(text, about) {
   return /integer|number/.test(about.values) && text.trim() && !Number.isNaN(number) ? number : text;
 }
 
-// The values of a group that are not defaults.
+// Return the values of a group of fields that are not defaults.
 function chosen(group) {
   const about = methods[by("method").value][group];
   const given = {};
@@ -80,7 +80,7 @@ function chosen(group) {
   return given;
 }
 
-// Sources of a field for files, or of one for a path on the service.
+// Return the sources from a field for files, or from a field for a path on the service.
 async function sourcesOf(files, path) {
   const sources = [];
   for (const file of by(files).files) sources.push({ upload: await upload(file), name: file.name });
@@ -120,7 +120,7 @@ async function submit() {
   }
 }
 
-// XMLHttpRequest, not fetch: only it reports how much has been sent.
+// XMLHttpRequest is used instead of fetch, because only it reports how much has been sent.
 function upload(file) {
   const name = file.name.replace(/[^A-Za-z0-9._-]/g, "_").replace(/^[^A-Za-z0-9]+/, "").slice(-200) || "data";
   const bar = by("sent");

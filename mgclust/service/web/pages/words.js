@@ -17,7 +17,7 @@ export function facts(list, pairs) {
   list.replaceChildren(...pairs.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
 }
 
-// The same, each name with its value in an element.
+// Like `facts`, with one element for each name and its value.
 export function figures(list, pairs) {
   list.replaceChildren(...pairs.map(([name, value]) => {
     const pair = element("div");
@@ -47,7 +47,7 @@ export function paceOf(progress) {
   if (typeof progress.fraction === "number") said.push(`${Math.floor(100 * progress.fraction)} %`);
   if (typeof progress.stage_rate === "number") {
     const [pace, unit] = progress.stage_rate > 0.02 ? [100, "second"] : [6000, "minute"];
-    said.push(`${Number((pace * progress.stage_rate).toPrecision(2))} % a ${unit}`);
+    said.push(`${Number((pace * progress.stage_rate).toPrecision(2))} % per ${unit}`);
     said.push(`${duration(progress.stage_eta)} left in this stage`);
   }
   return said.join(" · ");
@@ -70,8 +70,8 @@ export function clusters(n) {
 }
 
 export const FAULTS = {
-  input: "The cause is the data or the parameters: change them and submit again.",
-  memory: "The cause is too little memory: use more devices, or fewer rows.",
-  cluster: "The cause is the machine or the cluster, not the job: it can be run again.",
-  mgclust: "The cause is a mistake in mgclust: please report it with the log.",
+  input: "The data or the parameters are the cause: change them, and submit again.",
+  memory: "Too little memory is the cause: use more devices, or fewer rows.",
+  cluster: "The machine or the cluster is the cause, not the job: run it again.",
+  mgclust: "An error in mgclust is the cause: please report it with the log.",
 };

@@ -1,7 +1,7 @@
-"""Authentication and limits of requests, from their headers alone.
+"""Authentication and limits of requests, from their headers only.
 
-All of ``/api/`` and ``/metrics`` needs a token. A request without a valid one is rejected before its body is read. The
-audit log records what each request did.
+Everything below ``/api/`` and ``/metrics`` needs a token. A request without a valid token is rejected before its body
+is read. The audit log records what each request did.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from mgclust.service.web.perimeter.rates import RateLimited, Rates
 __all__ = ["AuthenticationMiddleware"]
 
 UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
-# Reads of results and logs, which the audit log records; other methods than GET are always recorded.
+# Reads of results and logs, which the audit log records. Requests with methods other than GET are always recorded.
 DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
-MAX_OPEN = {"requests": 128, "streams": 64}  # at once, of one user
+MAX_OPEN = {"requests": 128, "streams": 64}  # open at once, per user
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
 
 
 class ClientGone(Exception):
-    """The client has disconnected before the end of its answer."""
+    """The client has disconnected before the end of the answer."""
 
 
 class AuthenticationMiddleware:
@@ -46,15 +46,18 @@ class AuthenticationMiddleware:
     app : ASGIApp
         Receives the ``caller``, the ``token`` (its hash) and the ``address`` of a request in ``scope["state"]``.
     settings : Settings
+        Settings of the service.
     callers : Callers
+        Finds the caller of a token.
     log : Audit
+        The audit log.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, callers: Callers, log: Audit) -> None:
         self._app, self._callers, self._log = app, callers, log
         self._rates = Rates(settings.rate_per_token, settings.rate_per_address)
         self._proxies = Proxies(settings.trusted_proxies)
-        self._open: Counter[tuple[str, str]] = Counter()  # by user and kind
+        self._open: Counter[tuple[str, str]] = Counter()  # open requests by user and kind
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request, or reject it."""
@@ -84,9 +87,7 @@ class AuthenticationMiddleware:
 
     async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if (
-                scope["path"] != "/healthz"
-            ):  # it answers from memory; a probe that restarts services should not be rejected
+            if scope["path"] != "/healthz":  # answered from memory: a probe that restarts services must not be rejected
                 self._rates.count_page(scope["state"]["address"])
         except RateLimited as error:
             await answer(error, _closing(scope))(scope, receive, send)
@@ -105,7 +106,7 @@ class AuthenticationMiddleware:
         await self._app(scope, nothing, send)
 
     async def _caller(self, scope: Scope) -> Caller:
-        """The caller of a request; it counts for the rate of its token, or of its address if it has no valid one."""
+        """Find the caller of a request. The request counts for the rate of its token or, without one, its address."""
         shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         match = BEARER_PATTERN.fullmatch(shown)
         token = match[1].decode("latin-1") if match else ""
@@ -113,8 +114,8 @@ class AuthenticationMiddleware:
         if not token:
             self._rates.count(None, address)
             raise Unauthorized(
-                "a token is needed: commands and Python take MGCLUST_TOKEN, HTTP 'Authorization: Bearer TOKEN'; "
-                "'mgclust serve' prints the path of its first one."
+                "a token is needed: set MGCLUST_TOKEN for commands and Python, send 'Authorization: Bearer TOKEN' "
+                "by HTTP; 'mgclust serve' prints the path of the first token."
             )
         hash_ = hash_of(token) if TOKEN_PATTERN.fullmatch(token) else ""
         try:
@@ -139,14 +140,14 @@ class AuthenticationMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif connection is not None and connection.is_closing():
-                raise ClientGone  # otherwise a file would be read to its end
+                raise ClientGone  # stop, because a file would be read to its end otherwise
             await send(message)
 
         connection = scope["state"].get("connection")
         key = (caller.name, kind)
         if self._open[key] >= MAX_OPEN[kind]:
             refusal = RateLimited(
-                f"{caller.name} has {MAX_OPEN[kind]} {kind} open, the maximum per user; end one, or ask again later.",
+                f"{caller.name} has {MAX_OPEN[kind]} {kind} open, the maximum per user; end one, or try again later.",
                 RETRY_AFTER_SECONDS,
             )
             await answer(refusal, _closing(scope))(scope, receive, send_checked)
@@ -157,7 +158,7 @@ class AuthenticationMiddleware:
                 await self._app(scope, receive, send_checked)
             except (ClientGone, ClientDisconnect):
                 pass
-            except BaseException:  # the server answers 500; what was changed before is in the log all the same
+            except BaseException:  # the server answers 500; the log still records changes that were made before
                 status = status or 500
                 raise
             finally:
@@ -172,7 +173,7 @@ class AuthenticationMiddleware:
             self._note(caller, scope, facts, status, begun)
 
     def _note(self, caller: Caller, scope: Scope, facts: dict[str, Any], status: int | None, begun: float) -> None:
-        """Write the line of a request; parts of its path never replace what the service knows itself."""
+        """Write the audit line of a request; facts from its path never replace facts that the service knows."""
         given = {name: printable(str(value)) for name, value in scope.get("path_params", {}).items()}
         self._log.write(
             **given | facts | {
@@ -184,5 +185,5 @@ class AuthenticationMiddleware:
 
 
 def _closing(scope: Scope) -> dict[str, str]:
-    """Headers of a rejection: close the connection of a client that waits for permission to send its body."""
+    """Headers of a rejection, which close the connection of a client that waits for permission to send its body."""
     return {"Connection": "close"} if any(name == b"expect" for name, _ in scope["headers"]) else {}

@@ -1,7 +1,7 @@
-"""Batching of concurrent calls: those that arrive while others are being answered are answered together.
+"""Batching of concurrent calls: calls that arrive while others are being answered are answered together.
 
-Under load a database answers fifty questions in hardly more time than one: one trip, one transaction, one wait for the
-disk. No call is delayed to fill a batch: one that finds no other is answered at once.
+Under load, a database answers fifty questions in hardly more time than one: one round trip, one transaction, one wait
+for the disk. No call is delayed to fill a batch: a single call is answered at once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ Answer = TypeVar("Answer")
 
 
 class Batched(Generic[Question, Answer]):
-    """A function of many questions, awaited for one.
+    """Wraps a function of many questions, so that callers can await the answer to one question.
 
     Parameters
     ----------
     function : callable
-        Answers in the order of the questions; an exception among the answers is raised for its question. It runs in a
-        thread of its own, one call at a time: requests that keep all other threads busy do not delay it.
+        Returns the answers in the order of the questions. An exception among the answers is raised for its question.
+        The function runs in a separate thread, one call at a time, so requests that occupy all other threads do not
+        delay it.
     most : int
-        Maximum number of questions of one call.
+        Maximum number of questions per call.
     """
 
     def __init__(self, function: Callable[[Sequence[Question]], Sequence[Answer | Exception]], most: int = 100) -> None:

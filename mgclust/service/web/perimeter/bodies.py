@@ -1,4 +1,4 @@
-"""Bodies of requests other than uploads: read completely, within limits, before the request is handled."""
+"""Bodies of requests, except uploads: they are read completely, within limits, before the request is handled."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from mgclust.service.web.perimeter.rates import RateLimited
 __all__ = ["ShortBodies"]
 
 MAX_BODY_BYTES = 512 << 10  # twice the limit of a job in the queue
-SHORT_BODY_BYTES = 16 << 10  # such bodies do not wait
-LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer ones in memory at once, of a user and in all; others wait
+SHORT_BODY_BYTES = 16 << 10  # bodies up to this size do not wait
+LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer bodies in memory at once, per user and in total; others wait
 WAIT_SECONDS = 30.0
-# Twice those of 10,000 row numbers, the longest list in a request. Parsing a body of the same length with many more
-# takes a hundred times its size in memory, and seconds.
+# Twice as many as in a list of 10,000 row numbers, the longest list in a request. A body of the same length with many
+# more delimiters takes a hundred times its size in memory, and seconds to parse.
 DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
 
 
 class ShortBodies:
-    """Middleware that rejects requests, other than uploads, with more bytes than a request needs."""
+    """Middleware that rejects requests, except uploads, with more bytes than a request needs."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -36,9 +36,8 @@ class ShortBodies:
         """Read the body of a request, or reject it, before the request is handled."""
         caller = scope.get("state", {}).get("caller")
         if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
-            await self._app(
-                scope, receive, send
-            )  # a request without a caller has no body: see `AuthenticationMiddleware`
+            # `AuthenticationMiddleware` lets requests without a caller have no body.
+            await self._app(scope, receive, send)
             return
         async with contextlib.AsyncExitStack() as turn:
             try:
@@ -60,7 +59,7 @@ class ShortBodies:
             await self._app(scope, replay, send)
 
     async def _body(self, scope: Scope, receive: Receive, user: str, turn: contextlib.AsyncExitStack) -> bytes | None:
-        """The body; None if the client has disconnected."""
+        """Read the body; return None if the client has disconnected."""
         length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         announced = int(length) if length.isdigit() else 0
         body, more, waited = bytearray(), True, False
@@ -69,7 +68,7 @@ class ShortBodies:
                 raise TooLarge(f"a request should have at most {MAX_BODY_BYTES} bytes.")
             if max(len(body), announced) > SHORT_BODY_BYTES and not waited:
                 waited = True
-                await self._wait(user, turn)  # meanwhile nothing is read from the connection
+                await self._wait(user, turn)  # nothing is read from the connection meanwhile
             message = await receive()
             if message["type"] != "http.request":
                 return None
@@ -91,8 +90,8 @@ class ShortBodies:
         except TimeoutError:
             if not of_user:
                 raise Busy(
-                    f"the service has received {LONG_BODIES} requests of more than {SHORT_BODY_BYTES} bytes for "
-                    f"{WAIT_SECONDS:g} s; ask again in a few seconds."
+                    f"the service has been receiving {LONG_BODIES} requests of more than {SHORT_BODY_BYTES} bytes for "
+                    f"{WAIT_SECONDS:g} s; try again in a few seconds."
                 ) from None
             raise RateLimited(
                 f"{user} sends more than {LONG_BODIES_PER_USER} requests of more than {SHORT_BODY_BYTES} bytes at "

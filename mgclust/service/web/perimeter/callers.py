@@ -1,8 +1,8 @@
-"""The caller of each request, by its token: from a cache in memory for a moment, else from the database.
+"""Find the caller of each request by its token: in a cache in memory for a short time, else in the database.
 
-Lookups in the database are batched: a flood of invented tokens costs one lookup for a hundred of them, and text without
-the form of a token costs none. A token that this process revokes is rejected at once, one that another process revokes
-within `VALID_SECONDS`.
+Lookups in the database are batched: a flood of invented tokens costs one lookup per hundred tokens, and text that does
+not have the form of a token costs none. If this process revokes a token, it rejects the token at once; if another
+process does, within `VALID_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from mgclust.service.web.perimeter.batches import Batched
 
 __all__ = ["Callers"]
 
-VALID_SECONDS = 2.0  # for which a valid token is cached
+VALID_SECONDS = 2.0  # time for which a valid token is cached
 MAX_REMEMBERED = 10_000
-USE_WRITE_SECONDS = 60.0  # between two records of used tokens
+USE_WRITE_SECONDS = 60.0  # time between two records of used tokens
 
 
 class Callers:
-    """The callers of tokens.
+    """Finds the callers of tokens.
 
     Parameters
     ----------
     engine : Engine
+        Database, from `open_database`.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._batched = Batched[str, Caller](functools.partial(find_callers, engine))
         self._known: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
-        self._forgotten = 0  # count of `forget`: an earlier lookup is not cached after it
+        self._forgotten = 0  # number of calls of `forget`: lookups that began before one are not cached
         self._used: set[str] = set()
         self._use_recorded = time.monotonic()
         self._writing: asyncio.Task[None] | None = None
@@ -67,13 +68,13 @@ class Callers:
         return caller
 
     def forget(self, token: str) -> None:
-        """Look up the token of this id in the database at its next request."""
+        """Look up the token with this id in the database at its next request."""
         self._forgotten += 1
         for hash_ in [hash_ for hash_, (caller, _) in self._known.items() if caller.token == token]:
             del self._known[hash_]
 
     async def refused(self, hashes: Iterable[str]) -> set[str]:
-        """The invalid ones of these tokens, by their hashes."""
+        """Return the hashes of those tokens that are invalid."""
         wanted = sorted(set(hashes))
         answers = await asyncio.gather(*(self._find(hash_) for hash_ in wanted), return_exceptions=True)
         for answer in answers:
@@ -98,7 +99,7 @@ class Callers:
     async def _record_use(self) -> None:
         used, self._used, self._use_recorded = self._used, set(), time.monotonic()
         try:
-            # If the database cannot be written now, the next record has to do.
+            # If the database cannot be written now, the next record has to suffice.
             with contextlib.suppress(*OUTAGES):
                 await to_thread.run_sync(record_use, self._engine, used, limiter=CapacityLimiter(1))
         finally:

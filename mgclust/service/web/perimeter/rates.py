@@ -1,8 +1,8 @@
 """Rate limits: requests of a token, and requests of an address without a valid token.
 
-Requests of an address for pages and rejected ones count apart: a flood of guesses from a shared address does not keep
-others from signing in. The limits are token buckets, in the memory of one web process; the oldest of too many are
-discarded, which makes them full again.
+For an address, requests for pages and rejected requests count separately: a flood of guesses from a shared address does
+not keep others from signing in. The limits are token buckets in the memory of one web process. If there are too many
+buckets, the oldest are discarded, which makes them full again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class RateLimited(Exception):
     Parameters
     ----------
     sentence : str
+        Message for the client.
     after : int
-        Seconds until the next request may come.
+        Seconds after which to send the request again.
     """
 
     def __init__(self, sentence: str, after: int) -> None:
@@ -40,7 +41,7 @@ class Rates:
     Parameters
     ----------
     per_token, per_address : float
-        Requests a second.
+        Requests per second.
     """
 
     def __init__(self, per_token: float, per_address: float) -> None:
@@ -49,7 +50,7 @@ class Rates:
         self._pages = _Buckets("rate_per_address", per_address)
 
     def count(self, token: str | None, address: str) -> None:
-        """Count a request; `token` is the hash of the shown one.
+        """Count a request; `token` is the hash of the token that it sends.
 
         Raises
         ------
@@ -70,7 +71,7 @@ class Rates:
         self._pages.take(network(address))
 
     def add_token(self, token: str) -> None:
-        """Count requests of a valid token by the token, from any address."""
+        """Count requests of a valid token by the token, whatever their address."""
         self._tokens.add(token)
 
     def remove_token(self, token: str) -> None:
@@ -102,7 +103,7 @@ class _Buckets:
         if left < 1:
             after = math.ceil((1 - left) / self._rate)
             raise RateLimited(
-                f"more than {self._name}={self._rate:g} requests a second; ask again in {after} s.", after
+                f"more than {self._name}={self._rate:g} requests per second; try again in {after} s.", after
             )
         self._left[key] = (left - 1, now)
         self._left.move_to_end(key)

@@ -1,8 +1,8 @@
 """The server of the web process, with limits of connections: number, bytes and deadlines.
 
 uvicorn's parser does not limit headers, and uvicorn does not limit the time in which a request arrives. If all
-connections are in use, the oldest idle or incomplete one without a valid token is closed for a new one, so a client
-that opens many does not keep others out.
+connections are in use, the oldest idle or incomplete connection without a valid token is closed for a new one. So a
+client that opens many connections does not keep others out.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from mgclust.service.web.perimeter import authentication
 
 __all__ = ["Connections", "LimitedConnection", "Server"]
 
-CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # read, and parsed, at once
-MAX_UNREAD_BYTES = 4 << 10  # of a body: above this, reading pauses until the application takes them
+CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # bytes that are read and parsed at once
+MAX_UNREAD_BYTES = 4 << 10  # of a body: above this, reading pauses until the application has taken them
 MAX_HEADERS = 128
-MAX_PIPELINED = 8  # waiting requests of a connection
-LINGER_SECONDS = 1.0  # for the client of a refused request, which may still be sending, to read the refusal
+MAX_PIPELINED = 8  # waiting requests per connection
+LINGER_SECONDS = 1.0  # time for a client that still sends a rejected request to read the rejection
 DEADLINE_CHECK_SECONDS = 0.25
-MAX_CONNECTIONS = 2000  # beyond this, idle and incomplete ones without a token are closed
+MAX_CONNECTIONS = 2000  # beyond this number, idle and incomplete connections without a token are closed
 MAX_CONNECTIONS_OF_ADDRESS = 256  # without a valid token, except of trusted proxies
 MAX_HEADER_BYTES = 32 << 10  # of the first line and all headers
-HEADER_SECONDS = 10.0  # for their arrival
-BODY_SECONDS = 30.0  # for a body; of an upload, the longest silence
-UPLOAD_BYTES_PER_SECOND = 1024.0  # of an upload on average, after `BODY_SECONDS`
-IDLE_SECONDS = 30.0  # before a connection without a request is closed
-WRITE_SECONDS = 60.0  # for a client to receive the next part of its answer
-OTHER_DESCRIPTORS = 512  # for everything but connections
-TICKS = 10  # of 0.1 s, between two attempts to listen at the path of another process
+HEADER_SECONDS = 10.0  # time for headers to arrive
+BODY_SECONDS = 30.0  # time for a body to arrive; for an upload, the longest pause
+UPLOAD_BYTES_PER_SECOND = 1024.0  # average rate that an upload needs after `BODY_SECONDS`
+IDLE_SECONDS = 30.0  # time until a connection without a request is closed
+WRITE_SECONDS = 60.0  # time for a client to receive the next part of its answer
+OTHER_DESCRIPTORS = 512  # open files for everything except connections
+TICKS = 10  # ticks of 0.1 s between two attempts to listen at the path of another process
 
 Place = dict["LimitedConnection", None]  # in order of arrival
 
 
 class Server(uvicorn.Server):
-    """A server at an address and at a socket in the data folder, where no other account can take its place.
+    """A server at an address, and at a socket in the data folder, where no other account can replace it.
 
     Parameters
     ----------
     config : uvicorn.Config
     path : Path
-        Of the socket, to which clients send the token of the data folder.
+        Path of the socket, to which clients send the token of the data folder.
     stopping : threading.Event
-        Set if the server is to end, also before it listens.
+        If set, the server ends, even before it listens.
     """
 
     def __init__(self, config: uvicorn.Config, path: Path, stopping: threading.Event) -> None:
@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
         await self._listen_at_path()
 
     async def on_tick(self, counter: int) -> bool:
-        """Take the place of a web process that has ended, as after the update of a deployment."""
+        """Take the place of a web process that has ended, e.g. after the update of a deployment."""
         if self._waiting and counter % TICKS == 0:
             await self._listen_at_path()
         return await super().on_tick(counter) or self._stopping.is_set()
@@ -87,7 +87,7 @@ class Server(uvicorn.Server):
             if not self._waiting:
                 reason = error.strerror or error
                 print(
-                    f"no socket at {self._path} ({reason}): commands here need MGCLUST_URL and MGCLUST_TOKEN_FILE",
+                    f"no socket at {self._path} ({reason}): set MGCLUST_URL and MGCLUST_TOKEN_FILE for commands here",
                     file=sys.stderr,
                 )
             self._waiting = error.errno == errno.EADDRINUSE
@@ -97,7 +97,7 @@ class Server(uvicorn.Server):
 
 
 def _bound(path: Path) -> socket.socket:
-    """A socket at a path, in place of one at which no process listens any more."""
+    """Make a socket at a path; replace a socket at which no process listens any more."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         if probe.connect_ex(str(path)) == errno.ECONNREFUSED and stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -117,7 +117,7 @@ class Connections:
 
     Parameters
     ----------
-    settings : Settings
+        Settings of the service.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -125,11 +125,11 @@ class Connections:
         self._proxies = Proxies(settings.trusted_proxies)
         self._per_user = sum(authentication.MAX_OPEN.values())
         self._unknown: Place = {}
-        self._of_address: dict[str, Place] = {}  # those without a token, except of proxies
+        self._of_address: dict[str, Place] = {}  # connections without a token, except those of proxies
         self._of_user: dict[str, Place] = {}
         self._known: Place = {}
         self._checked = math.nan
-        # One buffer for all: each read is parsed before the next one.
+        # All connections share one buffer, because each read is parsed before the next one.
         self.buffer = memoryview(bytearray(UPLOAD_CHUNK_BYTES))
 
     def __call__(self, **given: Any) -> asyncio.BufferedProtocol:
@@ -137,7 +137,7 @@ class Connections:
         return _Reads(LimitedConnection(self, **given))
 
     def raise_limit(self) -> None:
-        """Raise the limit of open files to that of connections, or lower the latter."""
+        """Raise the limit of open files to the limit of connections, or lower the limit of connections."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self.most + OTHER_DESCRIPTORS
         allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
@@ -146,7 +146,7 @@ class Connections:
         self.most = min(self.most, max(1, allowed - OTHER_DESCRIPTORS))
 
     def add(self, connection: LimitedConnection) -> bool:
-        """Add a new connection; False if there is no room for it."""
+        """Add a new connection; return False if there is no room for it."""
         if math.isnan(self._checked):
             self._checked = connection.loop.time()
             connection.loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines, connection.loop)
@@ -164,7 +164,7 @@ class Connections:
         return True
 
     def authenticate(self, connection: LimitedConnection, user: str) -> None:
-        """Count a connection with a valid token for its user."""
+        """Count a connection with a valid token for the user of the token."""
         if connection.user == user:
             return
         self.remove(connection)
@@ -191,13 +191,13 @@ class Connections:
         now = loop.time()
         late, self._checked = now - self._checked - DEADLINE_CHECK_SECONDS, now
         for connection in (*self._unknown, *self._known):
-            # Time for which this process was stopped or busy is not the client's delay.
+            # Time during which this process was stopped or busy is not the client's delay.
             connection.check_deadline(now, late if late > 1.0 else 0.0)
         loop.call_later(DEADLINE_CHECK_SECONDS, self._check_deadlines, loop)
 
 
 def _drop_oldest(those: Place, known: bool = False) -> bool:
-    """Close the oldest connection without a complete request; of known ones, without one that sends a body."""
+    """Close the oldest connection without a complete request; `known` connections only if they send no body."""
     found = next((each for each in those if not (each.is_sending() if known else each.is_answered())), None)
     if found is not None:
         found.drop()
@@ -232,7 +232,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._in_head, self._complete = False, True
         self._upload_began, self._received = math.nan, 0
         self._deadline = self._write_deadline = math.inf
-        self._refusal = (400, "this is no HTTP request.")
+        self._refusal = (400, "this is not an HTTP request.")
         self._ended = False
 
     # Called by uvicorn and `AuthenticationMiddleware`.
@@ -251,7 +251,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer for the next bytes: small except for uploads, since each connection may keep as many."""
+        """Return the buffer for the next bytes: small except for uploads, because each connection may keep as many."""
         return self._all.buffer[: CHUNK_BYTES if math.isnan(self._upload_began) else UPLOAD_CHUNK_BYTES]
 
     def buffer_updated(self, size: int) -> None:
@@ -264,7 +264,7 @@ class LimitedConnection(HttpToolsProtocol):
             self._refuse(*self._too_large())
 
     def pause_writing(self) -> None:
-        """Start the deadline for the client to read."""
+        """Start the deadline by which the client has to read."""
         self._write_deadline = self.loop.time() + WRITE_SECONDS
         super().pause_writing()
 
@@ -301,7 +301,7 @@ class LimitedConnection(HttpToolsProtocol):
     def check_deadline(self, now: float, late: float) -> None:
         """Close the connection if a deadline has passed."""
         if self.flow.read_paused and not (self._complete or self._ended):
-            late = max(late, DEADLINE_CHECK_SECONDS)  # the service itself has paused reading
+            late = max(late, DEADLINE_CHECK_SECONDS)  # the service itself has paused the reading
         if late:
             self._deadline += late
             self._write_deadline += late
@@ -361,7 +361,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Start the deadline of the next request, or of the rest of one that was answered early."""
+        """Start the deadline of the next request, or of the rest of a request that was answered early."""
         super().on_response_complete()
         if not self._in_head:
             self._set_deadline()
@@ -370,7 +370,7 @@ class LimitedConnection(HttpToolsProtocol):
         """Reject a request that is invalid or exceeds a limit."""
         self._refuse(*self._refusal)
 
-    # Internals.
+    # Internal methods.
 
     def _count(self, size: int, headers: int) -> None:
         self._headers_size += size
@@ -383,7 +383,7 @@ class LimitedConnection(HttpToolsProtocol):
         return 431, f"a request should have at most {MAX_HEADER_BYTES} bytes of headers, and {MAX_HEADERS} of them."
 
     def _extend_deadline(self) -> None:
-        """Extend the deadline of an upload, which has limits of silence and of its average rate."""
+        """Extend the deadline of an upload, which has limits for pauses and for its average rate."""
         rate = self._upload_began + BODY_SECONDS + self._received / UPLOAD_BYTES_PER_SECOND
         self._deadline = min(self.loop.time() + BODY_SECONDS, rate)
 
@@ -399,7 +399,7 @@ class LimitedConnection(HttpToolsProtocol):
         return self._complete and not self._in_head
 
     def _refuse(self, status: int, sentence: str) -> None:
-        """Answer an incomplete request, unless an answer has begun, and close."""
+        """Answer an incomplete request, unless an answer has begun, and close the connection."""
         if self._ended:
             return
         begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete

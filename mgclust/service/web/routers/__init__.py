@@ -1,4 +1,4 @@
-"""The endpoints: a module for each kind of thing, each with a `router` that `create_app` includes.
+"""The endpoints: one module per kind of object, each with a `router` that `create_app` includes.
 
 jobs        submit, list, watch, cancel, retry and delete jobs, and their logs
 results     files of results, and other centres

@@ -1,4 +1,4 @@
-"""Users and tokens."""
+"""Endpoints for users and tokens."""
 
 from typing import Any
 
@@ -16,27 +16,29 @@ router = APIRouter()
 
 
 class NewUser(BaseModel):
-    """A user to make."""
+    """A user to create."""
 
     name: str
     role: str = "user"
 
 
 class NewToken(BaseModel):
-    """A token to make."""
+    """A token to create."""
 
-    user: str | None = Field(None, description="Its user; by default that of the token that is shown.")
+    user: str | None = Field(
+        None, description="User of the new token; by default the user of the token that sends the request."
+    )
     scopes: list[str] | None = Field(
-        None, max_length=8, description="Some of read, submit and admin; by default all that the user's role has."
+        None, max_length=8, description="Some of read, submit and admin; by default all scopes of the user's role."
     )
     days: float | None = Field(
-        access.DEFAULT_DAYS, description="Until it expires; null: never, for administrators only."
+        access.DEFAULT_DAYS, description="Days until the token expires; null (administrators only): never."
     )
 
 
 @router.post("/users", status_code=201)
 def make_user(user: NewUser, caller: Administrator, backend: BackendDep) -> NewUser:
-    """Make a user."""
+    """Create a user."""
     access.add_user(backend.engine, user.name, user.role)
     note(name=user.name, role=user.role)
     return user
@@ -51,15 +53,15 @@ def list_users(caller: Administrator, backend: BackendDep) -> list[dict[str, Any
 def _check_may_manage(caller: Caller, user: str) -> None:
     if not caller.may_manage(user):
         raise PermissionError(
-            "only an administrator may do this for others; for yourself, a token with all scopes of your role."
+            "this needs a token with all scopes of your role; only an administrator may do it for others."
         )
 
 
 @router.post("/tokens", status_code=201)
 def make_token(wanted: NewToken, caller: AnyCaller, backend: BackendDep) -> dict[str, str | float | None]:
-    """Make a token for oneself or, as an administrator, for others; the answer alone holds its secret.
+    """Create a token for oneself or, as an administrator, for others. Only this answer holds its secret.
 
-    Its scopes and its lifetime are at most those of the token that is shown.
+    The scopes and the lifetime of the new token are at most those of the token that sends the request.
     """
     engine = backend.engine
     user = wanted.user or caller.name

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, watch, cancel, retry, delete."""
+"""Endpoints for jobs: submit, list, watch, cancel, retry, delete."""
 
 from typing import Annotated, Any
 
@@ -22,12 +22,12 @@ router = APIRouter()
 
 @router.post("/jobs", status_code=201, response_model=JobView | Receipt)
 async def submit(submission: Submission, caller: Submitter, backend: BackendDep) -> Response:
-    """Queue a job."""
+    """Submit a job to the queue."""
     settings = backend.settings
     submission.check()
     if submission.priority > 0 and not caller.is_admin:
         raise PermissionError(
-            f"priority={submission.priority} should be <= 0: only administrators put jobs before those of others."
+            f"priority={submission.priority} should be <= 0: only administrators may put jobs before jobs of others."
         )
     settings.check_resources(dict(submission.resources))
     id_, record = job_id(caller, submission.key), submission.to_record()
@@ -50,7 +50,7 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     before: Before = None,
 ) -> list[JobSummary]:
-    """List one's own jobs, newest first, without their requests; fewer than `limit` if they are long."""
+    """List one's own jobs without their requests, the newest first; fewer than `limit` if the summaries are long."""
     return [job_summary(row) for row in backend.jobs.latest(caller, state, limit, parse_cursor(before))]
 
 
@@ -62,13 +62,13 @@ def status(id: str, caller: Reader, backend: BackendDep) -> JobView:
 
 @router.post("/jobs/{id}/cancel", response_model=JobView | Receipt)
 def cancel(id: str, caller: Submitter, backend: BackendDep) -> Response:
-    """Cancel a job; one that has ended stays as it is."""
+    """Cancel a job. A job that has ended stays unchanged."""
     return receipt(caller, found(backend.jobs.cancel(caller, id)))
 
 
 @router.post("/jobs/{id}/retry", response_model=JobView | Receipt)
 def retry(id: str, caller: Submitter, backend: BackendDep) -> Response:
-    """Queue a job again that failed or was cancelled."""
+    """Queue a failed or cancelled job again."""
     return receipt(caller, found(backend.jobs.retry(caller, id)))
 
 
@@ -87,7 +87,7 @@ async def events(id: str, request: Request, caller: Reader, backend: BackendDep)
 
 @router.get("/jobs/{id}/log", response_class=PlainTextResponse)
 def log(id: str, caller: Reader, backend: BackendDep) -> StreamingResponse:
-    """Show the logs of all attempts: of long ones the end, of many the last ones."""
+    """Show the logs of all attempts: only the end of long logs, and only the last of many logs."""
     job = found(backend.jobs.summary(caller, id))
     parts = read_logs(backend.settings, job.id, job.attempt)
     return StreamingResponse((printable(part, "\n\t") for part in parts), media_type="text/plain")

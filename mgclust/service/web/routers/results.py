@@ -1,4 +1,4 @@
-"""Results: their files, and what other centres would give."""
+"""Endpoints for results: their files, and results for other centres."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ def _result(id: str, caller: Reader, backend: BackendDep) -> Iterator[tuple[Job,
     except (InputError, FileNotFoundError):
         if open_result(backend.settings, job.id, job.attempt) is not None:
             raise
-        found(None)  # it was deleted while it was being read
+        found(None)  # the job was deleted while it was being read
 
 
 ResultDep = Annotated[tuple[Job, RootedFile], Depends(_result)]
@@ -53,13 +53,13 @@ def file(name: str, result: ResultDep) -> FileResponse:
 
 @router.get("/points")
 def points(result: ResultDep, backend: BackendDep) -> recenter.ProjectedPoints:
-    """Sample rows of a job whose centres can be chosen for a picture, by their first two features."""
+    """Sample rows of a job, by their first two features, for a picture; for jobs whose centres can be chosen."""
     return recenter.points_of(backend.readers, backend.engine, backend.settings, *result)
 
 
 @router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}})
 def centers(wanted: recenter.PreviewRequest, result: ResultDep, backend: BackendDep) -> recenter.Preview:
-    """Preview other centres for a job; nothing is stored."""
+    """Preview the clusters of a job for other centres. Nothing is stored."""
     if wanted.answer != "labels":
         return recenter.preview(backend.readers, result[1], wanted)
     size, content = recenter.labels_file(backend.readers, backend.settings, result[1], wanted)
@@ -69,7 +69,7 @@ def centers(wanted: recenter.PreviewRequest, result: ResultDep, backend: Backend
 
 @router.post("/centers/save", status_code=201)
 def save_centers(wanted: recenter.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
-    """Store the result of other centres for a job, as a job with this one as its parent."""
+    """Store the result of a job for other centres, as a new job with this one as its parent."""
     saved = recenter.save_as_job(
         backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted
     )

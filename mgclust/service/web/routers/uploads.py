@@ -1,4 +1,4 @@
-"""Uploads: files that users send, as sources of jobs."""
+"""Endpoints for uploads: files that users send as sources of jobs."""
 
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ async def upload(
     backend: BackendDep,
     sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="The expected digest.")] = None,
 ) -> dict[str, Any]:
-    """Send a file; its id is a source for jobs."""
+    """Send a file. The id in the answer is a source for jobs."""
     received = await sources.receive(backend.engine, backend.settings, caller, name, request.stream(), sha256)
     note(id=received["id"], size=received["size"])
     return received
@@ -33,13 +33,13 @@ def list_uploads(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     before: Before = None,
 ) -> list[dict[str, Any]]:
-    """List one's own uploads, newest first."""
+    """List one's own uploads, the newest first."""
     return sources.latest_uploads(backend.engine, caller, limit, parse_cursor(before))
 
 
 @router.delete("/{id}")
 def delete_upload(id: str, caller: Submitter, backend: BackendDep) -> dict[str, Any]:
-    """Delete an upload that no job waits for or reads, and return what it was."""
+    """Delete an upload that no waiting or running job needs, and return its description."""
     deleted = sources.delete_upload(backend.engine, backend.settings, caller, id)
     if deleted is None:
         raise NotFound("there is no such upload.")

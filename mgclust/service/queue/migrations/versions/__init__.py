@@ -1,1 +1,1 @@
-"""One migration each."""
+"""One module per migration."""
