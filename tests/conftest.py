@@ -224,6 +224,8 @@ def dask_client():
                 "distributed.admin.tick.interval": "1s",
                 "distributed.admin.system-monitor.interval": "5s",
                 "distributed.worker.memory.monitor-interval": "1s",
+                # A killed worker may take longer than Dask's 15 seconds to be there again on a busy machine.
+                "distributed.deploy.lost-worker-timeout": "120s",
             }
         ),
         distributed.LocalCluster(

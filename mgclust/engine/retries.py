@@ -1,7 +1,8 @@
 """Retries of a run that loses a worker: it is tried again without that worker, from its last checkpoint.
 
 First it waits for replacement workers, as long as the attempt had taken, but at most `REPLACEMENT_SECONDS`. Then the
-run takes the workers that are there. If it was given a number of workers, it waits like a run that begins.
+run takes the workers that are there. If it was given a number of workers, or if fewer would not do, it waits like a run
+that begins.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class RunAttempts:
         self.used += 1
         self._lost, self._size = error, max(self._size, size)
         self.least = self.most = size
-        patience = inf if self._n_workers is not None else min(REPLACEMENT_SECONDS, max(1.0, seconds))
+        patience = min(REPLACEMENT_SECONDS, max(1.0, seconds)) if self._may_shrink else inf
         self.start = AttemptStart(kept, self.start.without | silent, patience)
         where = "restarts from its beginning"
         if isinstance(spec.checkpoint, CheckpointConfig):
@@ -115,10 +116,15 @@ class RunAttempts:
         """Plan the next attempt with the present workers if no replacement came; raise the error if it was the same."""
         if self._lost is None:
             raise error
-        if self._n_workers is not None or (self.least, self.most) == self._any:
+        if not self._may_shrink:
             raise WorkerLost(f"{_cause(self._lost)} The run could not be tried again: {error}") from self._lost
         self.least, self.most = self._any
         self.start = replace(self.start, patience=inf)
+
+    @property
+    def _may_shrink(self) -> bool:
+        """Whether fewer workers than in the last attempt would do."""
+        return self._n_workers is None and (self.least, self.most) != self._any
 
     def not_replaced(self, size: int) -> int:
         """Return the number of lost workers that were not replaced.

@@ -101,7 +101,7 @@ def test_arrays_have_the_bits_and_chunks_of_their_rows_and_end_with_their_last_r
     assert {key for key in held(client) if "labels" in key or "distances" in key or "samples" in key}
     del model, there
     gc.collect()
-    wait_for(lambda: not held(client), 30)
+    wait_for(lambda: not held(client))
 
 
 @pytest.fixture
@@ -422,7 +422,7 @@ def test_a_lost_worker_is_an_error_of_what_it_held(client, rows):
     assert len(again.labels_) == 3500
     del model, again
     gc.collect()
-    wait_for(lambda: not held(client), 30)
+    wait_for(lambda: not held(client))
 
 
 def edges_of_groups() -> np.ndarray:
@@ -457,7 +457,7 @@ def test_communities_of_dask_edges_stay_on_the_ranks(kind, ranks, client):
     np.testing.assert_array_equal(model.cut(7), alone.cut(7))
     del model, there
     gc.collect()
-    wait_for(lambda: not held(client), 30)
+    wait_for(lambda: not held(client))
 
 
 @pytest.mark.parametrize("names", [np.arange(400), 3 * np.arange(400), np.array([f"n{i:03}" for i in range(400)])])

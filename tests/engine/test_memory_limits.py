@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import psutil
 import pytest
@@ -17,6 +19,7 @@ from mgclust.engine import rank
 from mgclust.engine.dask import tasks
 from mgclust.engine.partition import Partition
 from mgclust.engine.run_spec import RunSpec
+from support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's peak of a process"),
@@ -63,6 +66,31 @@ def test_rows_that_no_worker_can_hold_are_not_sent(client, tmp_path):
     mapped = np.memmap(tmp_path / "rows", np.float32, "w+", shape=(1 << 30, 4))
     rows = np.frombuffer(mapped, np.float32).reshape(mapped.shape)
     for model in (Canopy(2.0, 1.0, client=client), FuzzyCMeans(3, client=client, n_workers=4)):
-        with pytest.raises(InsufficientMemoryError, match=r"rows that are sent \d.*more free memory on each worker"):
+        with pytest.raises(InsufficientMemoryError, match=r"rows of the rank \d.*more free memory on each worker"):
             model.fit(rows)
     assert _pids(client) == before
+
+
+def _rows_of_dask(dask_worker):
+    """Chunks on a worker, and what its ranks have left behind."""
+    left = [each for each in gc.get_objects() if type(each).__name__ in ("ChunkedRows", "Rows", "RankAssignment")]
+    return sum("points" in key for key in map(str, dask_worker.data)) + len(left)
+
+
+@pytest.mark.parametrize("limit", ["16 KiB", None], ids=["on the workers", "before the rows are computed"])
+def test_a_refusal_leaves_no_rows_of_a_dask_array_behind(client, limit):
+    """Neither here nor on a worker are they kept until garbage is collected."""
+    rows = 1 << 16 if limit else 1 << 32
+    points = da.ones((rows, 4), chunks=(rows // 4, 4), name="points", dtype=np.float32)
+    client.run(gc.collect)
+    client.run(gc.disable)
+    gc.disable()
+    try:
+        with pytest.raises(InsufficientMemoryError, match="What would fit") as caught:
+            FuzzyCMeans(3, client=client, n_workers=4, memory_limit=limit).fit(points)
+        assert limit or "rows of the rank 16.0 GiB" in str(caught.value)
+        del caught
+        wait_for(lambda: not any(client.run(_rows_of_dask).values()), 20)
+    finally:
+        gc.enable()
+        client.run(gc.enable)

@@ -7,7 +7,7 @@ import pytest
 
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.data import open_dataset
-from mgclust.engine.dask.placement import ChunkedRows, check_sent
+from mgclust.engine.dask.placement import ChunkedRows, check_workers
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment, _keep_on_host
 from mgclust.engine.run_spec import RunSpec
@@ -77,20 +77,20 @@ def test_a_worker_is_not_sent_more_than_it_can_hold(device, tmp_path):
 
     def sent(dataset, beside=None, size=4):
         with pytest.raises(InsufficientMemoryError) as caught:
-            check_sent(first, dataset, beside, size, 1000)
-        parts = re.findall(r"(rows that are sent|arguments|rows to label) ([\d.]+) ([KM])iB", str(caught.value))
+            check_workers(first, dataset, beside, size, 1000)
+        parts = re.findall(r"(rows of the rank|arguments|rows to label) ([\d.]+) ([KM])iB", str(caught.value))
         return {
             name: round(float(number) * {"K": 1 << 10, "M": 1 << 20}[unit] / 1e6, 1) for name, number, unit in parts
         }
 
     here, in_file = open_dataset(rows), open_dataset(tmp_path / "rows.npy")
-    assert sent(here) == {"rows that are sent": 1.2, "arguments": 2.0}
-    assert sent(here, size=2) == {"rows that are sent": 2.4, "arguments": 2.0}
-    assert sent(in_file, here, size=1) == {"rows that are sent": 0.8, "arguments": 2.0, "rows to label": 4.0}
-    check_sent(first, here, here, 4, 400 << 20)
+    assert sent(here) == {"rows of the rank": 1.2, "arguments": 2.0}
+    assert sent(here, size=2) == {"rows of the rank": 2.4, "arguments": 2.0}
+    assert sent(in_file, here, size=1) == {"rows of the rank": 0.8, "arguments": 2.0, "rows to label": 4.0}
+    check_workers(first, here, here, 4, 400 << 20)
 
 
 def test_rows_of_a_file_are_not_sent(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((100_000, 10), np.float32))
     first = RankAssignment(RunSpec(len), "", 0, Partition.plan(100_000, 4), "cpu")
-    check_sent(first, open_dataset(tmp_path / "rows.npy"), None, 4, 1000)
+    check_workers(first, open_dataset(tmp_path / "rows.npy"), None, 4, 1000)

@@ -121,6 +121,16 @@ def test_each_retry_is_one_warning_and_the_last_loss_is_raised(kept, checkpoint,
         attempts.after_wait(missing)
 
 
+def test_a_run_of_one_rank_waits_for_a_replacement():
+    """No fewer workers could do: the limit is that of a new run."""
+    attempts = RunAttempts(1, 1, 1, None)
+    with pytest.warns(RetryWarning):
+        attempts.after_loss(WorkerLost(LOST), spmd.RunSpec(rank_jobs.count_up), 1, None, frozenset(), 0.1)
+    assert attempts.start.patience == float("inf")
+    with pytest.raises(WorkerLost, match="could not be tried again: 1 are needed"):
+        attempts.after_wait(ClusterUnavailableError("1 are needed."))
+
+
 def test_without_retries_a_loss_is_raised_as_it_is():
     error = WorkerLost(LOST)
     with pytest.raises(WorkerLost) as raised:
@@ -152,6 +162,8 @@ def test_the_command_line_hands_retries_over(monkeypatch, tmp_path):
 def often(monkeypatch):
     """Checkpoints in memory as often as can be."""
     monkeypatch.setattr(spmd, "MemoryCheckpoint", functools.partial(MemoryCheckpoint, seconds=0.0, share=1.0))
+    # A nanny on a busy machine may take longer than half a minute to start a worker.
+    monkeypatch.setattr("mgclust.engine.dask.cluster.WORKERS_TIMEOUT", 120.0)
 
 
 @pytest.fixture
@@ -284,6 +296,21 @@ def test_workers_that_the_cluster_gives_up(own_client, often, tmp_path, how):
     began, outcome, _ = run_and_lose(own_client, tmp_path, lose)
     assert began > 0 and outcome.ranks == (1 if how == "scale" else 2)
     assert "none took their place" in outcome.hardware["fewer_because"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "restart"])
+def test_the_only_worker_of_a_run(own_client, often, tmp_path, how):
+    def lose():
+        if how == "kill":
+            os.kill(pid(tmp_path, 0), signal.SIGKILL)
+        else:
+            own_client.restart()
+
+    own_client.cluster.scale(1)
+    wait_for(lambda: len(own_client.scheduler_info()["workers"]) == 1)
+    _, outcome, _ = run_and_lose(own_client, tmp_path, lose, size=1)
+    assert outcome.ranks == 1
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ def worker(address: str, name: str = "", **metrics: Any) -> SimpleNamespace:
         name=name or address,
         metrics=metrics,
         memory_limit=8 << 30,
+        nbytes=0,
         nthreads=1,
         processing={},
         long_running=set(),

@@ -18,11 +18,13 @@ import queue
 import secrets
 import threading
 import time
+import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import dask
@@ -32,7 +34,7 @@ from distributed.protocol.pickle import dumps
 
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import is_dask, without_annotations
-from mgclust.base.errors import CollectiveTimeout, RunCancelled, RunFailed, WorkerLost
+from mgclust.base.errors import CollectiveTimeout, MgclustError, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
 from mgclust.engine.checkpoint_memory import MemoryCheckpoint, files_of
@@ -41,7 +43,7 @@ from mgclust.engine.dask import cluster as clusters
 from mgclust.engine.dask import collections, scheduler, sessions, task_starts, tasks
 from mgclust.engine.dask.candidates import candidates_of
 from mgclust.engine.dask.cluster import Cluster
-from mgclust.engine.dask.placement import Rows, check_sent, chunks_of, place, place_beside
+from mgclust.engine.dask.placement import Rows, check_workers, chunks_of, place, place_beside
 from mgclust.engine.dask.run_monitor import WATCH_POLL_SECONDS, RunMonitor
 from mgclust.engine.memory import unspilled
 from mgclust.engine.partition import Partition
@@ -132,7 +134,9 @@ class Driver:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, MgclustError):
+            traceback.clear_frames(trace)  # a cycle of theirs would keep chunks on workers until garbage is collected
         if not self._clean:
             self._abandon()
         self.monitor.unsubscribe()
@@ -147,7 +151,7 @@ class Driver:
         began = time.perf_counter()
         self.monitor.progress({"stage": "load", "fraction": 0.0, "elapsed": 0.0})
         if self._room is not None:
-            check_sent(self._first, dataset, beside, self.size, self._room)
+            check_workers(self._first, dataset, beside, self.size, self._room)
         self._session = sessions.find(self._client, self._identities) if self.size > 1 else None
         kept = self._session.workers if self._session else self._identities
         self.monitor.workers = list(kept)

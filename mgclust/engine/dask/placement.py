@@ -32,7 +32,7 @@ from mgclust.engine.memory import Estimate, Residency, check
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment
 
-__all__ = ["ChunkedRows", "check_sent", "chunks_of", "place", "place_beside"]
+__all__ = ["ChunkedRows", "check_workers", "chunks_of", "place", "place_beside"]
 
 IN_CLIENT = ("array", "cuda array")
 # Bytes of rows that are sent with the task itself. Dask keeps the last thousand messages of each connection, including
@@ -97,10 +97,11 @@ class ChunkedRows:
         return np.concatenate(parts) if parts else np.empty((0, self.shape[1]), self.dtype)
 
 
-def check_sent(first: RankAssignment, dataset: Dataset, beside: Dataset | None, size: int, room: int) -> None:
-    """Refuse a run of which this process would send its workers more than they can hold.
+def check_workers(first: RankAssignment, dataset: Dataset, beside: Dataset | None, size: int, room: int) -> None:
+    """Refuse a run before its workers are given more than they can hold.
 
-    The ranks check their memory themselves, but a worker that is sent too much is ended before its rank begins.
+    The ranks check their memory themselves, but only once their inputs are there. Until then, Dask would pause their
+    workers or end them.
 
     Parameters
     ----------
@@ -120,29 +121,31 @@ def check_sent(first: RankAssignment, dataset: Dataset, beside: Dataset | None, 
     InsufficientMemoryError
         With what is needed, what is there, and what would fit.
     """
-    spec = first.spec
+    spec, device = first.spec, first.device
     # A task's arguments are in memory twice, as they came and as they are used.
     arguments = 2 * sum(value.nbytes for value in spec.arguments.values() if isinstance(value, np.ndarray))
     a_row = sum(value.nbytes // len(value) for value in spec.row_arguments.values() if not is_dask(value))
-    a_row += _sent_row(dataset)
+    a_row += _input_row(dataset, device)
 
     def need(shape: tuple[int, int], size: int, free: int) -> Estimate:
-        sent = {"rows that are sent": -(-shape[0] // size) * a_row, "arguments": arguments}
+        inputs = {"rows of the rank": -(-shape[0] // size) * a_row, "arguments": arguments}
         if beside is not None:
-            sent["rows to label"] = -(-beside.shape[0] // size) * _sent_row(beside)
-        if first.device != "cpu":
-            return Estimate(sent)
-        itemsize, left = np.dtype(spec.dtype).itemsize, max(0, free - sum(sent.values()))
+            inputs["rows to label"] = -(-beside.shape[0] // size) * _input_row(beside, device)
+        if device != "cpu":
+            return Estimate(inputs)
+        itemsize, left = np.dtype(spec.dtype).itemsize, max(0, free - sum(inputs.values()))
         own = Residency(left, shape, itemsize, size, spec.estimate, keep=spec.resident)
-        return Estimate(sent) + own.estimate(own.block_rows)
+        return Estimate(inputs) + own.estimate(own.block_rows)
 
-    if a_row or arguments > LARGEST_IN_A_TASK or (beside is not None and _sent_row(beside)):
+    if a_row or arguments > LARGEST_IN_A_TASK or (beside is not None and _input_row(beside, device)):
         check(need, dataset.shape, size, room)
 
 
-def _sent_row(dataset: Dataset) -> int:
-    """Bytes of a row that this process sends to the rank that owns it."""
-    return dataset.shape[1] * dataset.dtype.itemsize if dataset.kind in IN_CLIENT else 0
+def _input_row(dataset: Dataset, device: str) -> int:
+    """Bytes of a row in the host memory of the worker whose rank owns it, before the rank reads it."""
+    # Chunks of a Dask array may be in the memory of a GPU.
+    given = dataset.kind in IN_CLIENT or (dataset.dask_array is not None and device == "cpu")
+    return dataset.shape[1] * dataset.dtype.itemsize if given else 0
 
 
 def place(

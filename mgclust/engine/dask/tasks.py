@@ -131,6 +131,7 @@ class Failure:
         if not isinstance(error, MgclustError):
             error.add_note(f"on rank {rank} ({address}):\n{''.join(traceback.format_exception(error))}")
         error.__cause__ = error.__context__ = None
+        error.__traceback__ = None  # its frames, and those of their callers, would keep the rows
         notes = list(getattr(error, "__notes__", ()))
         try:
             arrived = list(getattr(pickle.loads(pickle.dumps(error)), "__notes__", ()))
