@@ -18,12 +18,12 @@ is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind
 
     ClusteringWarning (UserWarning)
     ├── AmbiguousCountWarning           the data do not show the number of clusters clearly
-    ├── WeakStructureWarning            clusters overlap, are unstable, or tell nothing apart
+    ├── WeakStructureWarning            clusters overlap, are unstable, or do not separate the rows
     ├── MergedClustersWarning           groups that the data show apart share a cluster, or one of them is cut
     ├── DegenerateClustersWarning       clusters of no row, of a row or two, or equal to others
     ├── PoorOptimumWarning              the same parameters have a better solution
     ├── PrecisionWarning                rounding or sampling may change the result
-    ├── DataWarning                     the data were read otherwise than they may have been meant
+    ├── DataWarning                     the data may mean something else than mgclust assumed
     ├── ParameterWarning                a parameter has no effect, was not met, or does not suit the data
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
 
@@ -121,7 +121,7 @@ class AmbiguousCountWarning(ClusteringWarning):
 
 
 class WeakStructureWarning(ClusteringWarning):
-    """The clusters overlap, are unstable, or tell nothing apart."""
+    """The clusters overlap, are unstable, or do not separate the rows."""
 
 
 class MergedClustersWarning(ClusteringWarning):
@@ -141,7 +141,7 @@ class PrecisionWarning(ClusteringWarning):
 
 
 class DataWarning(ClusteringWarning):
-    """The data were read otherwise than they may have been meant, or do not suit the method."""
+    """The data may mean something else than mgclust assumed when it read them, or do not suit the method."""
 
 
 class ParameterWarning(ClusteringWarning):

@@ -57,7 +57,7 @@ def open_dataset(
           such files are runs on one grid. They are joined in time; each run is detrended and standardised by itself.
     mask : path, nibabel image or array, optional
         Voxels of a NIfTI series that are rows: a 3-D NIfTI file, image or array on the same grid, which is 1 in these
-        voxels and 0 elsewhere. By default, every voxel that is not 0 at all times.
+        voxels and 0 elsewhere. By default, every voxel whose series has a value other than 0.
     standardize : {None, "zscore"}
         "zscore" scales each row to mean 0 and standard deviation 1 over its features (divisor: their number).
     detrend : bool

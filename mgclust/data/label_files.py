@@ -101,8 +101,8 @@ def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
         return names.index(candidates[0]), names.index("row") if "row" in names else None
     if len(names) > 1:
         raise InputError(
-            f"labels={location.name!r} has {len(names)} columns, none of them called 'label'; name the one with the "
-            "labels in the first line, or keep only that one."
+            f"labels={location.name!r} has {len(names)} columns, none of them called 'label'; call the column with "
+            "the labels 'label' in the first line, or keep only this column."
         )
     return 0, None
 

@@ -165,7 +165,7 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
 
 def _refuse(rows: np.ndarray, values: np.ndarray, distances: bool, name: str) -> None:
     if not len(values):
-        raise InputError(f"{name} holds no pair of different rows; give some.")
+        raise InputError(f"{name} holds no pair of different rows; give at least one.")
     bad = ~np.isfinite(values) | (distances & (values < 0))
     if bad.any():
         what = "NaN, infinite or negative, which no distance is" if distances else "NaN or infinite"

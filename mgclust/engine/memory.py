@@ -189,7 +189,7 @@ class Residency:
 
     @property
     def range_rows(self) -> int:
-        """Most rows of a range (see `Partition.ranges`) in `stream`; a range has at least one block."""
+        """Largest number of rows of a range (see `Partition.ranges`) in `stream`; a range has at least one block."""
         return max(1, min(LARGEST_RANGE_BYTES, self.free // 32) // self.row_bytes)
 
     @cached_property

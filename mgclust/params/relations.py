@@ -27,12 +27,12 @@ __all__ = ["GIVEN", "LEFT_OUT", "Ignored", "Unlike", "ignored_parameters"]
 
 
 class Unlike:
-    """Any value but some: a condition of `mgclust.params.relations.Ignored`.
+    """Any value except the given values: a condition of `mgclust.params.relations.Ignored`.
 
     Parameters
     ----------
     *values : object
-        These; an array is none of them.
+        The excepted values; an array is never one of them.
     """
 
     def __init__(self, *values: Any) -> None:

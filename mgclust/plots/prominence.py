@@ -42,7 +42,7 @@ def prominence(result: Result | Any, ax: Axes | None = None) -> Axes:
     Raises
     ------
     InputError
-        The result has neither separated clusters nor a test.
+        The result has neither separated clusters nor a test by `significance`.
 
     Examples
     --------

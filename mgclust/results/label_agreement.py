@@ -24,7 +24,7 @@ def adjusted_rand(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[str, Any]:
-    r"""Compare two labellings of the same rows, the first perhaps the truth.
+    r"""Compare two labellings of the same rows; the first can hold the true labels.
 
     With n(k,l) the rows that are in cluster k of the first and in l of the second::
 

@@ -25,7 +25,7 @@ from mgclust.service.addresses import Proxies
 __all__ = ["Settings", "variable"]
 
 PREFIX = "MGCLUST_SERVICE_"
-MAX_FILE_BYTES = 64 * 2**10  # of a file that holds the value of a variable
+MAX_FILE_BYTES = 64 * 2**10  # largest file that may hold the value of a setting
 # Files with secrets of the machine and of the service's user.
 SECRETS = (
     "/etc/shadow", "/etc/gshadow", "/etc/ssh", "/run/secrets/kubernetes.io", "~/.ssh", "~/.pgpass", "~/.aws",

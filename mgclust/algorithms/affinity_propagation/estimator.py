@@ -135,7 +135,7 @@ default="euclidean"
         checkpoints.
 
         - ``algorithm``: "dense" or "sparse", the form in which the run began.
-        - ``rows_searched``: how often a row was searched again for a longer list.
+        - ``rows_searched``: how often the list of a row was extended by another search.
         - ``pairs_kept``: number of pairs stored at the end; all pairs if the lists were replaced.
         - ``lists_shortened``: how often a rank removed pairs from its lists that no row read any more.
     search_ : dict of str to ndarray

@@ -277,8 +277,8 @@ def pick_centers(
         count += len(rows[-1])
         if count * d * context.dtype.itemsize > room:
             raise InsufficientMemoryError(
-                f"t2={t2:g} makes more than {count} centres of {n} rows, and every rank holds the rows of all centres, "
-                f"which exceed {human(room)}, half of its free memory: raise t2, or use workers with more memory."
+                f"t2={t2:g} makes more than {count} centres of {n} rows, and these centres exceed half of the free "
+                f"memory of a rank ({human(room)}); raise t2, or use workers with more memory."
             )
         if context.checkpoint.due():
             context.checkpoint.save({"steps": steps}, {"centers": np.concatenate(rows)})

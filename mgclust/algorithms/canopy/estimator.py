@@ -207,7 +207,7 @@ class Canopy(CanopyOptions, Clusterer):
         """Find canopies, and cluster the rows by single linkage that compares only pairs within a canopy.
 
         With Euclidean and Manhattan distances, all merges up to t1 - t2 are the merges of single linkage on all pairs.
-        A merge at a larger distance may come later than on all pairs, or not at all.
+        A merge at a larger distance may come later than in single linkage on all pairs, or not at all.
 
         Parameters
         ----------

@@ -134,9 +134,9 @@ def _without_empty_chunks(array: Any) -> Any:
 
 @unannotated
 def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
-    """Weights of the rows of a data set; refuses those that are none.
+    """Check the weights of the rows of a data set.
 
-    A Dask array beside rows of Dask stays on the workers.
+    If the rows are a Dask array, weights in a Dask array stay on the workers.
     """
     if weights is None:
         return None

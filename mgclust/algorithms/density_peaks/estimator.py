@@ -198,8 +198,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
           these centres;
         - "numbers": the "n_clusters" that stood out best, each with the geometric mean of its "drop" at two
           neighbouring fractions, and the "dc_fraction" that gives it;
-        - "separated": None, or, if low density separated the clusters, their number "n_clusters" in the sample, the
-          "dc_fraction", and the "ratio" of the prominence of the last cluster to the prominence of the next peak.
+        - "separated": None if low density did not separate the clusters. Otherwise, "n_clusters" is the number of
+          clusters in the sample, "dc_fraction" is the fraction, and "ratio" is the prominence of the last cluster
+          divided by the prominence of the next peak.
 
         "tried" and "numbers" are empty if only 0.02 can be used, because there are few rows or many equal ones.
     assignment_ : {"denser", "separated"}

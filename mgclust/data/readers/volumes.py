@@ -291,7 +291,7 @@ def open_volumes(
     locations : sequence of Location
         .nii, .nii.gz or .dtseries.nii files, one per run, in the order of time.
     mask : path, nibabel image, array or None
-        Voxels that are rows, only for NIfTI. None: every voxel that is not 0 throughout.
+        Voxels that are rows, only for NIfTI. None: every voxel whose series has a value other than 0.
     transform : RowTransform
         Transformation of the rows, which is applied to each run by itself.
     constant : {None, "drop", "refuse"}

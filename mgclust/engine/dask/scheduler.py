@@ -120,8 +120,8 @@ async def _asked(client: Client, question: str, given: dict[str, Any]) -> Any:
         answer = await getattr(client.scheduler, operation)(**given)
     if answer is None:
         raise InputError(
-            f"the scheduler at {client.scheduler.address} has the leases of another version of mgclust; use one "
-            "version in all clients, and restart the scheduler."
+            f"the scheduler at {client.scheduler.address} was set up by another version of mgclust; use one version in "
+            "all clients, and restart the scheduler."
         )
     return answer
 

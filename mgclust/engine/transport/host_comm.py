@@ -381,7 +381,7 @@ class HostComm:
     def _combine(
         self, what: str, moves: Mapping[int, list[tuple[np.ndarray, np.ndarray]]], lower: bool, op: str
     ) -> None:
-        """Reduce the parts that this rank keeps with those of its partners, which are `lower` ranks or higher ones."""
+        """Combine the parts that this rank keeps with the parts from its partners; `lower`: their ranks are lower."""
         new = {peer: [(given, np.empty_like(kept)) for kept, given in pairs] for peer, pairs in moves.items()}
         for peer, parts in self._swap(what, new).items():
             for (kept, _), part in zip(moves[peer], parts, strict=True):

@@ -381,9 +381,10 @@ def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
 
 
 def waited_for(error: BaseException) -> tuple[str, list[int]]:
-    """Return the collective in which a rank waited too long, and the ranks it waited for; none for other errors.
+    """Return the collective in which a rank waited too long, and the ranks it waited for.
 
-    If ranks wait for each other in a ring, only one of the waiting ranks is next to the late rank.
+    For other errors, both are empty. If ranks wait for each other in a ring, only one of the waiting ranks is next to
+    the late rank.
     """
     return vars(error).get("mgclust_waited", ("", []))
 

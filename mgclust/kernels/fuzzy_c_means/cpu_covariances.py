@@ -1,13 +1,15 @@
 """Clusters with norms of their own, on the CPU: distances in these norms, and the sums that covariances are made of.
 
-Rows come in panels of 32, one a lane. Of a panel, for a centre v and its upper triangular factor R::
+Rows come in panels of 32, one row per lane. The distances to a centre v with the upper triangular factor R
+are computed for a whole panel::
 
     y_f = x_f - v_f                                     d subtractions
     z_e = sum over f >= e of R_ef y_f, s = sum z_e^2     four e at a time, d^2 / 2 multiply-adds or so
 
-and of a batch of panels, with y_d = 1, sum_i g_i y_if y_ih for h >= f, four h at a time: as many again. Lanes keep
-adding their own rows, and are added at the batch's end; batches are added in ascending order, and so are groups. So the
-bits depend neither on threads nor on how the rows come, by multiples of a group.
+The covariances need sum_i g_i y_if y_ih for h >= f with y_d = 1, over a batch of panels. Four h are computed at a time,
+which takes as many operations again. Each lane adds its own rows, and the lanes are added at the end of the batch.
+Batches are added in ascending order, and so are groups. So the bits do not depend on the threads, nor on how the rows
+are split, if each part is a multiple of a group.
 """
 
 from __future__ import annotations

@@ -112,12 +112,12 @@ class GraphKernels(Protocol):
         """Sum of the weights between communities, own rows' entries."""
 
     def relabel(self, representative: Array) -> tuple[Array, int]:
-        """Number groups in the order of the nodes that stand for them.
+        """Number the groups in the order of their representative nodes.
 
         Parameters
         ----------
         representative : int32 array of shape (n,)
-            The node that stands for each node's group, which stands for itself.
+            The representative node of each node's group; a representative node is its own representative.
 
         Returns
         -------

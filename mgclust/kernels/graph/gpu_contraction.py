@@ -50,7 +50,7 @@ def sum_keys(
         none = cp.empty(0, cp.int32)
         return none, none.copy(), None if kind is None else cp.empty(0, kind)
     order = None
-    if kind is not None and not bits:  # weights too large to travel within the keys
+    if kind is not None and not bits:  # the keys have no bits left for the weights
         order = cp.argsort(keys)
         keys = keys[order]
     else:

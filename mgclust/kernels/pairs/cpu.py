@@ -1,6 +1,6 @@
-"""Pair kernels on the CPU: every core, 32 columns at a time, bits that depend on the data alone.
+"""Pair kernels on the CPU. They use every core and 32 columns at a time; the bits depend only on the data.
 
-A call meets m rows of x with k rows of y (the *columns*) and never stores the m x k distances::
+A call pairs m rows of x with k rows of y (the *columns*) and never stores the m x k distances::
 
     for each batch of columns (<= BATCH_BYTES, a multiple of SUM_TILE)
         pack it into panels                              2 k d reals moved, once per call

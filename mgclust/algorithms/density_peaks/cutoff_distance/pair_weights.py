@@ -57,7 +57,7 @@ class PairWeights:
 
     @property
     def pairs(self) -> int:
-        """Number of all pairs, in squared units."""
+        """Weight of all unordered pairs that count, in squared units."""
         return (int(self.units.sum()) ** 2 - self.diagonal) // 2
 
     def place(self, rank: int) -> int:

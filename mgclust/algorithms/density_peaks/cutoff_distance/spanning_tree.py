@@ -20,8 +20,9 @@ __all__ = ["MAX_NEIGHBORS", "MIN_NEIGHBORS", "SpanningTree", "neighbors_of", "tr
 
 # Each row is joined to this fraction of the rows of the sample, within these limits.
 NEIGHBOR_SHARE, MIN_NEIGHBORS, MAX_NEIGHBORS = 0.02, 6, 16
-NECK = 0.5  # most edges of a neck, relative to the edges that cross a point of a curve
-NECK_SIZE = 2  # least number of rows behind a neck, relative to the number of neighbours of a row
+# A group of rows hangs on a neck if at most NECK times as many edges leave it as cross a point of a curve, and if the
+# group has at least NECK_SIZE times as many rows as a row has neighbours.
+NECK, NECK_SIZE = 0.5, 2
 
 
 class SpanningTree(NamedTuple):

@@ -213,7 +213,7 @@ def _by_rows(m: int, body: Callable[[int, int], object], rows: int = TASK_ROWS) 
 
 
 def halved(y: Array) -> Array:
-    """Find an order of columns for `build`, by partitions: on a CPU less work than sorts."""
+    """Find an order of columns for `build`. It uses partitions, because sorts are more work on a CPU."""
     order = np.arange(len(y))
     pending = [(0, len(y))]
     while pending:
