@@ -62,11 +62,11 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
     if len(array) != n_samples:
         raise InputError(f"labels: there are {len(array)} for n_samples={n_samples} rows; give one label per row.")
     array = array if array.dtype.kind in "biu" else _discrete(array)
-    if array.dtype.kind == "i" and len(array) and array.min() < 0:
-        first = int(np.argmax(array < 0))
-        raise _negative(array[first], first, int((array < 0).sum()))
     if array.dtype.kind in "biu" and len(array):
         lowest, highest = int(array.min()), int(array.max())
+        if lowest < 0:
+            first = int(np.argmax(array < 0))
+            raise _negative(array[first], first, int((array < 0).sum()))
         if highest - lowest < max(n_samples, SMALL_TABLE):
             return _encode_by_table(array, lowest, highest)
     classes, codes = np.unique(_discrete(array), return_inverse=True)
@@ -77,7 +77,7 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
 def _encode_by_table(labels: np.ndarray, lowest: int, highest: int) -> Labeling:
     """Number integers >= 0 by a table with an entry for each integer from the lowest to the highest.
 
-    Sorting all labels would take ten times the memory of the codes, before the memory of the run is checked.
+    Sorting all labels would take twelve times the memory of the codes, before the memory of the run is checked.
     """
 
     def entries(rows: slice) -> np.ndarray:
