@@ -109,6 +109,11 @@ def test_no_gpu_where_one_was_asked_for(no_gpu, where):
         ({"workers": []}, r"workers=\[\] should be addresses, names or hosts of workers, at least one; give them"),
         ({"workers": [1.5]}, r"workers=\[1.5\] should be addresses.*n_workers= takes a number"),
         ({"workers": {"a": 1}}, r"workers={'a': 1} should be addresses"),
+        ({"workers": np.zeros(0, int)}, r"workers=array\(\[\], dtype=int64\) should be addresses"),
+        ({"workers": np.array([0.0, 1.0])}, r"workers=array\(\[0\., 1\.\]\) should be addresses"),
+        ({"workers": np.zeros((2, 2), int)}, "should be addresses, names or hosts of workers"),
+        ({"workers": np.array([True, False])}, "should be addresses, names or hosts of workers"),
+        ({"workers": np.True_}, "should be addresses, names or hosts of workers"),
         (
             {"resources": {"GPU": 0}},
             r"resources={'GPU': 0} should be a dict of amounts > 0 by name, such as {'GPU': 1}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import pkgutil
 import threading
+import warnings
 
 import dask
 import dask.array as da
@@ -186,6 +187,51 @@ def test_workers_that_cannot_run_mgclust_are_left_out_and_named(own, monkeypatch
         connect(own, "cpu", n_workers=2).__enter__()
     with pytest.raises(InputError, match=rf"none of 2 worker\(s\) can run mgclust: .*{reason}"):
         connect(own, "cpu", workers=unfit).__enter__()
+
+
+def test_a_worker_that_leaves_between_two_questions_is_not_left_out(own, monkeypatch):
+    """It was left out with "mgclust 0.1.0 instead of 0.1.0"."""
+    run, leaving = own.run, sorted(workers_of(own))[0]
+
+    def answers(function, *arguments, workers, **options):
+        found = run(function, *arguments, workers=workers, **options)
+        return {
+            address: answer
+            for address, answer in found.items()
+            if address != leaving or function is pkgutil.resolve_name
+        }
+
+    monkeypatch.setattr(own, "run", answers)
+    monkeypatch.setattr(own, "mgclust_offers", {}, raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WorkerWarning)
+        assert place_of(own) != leaving
+    monkeypatch.setattr(cluster_module, "WORKERS_TIMEOUT", 0.1)
+    with pytest.raises(ClusterUnavailableError, match=r"has 0 worker\(s\).*1 are needed .*permits 1 of 3\); start"):
+        connect(own, "cpu", workers=[leaving]).__enter__()
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        np.array([0, 1]),
+        [np.int64(0), np.uint8(1)],
+        np.array(["0", "1"]),
+        np.array([0, "1"], dtype=object),
+        {np.int64(1), 0},
+        range(2),
+    ],
+)
+def test_workers_are_named_by_integers_and_arrays_of_numpy(own, workers):
+    first, second, _ = sorted(workers_of(own), key=lambda address: workers_of(own)[address]["name"])
+    with connect(own, "cpu", workers=workers) as found:
+        assert sorted(found.workers) == sorted([first, second])
+        assert {type(each) for each in found.rules.workers} <= {int, str}
+
+
+def test_one_worker_is_named_by_an_integer_of_numpy(own):
+    for workers in (np.int64(1), np.array(1), np.array([1])):
+        assert workers_of(own)[place_of(own, workers=workers)]["name"] == 1
 
 
 def test_a_paused_worker_is_named(own, monkeypatch):

@@ -14,6 +14,9 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["Labeling", "encode_labels"]
 
+SMALL_TABLE = 65_536  # entries that a table of labels may have for any number of rows
+PIECE = 65_536  # rows that are looked up at once
+
 
 class Labeling(NamedTuple):
     """A cluster for every row.
@@ -58,13 +61,43 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
     array = _one_dimensional(labels)
     if len(array) != n_samples:
         raise InputError(f"labels: there are {len(array)} for n_samples={n_samples} rows; give one label per row.")
-    array = _discrete(array)
-    if array.dtype.kind == "i" and (array < 0).any():
-        first = int(np.argmax(array < 0))
-        raise _negative(array[first], first, int((array < 0).sum()))
-    classes, codes = np.unique(array, return_inverse=True)
+    array = array if array.dtype.kind in "biu" else _discrete(array)
+    if array.dtype.kind in "biu" and len(array):
+        lowest, highest = int(array.min()), int(array.max())
+        if lowest < 0:
+            first = int(np.argmax(array < 0))
+            raise _negative(array[first], first, int((array < 0).sum()))
+        if highest - lowest < max(n_samples, SMALL_TABLE):
+            return _encode_by_table(array, lowest, highest)
+    classes, codes = np.unique(_discrete(array), return_inverse=True)
     _reject_too_few_or_many(classes, n_samples)
     return Labeling(codes.reshape(-1).astype(np.int32), classes)
+
+
+def _encode_by_table(labels: np.ndarray, lowest: int, highest: int) -> Labeling:
+    """Number integers >= 0 by a table with an entry for each integer from the lowest to the highest.
+
+    Sorting all labels would take twelve times the memory of the codes, before the memory of the run is checked.
+    """
+
+    def entries(rows: slice) -> np.ndarray:
+        # Differences in uint64 hold labels of all integer types, and bools.
+        return (labels[rows].astype(np.uint64) - np.uint64(lowest)).astype(np.intp)
+
+    pieces = [slice(begin, begin + PIECE) for begin in range(0, len(labels), PIECE)]
+    occurs = np.zeros(highest - lowest + 1, bool)
+    for rows in pieces:
+        occurs[entries(rows)] = True
+    dtype = labels.dtype if labels.dtype.kind == "u" else np.dtype(np.int64)
+    classes = np.flatnonzero(occurs).astype(dtype, copy=False)
+    classes += dtype.type(lowest)
+    _reject_too_few_or_many(classes, len(labels))
+    table = np.cumsum(occurs, dtype=np.int32)
+    table -= 1
+    codes = np.empty(len(labels), np.int32)
+    for rows in pieces:
+        codes[rows] = table[entries(rows)]
+    return Labeling(codes, classes)
 
 
 def _encode_on_workers(labels: Any, n_samples: int) -> Labeling:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from numbers import Integral
 from typing import Any
 
 from mgclust import __version__
@@ -51,16 +52,17 @@ class WorkerRules:
         InputError
             An argument is invalid.
         """
-        given = (workers,) if isinstance(workers, (str, int)) else workers
+        given = workers.tolist() if hasattr(workers, "tolist") else workers  # an array or number of NumPy
+        given = (given,) if isinstance(given, (str, int)) else given
         if given is not None:
             several = isinstance(given, Collection) and not isinstance(given, (Mapping, bytes))
-            if not several or not given or not all(_is_name(each) for each in given):
+            if not several or len(given) == 0 or not all(_is_name(each) for each in given):
                 raise InputError(
                     f"workers={shortened(repr(workers))} should be addresses, names or hosts of workers, at least one; "
                     "give them as in Client.submit, such as ['tcp://10.0.0.7:40331', 'gpu-1']. n_workers= "
                     "takes a number of workers."
                 )
-            given = tuple(given)
+            given = tuple(each if isinstance(each, str) else int(each) for each in given)
         if resources is not None and not (
             isinstance(resources, Mapping)
             and resources
@@ -111,7 +113,7 @@ class WorkerRules:
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
+    return isinstance(value, (str, Integral)) and not isinstance(value, bool) and value != ""
 
 
 def _is_amount(value: Any) -> bool:
@@ -238,10 +240,12 @@ def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict
     versions = _answers(client, unknown, pkgutil.resolve_name, "mgclust:__version__")
     same = [address for address, version in versions.items() if version == __version__]
     offers = _answers(client, same, offer)
+    # A worker that leaves between the two questions has no offer, and is not unfit.
+    answers = {
+        address: offers.get(address) if version == __version__ else version for address, version in versions.items()
+    }
     unfit = {
-        address: _why_unfit(offers.get(address, version))
-        for address, version in versions.items()
-        if isinstance(offers.get(address, version), (str, BaseException))
+        address: _why_unfit(answer) for address, answer in answers.items() if isinstance(answer, (str, BaseException))
     }
     known.update(
         {

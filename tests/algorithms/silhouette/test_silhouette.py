@@ -1,14 +1,18 @@
 """Labels that a user brings, and what silhouettes are by definition; each case small enough to think through."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import clone
 
 from mgclust import AdaptiveAffinityPropagation, FuzzyCMeans, silhouette_samples, silhouette_score
 from mgclust.algorithms import Silhouette
 from mgclust.algorithms.fuzzy_c_means import run_spec as fuzzy_parameters
+from mgclust.algorithms.silhouette import labels as label_numbers
 from mgclust.algorithms.silhouette.labels import encode_labels
 from mgclust.base.errors import InputError, InsufficientMemoryError, PrecisionWarning
 from mgclust.data import open_dataset
@@ -164,6 +168,52 @@ def test_labels_are_any_integers_or_strings(labels):
     codes, classes = encode_labels(labels, 5)
     assert codes.tolist() == [1, 1, 0, 0, 2] and codes.dtype == np.int32
     assert classes.tolist() in ([1, 3, 7], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("dtype", [bool, *"bhilqBHILQ", ">u4", ">i8"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_integers_are_numbered_as_by_sorting(dtype, data):
+    """In pieces or not, at both ends of each type, and between the rows of a larger array."""
+    dtype = np.dtype(dtype)
+    top = 1 if dtype.kind == "b" else int(np.iinfo(dtype).max)
+    apart = min(top, data.draw(st.sampled_from([1, 5, 299, 300, 301, 10**6])))
+    lowest = data.draw(st.sampled_from([0, 1, top // 2, top - apart]).filter(lambda low: low + apart <= top))
+    inside = data.draw(st.lists(st.integers(lowest, lowest + apart), min_size=2, max_size=60))
+    array = np.array([lowest, lowest + apart, lowest, *inside], dtype)
+    step = data.draw(st.sampled_from([1, 2, -1]))
+    array = np.repeat(array, abs(step))[::step]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_numbers, "PIECE", data.draw(st.sampled_from([1, 7, 65_536])))
+        patch.setattr(label_numbers, "SMALL_TABLE", 300)
+        codes, classes = encode_labels(array, len(array))
+    expected, inverse = np.unique(array if dtype.kind == "u" else array.astype(np.int64), return_inverse=True)
+    assert codes.dtype == np.int32 and classes.dtype == expected.dtype
+    np.testing.assert_array_equal(codes, inverse)
+    np.testing.assert_array_equal(classes, expected)
+
+
+@pytest.mark.parametrize("dtype", "bhilq")
+def test_negative_labels_of_every_type_are_rejected(dtype):
+    labels = np.array([0, 1, np.iinfo(dtype).min, 1, -1], dtype)
+    with pytest.raises(InputError, match=rf"labels={labels[2]} in row 2 \(one of 2 negative labels\) should be >= 0"):
+        encode_labels(labels, 5)
+
+
+def test_no_labels_of_no_rows():
+    with pytest.raises(InputError, match="n_clusters=0 should be >= 2"):
+        encode_labels(np.zeros(0, np.int64), 0)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.int64, np.uint64])
+def test_numbering_integers_takes_little_more_than_the_codes(dtype):
+    labels = (np.arange(1_000_000) % 2).astype(dtype)
+    tracemalloc.start()
+    try:
+        codes, _ = encode_labels(labels, len(labels))
+        assert tracemalloc.get_traced_memory()[1] < codes.nbytes + 4e6
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
