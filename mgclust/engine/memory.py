@@ -206,15 +206,11 @@ class Residency:
 
     def estimate(self, rows: int) -> Estimate:
         """The sum, with so many rows in memory at a time."""
-        return self.engine + Estimate({"rows": self._bytes_of(rows)}) + self._method(self.room(rows))
+        return self.engine + Estimate({"rows": rows * self.row_bytes}) + self._method(self.room(rows))
 
     def room(self, rows: int) -> int:
         """Bytes that the method may take beside so many rows."""
-        return max(0, self.free - self.engine.needed - self._bytes_of(rows))
-
-    def _bytes_of(self, rows: int) -> int:
-        """Bytes of so many rows; twice if there are others, since a chunk is read while its user has the one before."""
-        return rows * self.row_bytes * (1 if rows >= self.rows else 2)
+        return max(0, self.free - self.engine.needed - rows * self.row_bytes)
 
     def _method(self, room: int) -> Estimate:
         return Estimate() if self.method is None else self.method(self.shape, self.itemsize, self.size, room)
@@ -226,8 +222,8 @@ class Residency:
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk where they do not: two take half of the memory, or of what is left."""
-        left = (self.free - self.estimate(self.block_rows).needed) // 4 + self.block_rows * self.row_bytes
+        """Rows of a chunk where they do not: of a quarter of the memory, or half of what is left."""
+        left = (self.free - self.estimate(self.block_rows).needed) // 2 + self.block_rows * self.row_bytes
         blocks = min(left, self.free // 4) // (self.row_bytes * self.block_rows)
         return max(1, blocks if self.keep else 1) * self.block_rows
 

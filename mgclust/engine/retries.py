@@ -123,7 +123,7 @@ class RunAttempts:
 
     @property
     def _may_shrink(self) -> bool:
-        """Whether fewer workers than in the last attempt would do."""
+        """Return whether fewer workers than in the last attempt would do."""
         return self._n_workers is None and (self.least, self.most) != self._any
 
     def not_replaced(self, size: int) -> int:

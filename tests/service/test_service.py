@@ -135,7 +135,7 @@ def test_a_job_whose_data_are_bad_fails_with_its_sentence(running, ann, tmp_path
     [
         ({"method": "k-means"}, "method='k-means' should be one of"),
         ({"parameters": {"n_clusters": 0}}, "n_clusters=0 should be"),
-        ({"parameters": {"client": "tcp://127.0.0.1:1"}}, "'client' is no parameter"),
+        ({"parameters": {"client": "tcp://127.0.0.1:1"}}, "'client' is not a parameter"),
         ({"parameters": {"dc": [1]}}, "arrays are not accepted"),
         ({"method": "fuzzy-c-means", "parameters": {"init": "/etc/x.npy"}}, "init='/etc/x.npy' should name a file as"),
         ({"method": "silhouette", "parameters": {"labels": "/etc/x.npy"}}, "labels=.* should name a file as"),

@@ -138,10 +138,10 @@ class PreferenceSearch:
             )
         found = " or ".join(str(each.n_clusters) for each in beside)
         unconverged = sum(not each.converged for each in self.tried)
-        remedy = "raise damping (for example to 0.9), convergence_iter or max_iter, which may find other numbers"
+        remedy = "raise damping (for example to 0.9), convergence_iter or max_iter to find other numbers"
         if 2 * unconverged > len(self.tried):
             remedy = f"{unconverged} runs had not converged; raise max_iter first, or damping (for example to 0.9)"
         return (
             f"n_clusters={self.wanted} was not met: preferences give {found} clusters, and the labels are those of "
-            f"{self.tried[self.nearest].n_clusters} clusters; {remedy}."
+            f"{self.tried[self.nearest].n_clusters}; {remedy}."
         )

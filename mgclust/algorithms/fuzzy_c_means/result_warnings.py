@@ -122,7 +122,7 @@ def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -
         what += [f"{tiny} of {c} clusters have at most {few} of {n} rows"] * bool(tiny)
         remedy = "or request fewer clusters"
         if tiny and not together and value.noise is None:
-            remedy = "request fewer clusters, or give noise_distance if the rows of tiny clusters are outliers"
+            remedy = "request fewer clusters, or give noise_distance if tiny clusters are outliers"
         texts.append(f"{', '.join(what)}: {lower}, {remedy}.")
     if fit.idle:
         texts.append(
