@@ -273,8 +273,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             passed = " and ".join(str(k) for k in nearest if k)
             remedy = "raise max_iter" if self.n_iter_ == self.max_iter else "choose another profile"
             text = (
-                f"n_clusters_range={self.n_clusters_range}: the scan found no candidate within this range, so all "
-                f"labels are -1. The nearest numbers of clusters outside it are {passed}: widen the range, or {remedy}."
+                f"n_clusters_range={self.n_clusters_range} has no candidate, so all labels are -1: the nearest numbers "
+                f"of clusters outside it are {passed}; widen the range, or {remedy}."
             )
             problems.append(Doubt(text, ParameterWarning if self.converged_ else UnconvergedWarning))
         elif not self.n_clusters_:

@@ -41,7 +41,7 @@ def pairs_of(dataset: Dataset) -> dict[str, np.ndarray] | None:
 
 
 class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
-    """Affinity propagation of Frey and Dueck (2007): finds exemplars by message passing, on one or many CPUs or GPUs.
+    """Affinity propagation of Frey and Dueck (2007): finds exemplars by messages, on one or many CPUs or GPUs.
 
     An exemplar is a row that represents its cluster. Parameters and attributes that
     ``sklearn.cluster.AffinityPropagation`` also has mean the same here.

@@ -17,7 +17,7 @@ SELECTIONS = ("auto", "silhouette", "package")
 
 
 class AffinityPropagationOptions(Declaration):
-    """Affinity propagation of Frey and Dueck (2007): finds exemplars by message passing, on one or many CPUs or GPUs."""
+    """Affinity propagation of Frey and Dueck (2007): finds exemplars by messages, on one or many CPUs or GPUs."""
 
     method = "affinity-propagation"
     constraints: ClassVar[dict[str, Constraint]] = {
