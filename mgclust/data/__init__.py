@@ -12,6 +12,7 @@
 
     Every source is a Dataset (base.py) with shape, dtype and read(start, stop).
       table_columns.py   finds the header and the index column of a table
+      chunks.py          functions of tasks on chunks of Dask arrays, for workers that may have no mgclust
       rows.py            a dataset whose rows are standardised or detrended
       selected_rows.py   some rows of a dataset
       outside/inflation.py   limits the memory that a file can claim

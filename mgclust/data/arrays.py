@@ -16,7 +16,9 @@ import numpy as np
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_lost
 from mgclust.base.errors import InputError
+from mgclust.data import chunks
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
+from mgclust.data.chunks import is_sparse_block, plain_rows
 from mgclust.data.sparse import is_sparse, open_sparse_rows
 from mgclust.data.table_columns import (
     SAMPLE_LINES,
@@ -34,7 +36,6 @@ __all__ = [
     "DeviceDataset",
     "integers_as_names",
     "open_array",
-    "plain_rows",
     "select_columns",
 ]
 
@@ -109,9 +110,9 @@ class DaskDataset(CheckedDataset):
         reject_lost(array)
         super().__init__(array.shape, array.dtype, name)
         chunk = empty_chunk(array)
-        if isinstance(chunk, np.ma.MaskedArray) or _is_sparse_block(chunk):
+        if isinstance(chunk, np.ma.MaskedArray) or is_sparse_block(chunk):
             meta = np.empty((0, 0), self.dtype)
-            array = array.map_blocks(by_value(plain_rows), self.dtype, dtype=self.dtype, meta=meta)
+            array = array.map_blocks(by_value(plain_rows, chunks), self.dtype, dtype=self.dtype, meta=meta)
         if array.numblocks[1] > 1:
             array = array.rechunk({1: -1})
         self._array = array.astype(self.dtype) if array.dtype != self.dtype else array
@@ -146,7 +147,7 @@ class DaskDataset(CheckedDataset):
         needed = np.unique(of_chunk)
         wanted = [ascending[of_chunk == chunk] - edges[chunk] for chunk in needed]
         few = self._array.blocks[needed.tolist()].map_blocks(
-            by_value(_picked),
+            by_value(chunks.picked, chunks),
             wanted=wanted,
             chunks=(tuple(map(len, wanted)), self._array.chunks[1]),
             meta=empty_chunk(self._array),
@@ -161,35 +162,6 @@ class DaskDataset(CheckedDataset):
         if hasattr(rows, "__cuda_array_interface__"):
             return rows.astype(self.dtype, order="C", copy=False)
         return np.ascontiguousarray(rows, dtype=self.dtype)
-
-
-def _picked(block: Any, wanted: list[np.ndarray], block_id: tuple[int, ...] = (0, 0)) -> Any:
-    """Rows of a chunk whose numbers are in `wanted`."""
-    return block[wanted[block_id[0]]]
-
-
-def plain_rows(block: Any, dtype: Any) -> Any:
-    """Convert a chunk of rows to a NumPy or CuPy array.
-
-    Masked values become NaN; values that a sparse matrix does not store become 0.
-
-    Parameters
-    ----------
-    block : array
-        Chunk of a Dask array. It may have another type than the array states.
-    dtype : dtype
-        Floating type to which a masked array is converted.
-    """
-    if isinstance(block, np.ma.MaskedArray):
-        return np.ma.filled(block.astype(dtype), np.nan)
-    if _is_sparse_block(block):
-        return block.toarray() if hasattr(block, "toarray") else block.todense()
-    return block
-
-
-def _is_sparse_block(block: Any) -> bool:
-    """Return whether a chunk is a sparse matrix of SciPy, CuPy or the package sparse."""
-    return hasattr(block, "todense")
 
 
 _NETWORKS = {("networkx", "Graph"), ("igraph", "Graph")}

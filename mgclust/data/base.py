@@ -10,6 +10,8 @@ import numpy as np
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
+from mgclust.data import chunks
+from mgclust.data.chunks import row_digests
 from mgclust.outside.quoting import shortened
 
 __all__ = ["TAKE_NUMBERS", "CheckedDataset", "Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
@@ -241,19 +243,13 @@ def _digest_rows(n_features: int, dtype: np.dtype) -> int:
     return max(1, _DIGEST_BYTES // (n_features * dtype.itemsize))
 
 
-def row_digests(rows: Any) -> np.ndarray:
-    """SHA-256 of one block of rows as an array (1, 32) of bytes. Also runs on the workers of Dask."""
-    host = rows.get() if hasattr(rows, "get") else np.asarray(rows)
-    host = np.ascontiguousarray(host, dtype=host.dtype.newbyteorder("<"))
-    return np.frombuffer(hashlib.sha256(host.reshape(-1).view(np.uint8).data).digest(), np.uint8)[None, :]
-
-
 def dask_digests(array: Any) -> np.ndarray:
     """`row_digests` of the blocks of a Dask array, computed by the workers that hold them."""
     rows = array.rechunk((_digest_rows(array.shape[1], array.dtype), array.shape[1]))
-    chunks = ((1,) * rows.numblocks[0], (32,))
+    sizes = ((1,) * rows.numblocks[0], (32,))
     meta = np.empty((0, 0), dtype=np.uint8)
-    digests: np.ndarray = computed(rows.map_blocks(by_value(row_digests), dtype=np.uint8, chunks=chunks, meta=meta))
+    hashed = rows.map_blocks(by_value(row_digests, chunks), dtype=np.uint8, chunks=sizes, meta=meta)
+    digests: np.ndarray = computed(hashed)
     return digests
 
 

@@ -14,12 +14,10 @@ import numpy as np
 
 from mgclust.base.by_value import by_value
 from mgclust.base.errors import InputError
+from mgclust.data import chunks
 from mgclust.data.base import Dataset
 
 __all__ = ["RowTransform", "TransformedDataset"]
-
-# Numbers that are converted to float64 at a time: enough for speed, and few compared with the rows themselves.
-_NUMBERS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -49,31 +47,7 @@ class RowTransform:
         constant : array of shape (m,), bool
             Whether a row cannot be scaled, because all its values are equal.
         """
-        xp = x.__array_namespace__()
-        out = xp.empty(x.shape, dtype="float64")
-        constant = xp.zeros(x.shape[0], dtype=bool)
-        step = max(1, _NUMBERS_AT_ONCE // max(1, x.shape[1]))
-        for start in range(0, x.shape[0], step):
-            part = slice(start, start + step)
-            out[part], constant[part] = self._apply(x[part], xp)
-        return out, constant
-
-    def _apply(self, x: Any, xp: Any) -> tuple[Any, Any]:
-        finite = xp.isfinite(x).all(axis=1, keepdims=True)
-        wide = xp.where(finite, x, 0).astype("float64")
-        scale = abs(wide).max(axis=1, keepdims=True)
-        wide = wide - wide.mean(axis=1, keepdims=True)
-        if self.detrend:
-            time = xp.arange(x.shape[1], dtype="float64") - (x.shape[1] - 1) / 2
-            wide = wide - (wide * time).sum(axis=1, keepdims=True) / (time * time).sum() * time
-        constant = xp.zeros(x.shape[0], dtype=bool)
-        if self.zscore:
-            deviation = (wide * wide).mean(axis=1, keepdims=True) ** 0.5
-            # After the mean is subtracted from a constant row, only rounding is left.
-            flat = deviation <= 1e-12 * scale
-            constant = (flat & finite)[:, 0]
-            wide = wide / xp.where(flat, 1.0, deviation)
-        return xp.where(finite, wide, x), constant
+        return chunks.transformed(x, self.detrend, self.zscore)
 
 
 class TransformedDataset(Dataset):
@@ -107,7 +81,8 @@ class TransformedDataset(Dataset):
         array = self.source.dask_array
         if array is None:
             return None
-        return array.map_blocks(by_value(partial(_transform_chunk, transform=self.transform)), dtype=self.dtype)
+        what = {"detrend": self.transform.detrend, "zscore": self.transform.zscore}
+        return array.map_blocks(by_value(partial(chunks.transform_chunk, **what), chunks), dtype=self.dtype)
 
     def fingerprint(self) -> str:
         """SHA-256 of the source; `describe` lists the transformations."""
@@ -124,7 +99,7 @@ class TransformedDataset(Dataset):
 
     def reading_bytes(self, rows: int) -> int:
         """Bytes for the source, and for some rows in float64."""
-        return self.source.reading_bytes(rows) + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
+        return self.source.reading_bytes(rows) + 5 * 8 * max(chunks.NUMBERS_AT_ONCE, self.shape[1])
 
     def _read(self, start: int, stop: int) -> Any:
         rows, constant = self.transform(self.source.read(start, stop))
@@ -135,7 +110,7 @@ class TransformedDataset(Dataset):
     def _reject_constant_rows(self) -> InputError:
         # One more pass, only in this case, so that every rank reports the same count for the whole source.
         n, d = self.shape
-        step = max(1, _NUMBERS_AT_ONCE // d)
+        step = max(1, chunks.NUMBERS_AT_ONCE // d)
         count, first = 0, -1
         for start in range(0, n, step):
             _, constant = self.transform(self.source.read(start, min(start + step, n)))
@@ -143,22 +118,4 @@ class TransformedDataset(Dataset):
             if here and not count:
                 first = start + int(constant.argmax())
             count += here
-        return _constant_rows(count, n, first)
-
-
-def _constant_rows(count: int, of: int, first: int) -> InputError:
-    return InputError(
-        f"standardize='zscore' is undefined for constant rows: {count} of {of} rows are constant, the first is row "
-        f"{first}; drop them or leave standardize out."
-    )
-
-
-def _transform_chunk(chunk: Any, transform: RowTransform, block_info: Any = None) -> Any:
-    """Transform one chunk of a Dask array on its worker."""
-    if not chunk.size:  # Dask calls the function with an empty chunk to infer types
-        return chunk
-    rows, constant = transform(chunk)
-    if bool(constant.any()):
-        offset = block_info[0]["array-location"][0][0] if block_info else 0
-        raise _constant_rows(int(constant.sum()), len(chunk), offset + int(constant.argmax()))
-    return rows
+        return InputError(chunks.constant_rows(count, n, first))

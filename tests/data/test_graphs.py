@@ -401,3 +401,15 @@ def test_a_table_that_may_be_either_is_refused():
         assert open_graph(table, columns=[0, 1, 2]).shape == (3, 3)
     edges = pd.DataFrame([[0, 1, 2], [1, 0, 3], [2, 3, 0]], columns=["source", "target", "weight"])
     assert open_graph(edges).shape == (3, 3)
+
+
+def test_dask_edges_that_change_between_computations_are_rejected():
+    calls = []
+
+    def change(block):
+        calls.append(block)
+        return block - (len(calls) == 1)
+
+    edges = da.from_array(np.array([[0, 1]])).map_blocks(change, dtype=int, meta=np.empty((0, 0), int))
+    with pytest.raises(InputError, match=r"gives other edges each time .* edges.persist\(\)"):
+        open_graph(edges)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import pkgutil
+import subprocess
+import sys
 import threading
 import warnings
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import distributed
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import get_worker
+from scipy.sparse import csr_array
 
 import mgclust
 from mgclust import DensityPeaks, FuzzyCMeans, WorkerWarning, silhouette_score
@@ -232,6 +238,115 @@ def test_workers_are_named_by_integers_and_arrays_of_numpy(own, workers):
 def test_one_worker_is_named_by_an_integer_of_numpy(own):
     for workers in (np.int64(1), np.array(1), np.array([1])):
         assert workers_of(own)[place_of(own, workers=workers)]["name"] == 1
+
+
+UNFIT = """
+import asyncio, sys, types
+
+address, name, folder = sys.argv[1:]
+sys.modules["mgclust"] = None
+if name == "old":
+    sys.modules["mgclust"] = types.ModuleType("mgclust")
+    sys.modules["mgclust"].__version__ = "0.0.7"
+
+from distributed import Worker
+
+async def main():
+    async with Worker(address, name=name, nthreads=1, local_directory=folder, dashboard=False) as worker:
+        await worker.finished()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A client of two workers in this process, one without mgclust ("none"), and one with another version ("old")."""
+    options = {"threads_per_worker": 1, "processes": False, "protocol": "tcp://", "dashboard_address": None}
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(distributed.LocalCluster(n_workers=2, host="127.0.0.1", **options))
+        client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+        for name in ("none", "old"):
+            command = [sys.executable, "-c", UNFIT, cluster.scheduler_address, name, tmp_path_factory.mktemp(name)]
+            process = subprocess.Popen(command)
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+        client.wait_for_workers(4, timeout=60)
+        yield client
+
+
+EDGES = np.random.default_rng(1).integers(0, 60, (900, 2))
+EDGES = EDGES[EDGES[:, 0] != EDGES[:, 1]]
+FAR = 3 * (np.arange(len(ROWS)) % 3)  # labels with gaps
+NAMED = pd.DataFrame([[f"n{i}", f"n{j}"] for i, j in EDGES], columns=["a", "b"])
+
+
+def peaks(chunked, **place):
+    model = DensityPeaks(3, **place).fit(chunked(ROWS))
+    return model.labels_, model.predict(chunked(ROWS[::2]))
+
+
+def communities(chunked, **place):
+    weighted = np.column_stack([EDGES, np.ones(len(EDGES))])
+    return [mgclust.Communities(**place).fit(chunked(edges)).labels_ for edges in (EDGES, weighted)]
+
+
+def communities_of_names(chunked, **place):
+    models = [mgclust.Communities(**place).fit(chunked(frame)) for frame in (NAMED, pd.DataFrame(5 * EDGES))]
+    return [model.labels_ for model in models]
+
+
+def silhouettes(chunked, **place):
+    return silhouette_score(chunked(ROWS), chunked(FAR), **place), np.zeros(0)
+
+
+def standardised(chunked, **place):
+    dataset = open_dataset(chunked(np.column_stack([ROWS, ROWS[:, 0] ** 2])), standardize="zscore", detrend=True)
+    model = FuzzyCMeans(3, random_state=0, **place)
+    labels = model.fit_dataset(dataset).labels
+    return labels, np.frombuffer(dataset.fingerprint().encode(), np.uint8)
+
+
+@pytest.mark.parametrize("fit", [peaks, communities, communities_of_names, silhouettes, standardised])
+@pytest.mark.parametrize("where", ["lazy", "none", "old", "workers="])
+@pytest.mark.quick("none-*", "workers=-communities")
+@pytest.mark.filterwarnings("ignore::mgclust.WorkerWarning")
+def test_chunks_may_be_on_workers_that_cannot_run_mgclust(mixed, fit, where):
+    def chunked(values):
+        if isinstance(values, pd.DataFrame):
+            collection = dd.from_pandas(values, npartitions=4)
+        else:
+            collection = da.from_array(values, (-(-len(values) // 4), *values.shape[1:]))
+        return collection if where in ("lazy", "workers=") else mixed.persist(collection, workers=[where])
+
+    chosen = {"workers": [0, 1]} if where == "workers=" else {}
+    with mixed.as_current():
+        found = fit(chunked, client=mixed, device="cpu", **chosen)
+        found = [np.asarray(each) for each in found]
+    for values, expected in zip(found, fit(lambda given: given, client=None, device="cpu"), strict=True):
+        np.testing.assert_array_equal(values, np.asarray(expected))
+
+
+@pytest.mark.parametrize("form", [lambda block: np.ma.masked_less(block, -9), csr_array], ids=["masked", "sparse"])
+@pytest.mark.filterwarnings("ignore::mgclust.WorkerWarning")
+def test_a_worker_without_mgclust_converts_chunks(mixed, form):
+    X = mixed.persist(da.from_array(ROWS, (30, 2)).map_blocks(form), workers=["none"])
+    fitted = FuzzyCMeans(3, random_state=0, client=mixed, device="cpu").fit(X)
+    expected = FuzzyCMeans(3, random_state=0, client=None, device="cpu").fit(ROWS)
+    with mixed.as_current():
+        np.testing.assert_array_equal(np.asarray(fitted.labels_), expected.labels_)
+
+
+@pytest.mark.parametrize("where", ["none", "old", 0])
+@pytest.mark.filterwarnings("ignore::mgclust.WorkerWarning")
+def test_invalid_chunks_are_named_wherever_they_are(mixed, where):
+    edges = mixed.persist(da.from_array(np.array([[0, 1], [1, 2], [2, -3], [0, 2]]), (2, 2)), workers=[where])
+    with pytest.raises(InputError, match="row 0 of a chunk of Dask array: node id -3 is negative"):
+        mgclust.Communities(client=mixed, device="cpu").fit(edges)
+    rows = mixed.persist(da.from_array(np.vstack([ROWS, [[1.0, 1.0]]]), (30, 2)), workers=[where])
+    dataset = open_dataset(rows, standardize="zscore")
+    with pytest.raises((InputError, RunFailed), match="1 of 1 rows are constant, the first is row 90"):
+        FuzzyCMeans(2, client=mixed, device="cpu").fit_dataset(dataset)
 
 
 def test_a_paused_worker_is_named(own, monkeypatch):

@@ -10,6 +10,7 @@ import numpy as np
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import computed, is_dask, unannotated
 from mgclust.base.errors import InputError
+from mgclust.data import chunks
 from mgclust.outside.quoting import shortened
 
 __all__ = ["Labeling", "encode_labels"]
@@ -116,11 +117,8 @@ def _encode_on_workers(labels: Any, n_samples: int) -> Labeling:
         first = int(computed(below.argmax()))
         raise _negative(computed(labels[first]), first, int(computed(below.sum())))
     _reject_too_few_or_many(classes, n_samples)
-    return Labeling(labels.map_blocks(by_value(partial(_codes, classes=classes)), dtype=np.int32), classes)
-
-
-def _codes(labels: Any, classes: np.ndarray) -> np.ndarray:
-    return np.searchsorted(classes, np.asarray(labels).astype(classes.dtype)).astype(np.int32)
+    number = by_value(partial(chunks.positions_in, classes=classes), chunks)
+    return Labeling(labels.map_blocks(number, dtype=np.int32), classes)
 
 
 def _negative(label: Any, row: int, count: int) -> InputError:

@@ -9,6 +9,7 @@ import numpy as np
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import check_chunk, computed
 from mgclust.base.errors import InputError
+from mgclust.data import chunks
 from mgclust.data.base import dask_digests
 from mgclust.data.graphs.base import MAX_NODES, Graph, check_ids, check_n_nodes, edge_rows, namespace_of, row_number
 
@@ -79,14 +80,15 @@ class DaskGraph(Graph):
         largest = -1
         if array.shape[0]:
             parts = array.map_blocks(
-                by_value(_largest_id),
+                by_value(chunks.largest_id, chunks),
                 bound,
-                name,
                 dtype=np.int64,
                 chunks=((1,) * array.numblocks[0], (1,)),
                 meta=_NO_IDS,
             )
             largest = int(computed(parts.max()))
+            if largest == chunks.INVALID:
+                _reject_invalid(array, parts, bound, name)
         super().__init__(
             array.shape[0], largest + 1 if n_nodes is None else n_nodes, name, weighted=weighted, names=names
         )
@@ -168,9 +170,9 @@ def _count_nodes(pairs: Any, name: str) -> int:
     return largest + 1
 
 
-def _largest_id(block: Any, bound: int, name: str) -> np.ndarray:
-    """Check one chunk of a Dask array on its worker; return the largest number of a node as an array (1, 1)."""
-    where = row_number(f"a chunk of {name}")
-    if block.shape[1] == 3:
-        edge_rows(block[:, :2], block[:, 2], bound, where)
-    return np.full((1, 1), check_ids(block[:, :2], bound, where), np.int64)
+def _reject_invalid(array: Any, parts: Any, bound: int, name: str) -> None:
+    """Raise the error for the first chunk of a Dask array with an invalid edge; `parts` has the answers per chunk."""
+    first = int(computed(parts.argmax()))
+    block, where = computed(array.blocks[first]), row_number(f"a chunk of {name}")
+    edge_rows(block[:, :2], block[:, 2] if block.shape[1] == 3 else None, bound, where)
+    raise InputError(f"{name} gives other edges each time it is computed; call edges = edges.persist() first.")

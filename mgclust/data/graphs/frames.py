@@ -13,7 +13,9 @@ import numpy as np
 from mgclust.base.by_value import by_value
 from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import InputError
+from mgclust.data import chunks
 from mgclust.data.arrays import Columns
+from mgclust.data.graphs import node_names
 from mgclust.data.graphs.arrays import ArrayGraph, DaskGraph
 from mgclust.data.graphs.base import Graph, as_weights, check_ids, reject_empty, row_number
 from mgclust.data.graphs.edge_roles import edge_columns, mention_columns
@@ -80,14 +82,15 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
         column = frame[label]
         # Distinct names per partition: repeating a few of them costs less than sorting all.
         meta = sys.modules["dask.dataframe"].utils.make_meta(column)
-        distinct = computed(column.map_partitions(by_value(_distinct), meta=meta)).to_numpy()
+        distinct = computed(column.map_partitions(by_value(chunks.distinct, chunks), meta=meta)).to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
     names = ids.names()
     if not text and without_gaps(names):
         return DaskGraph(_dask_rows(frame), len(names), name)
     reject_empty(len(names), name)
     types = {label: np.int32 for label in chosen[:2]} | {label: np.float64 for label in chosen[2:]}
-    numbered = frame.map_partitions(by_value(partial(_number_partition, names=NodeNames(names), text=text)), meta=types)
+    number = partial(chunks.number_partition, names=NodeNames(names), text=text)
+    numbered = frame.map_partitions(by_value(number, chunks, node_names), meta=types)
     return DaskGraph(_dask_rows(numbered), len(names), name, names)
 
 
@@ -170,20 +173,6 @@ def _column(frame: Any, position: int, label: str, name: str) -> np.ndarray:
     if array.dtype.kind == "O" and all(isinstance(item, (int, float, np.number)) for item in array[:1]):
         return np.asarray(array.tolist())  # numbers of a pandas type that allows missing values
     return array
-
-
-def _distinct(column: Any) -> Any:
-    return column.drop_duplicates()
-
-
-def _number_partition(part: Any, names: NodeNames, text: bool) -> Any:
-    """Replace names by numbers in one partition of a Dask DataFrame. Runs on the workers."""
-    part = part.copy()
-    for position, label in enumerate(list(part.columns)[:2]):
-        ids = part[label].to_numpy()
-        ids = _as_text(ids, "a partition of the Dask DataFrame", position) if text else ids.astype(np.int64)
-        part[label] = names.encode(ids)
-    return part.astype({label: np.float64 for label in list(part.columns)[2:]})
 
 
 def _is_number_type(dtype: Any) -> bool:

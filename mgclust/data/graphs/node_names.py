@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.base.errors import InputError
+from mgclust.data.chunks import input_error
 from mgclust.outside.inflation import check_memory
 
 __all__ = ["IntegerIds", "NodeNames", "TextIds", "names_of", "number_nodes", "without_gaps"]
@@ -63,7 +63,7 @@ class NodeNames:
         text = self.array.dtype.kind == "U"
         numbers = self._encode_text(ids) if text else self._encode_integers(ids)
         if len(numbers) and numbers.min() < 0:
-            raise InputError("a node has a name that did not exist when the graph was opened; open it again.")
+            raise input_error("a node has a name that did not exist when the graph was opened; open it again.")
         return numbers
 
     def _encode_text(self, ids: Any) -> np.ndarray:

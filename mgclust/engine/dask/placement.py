@@ -26,7 +26,7 @@ from scipy.optimize import linear_sum_assignment
 from mgclust.base.dask_arrays import check_chunk, is_dask, lost_array, without_annotations
 from mgclust.base.errors import RunFailed
 from mgclust.data import Dataset
-from mgclust.data.arrays import plain_rows
+from mgclust.data.chunks import plain_rows
 from mgclust.engine.dask import sessions, task_starts
 from mgclust.engine.memory import Estimate, Residency, check
 from mgclust.engine.partition import Partition

@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import functools
 import pickle
-import threading
 from collections.abc import Iterator
 from typing import Any
 
-import cloudpickle
 from distributed import Client
 
+from mgclust.base.by_value import pickled
 from mgclust.base.errors import ClusterUnavailableError, InputError, MgclustError, RunFailed
 from mgclust.engine.dask import clients, leases, runs_page, session_registry, worker_costs
 
@@ -24,7 +23,6 @@ __all__ = ["ANSWER_SECONDS", "ask", "ask_in_loop", "gone", "is_open", "tell", "w
 
 ANSWER_SECONDS = 60.0  # time limit for an answer, which takes a scheduler a millisecond
 TELL_SECONDS = 5.0  # time limit for messages that need no answer
-_LOCK = threading.Lock()
 
 
 def is_open(client: Client) -> bool:
@@ -180,13 +178,4 @@ class _SentLeases(leases.Leases):
 @functools.cache
 def _plugin() -> bytes:
     """Pickle `Leases`, to be loaded where there is no mgclust."""
-    sent = (leases, runs_page, session_registry, worker_costs)
-    with _LOCK:
-        for module in sent:
-            cloudpickle.register_pickle_by_value(module)
-        try:
-            plugin: bytes = cloudpickle.dumps(leases.Leases())
-        finally:
-            for module in sent:
-                cloudpickle.unregister_pickle_by_value(module)
-    return plugin
+    return pickled(leases.Leases(), leases, runs_page, session_registry, worker_costs)
