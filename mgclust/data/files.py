@@ -70,7 +70,7 @@ class FileDataset(InFile, CheckedDataset):
 class LoadedDataset(FileDataset):
     """Rows in a format that can only be read as a whole; the file is read when the first row is needed.
 
-    To add a format, implement ``_load()``, which returns all rows. For the parameters, see
+    To add a format, implement ``_load()``, which returns all rows. Parameters are those of
     `mgclust.data.files.FileDataset`.
     """
 
