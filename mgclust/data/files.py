@@ -70,8 +70,9 @@ class FileDataset(InFile, CheckedDataset):
 class LoadedDataset(FileDataset):
     """Rows in a format that can only be read as a whole; the file is read when the first row is needed.
 
-    To add a format, implement ``_load()``, which returns all rows. Parameters are those of
-    `mgclust.data.files.FileDataset`.
+    To add a format, implement ``_load()``, which returns all rows.
+
+    Parameters are those of `mgclust.data.files.FileDataset`.
     """
 
     def _load(self) -> np.ndarray:
