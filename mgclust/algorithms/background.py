@@ -40,7 +40,7 @@ class FitFuture(Future[Any]):
         self._cancelling = threading.RLock()
 
     def cancel(self) -> bool:
-        """End the fit on all ranks, also while it runs, unlike the future of an executor.
+        """End the fit on all ranks, even while it runs; a future of an executor cannot do this.
 
         Everyone who waits for the fit gets ``concurrent.futures.CancelledError`` at once. The ranks stop at their next
         check, which they make within one tile of work.

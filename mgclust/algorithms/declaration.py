@@ -64,7 +64,7 @@ class Declaration:
     common : dict of str to Constraint
         Parameters that several methods share; a method has those that its constructor takes.
     ignored_when : tuple of Ignored
-        Parameters that have no effect with certain values of others. A fit warns of each one that was given.
+        Parameters that have no effect with certain values of others. A fit warns about each of them that was given.
     center_parameters : dict of str to Constraint
         Parameters of `select_centers`, for methods that can choose other centres of a result without another pass; else
         empty. The class method `from_result` of such a method makes an estimator from the result. These parameters
@@ -98,7 +98,7 @@ class Declaration:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if "__init__" in cls.__dict__:  # Python's error about an unknown argument has this name
+        if "__init__" in cls.__dict__:  # Python's error about an unknown argument quotes this name
             inspect.unwrap(cls.__init__).__qualname__ = f"{cls.__qualname__.removesuffix('Options')}.__init__"
 
     @classmethod
@@ -123,7 +123,7 @@ class Declaration:
         return {name: each.default for name, each in inspect.signature(cls).parameters.items()}
 
     @classmethod
-    @functools.cache  # the service asks with every job
+    @functools.cache  # the service calls this for every job
     def options(cls) -> tuple[Option, ...]:
         """Return the parameters that users of the command line or the service give, this method's own first.
 

@@ -61,7 +61,7 @@ class Agglomeration(NamedTuple):
 
 
 class AgglomerationTree(NamedTuple):
-    """Edges of a forest, in the order of reduced distance, and for equal distances of row numbers."""
+    """Edges of a forest, ordered by reduced distance, and edges of equal distance by row numbers."""
 
     s: np.ndarray  # (m,), of the rows' type: reduced distance
     low: np.ndarray  # (m,), int64: row number
@@ -117,7 +117,7 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
     Returns
     -------
     AgglomerationTree
-        On rank 0, the forest of all pairs; on other ranks, of their canopies.
+        On rank 0, the forest of all pairs; on other ranks, the forest of the pairs within the rank's canopies.
     int
         Number of pairs that were compared on all ranks.
     """
@@ -159,9 +159,9 @@ def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> t
 
 
 def _check_room(context: Context, most: int) -> None:
-    """Reject, on every rank, canopies whose rows do not fit: a rank holds them as sent, as received, and sorted.
+    """Reject, on every rank, canopies whose rows do not fit into memory three times: sent, received, and sorted.
 
-    This also rejects rows that are streamed, because they exceed half the memory.
+    This also rejects data whose rows are streamed, because they exceed half the memory.
     """
     needed = int(most) * (4 * context.rows.n_features * context.dtype.itemsize + 64)
     room = int(context.comm.all_reduce(np.array([context.free], np.int64), "min")[0])

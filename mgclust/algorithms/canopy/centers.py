@@ -286,7 +286,7 @@ def pick_centers(
 
 
 def _most_offered(context: Context, room: int) -> int:
-    """Most candidates of a step, the same on every rank; the free memory of each is at least four times `room`."""
+    """Return the largest number of candidates of a step; each rank has at least four times `room` bytes free."""
     n, d = context.dataset_shape
     of_memory = room // 4 // ((1 + context.comm.size) * (d * context.dtype.itemsize + 16))
     return min(context.kernels.canopy.MAX_OFFERED, int(LARGEST_SHARE * n), of_memory)

@@ -166,7 +166,7 @@ def _list(context: Context, centers: Array, norm: str, threshold: float, counts:
 
 
 def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None:
-    """Reject, on every rank, memberships that a host cannot hold: of its rank, or of all rows for the caller."""
+    """Reject, on every rank, memberships that exceed a host's memory: those of its rank, or all for the caller."""
     n = context.dataset_shape[0]
     kept, rows = (own, len(context.rows)) if context.keep_on_workers else (total, n)
     needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, their copy, flags; vectors

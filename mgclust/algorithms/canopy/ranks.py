@@ -52,7 +52,7 @@ __all__ = ["CanopyOutput", "LinkageOutput", "Thresholds", "canopy", "estimate", 
 
 SAMPLE_ROWS = 2048
 LOOSE_SHARE, TIGHT_SHARE = 0.30, 0.15
-RATIO = 0.7  # t2 / t1 if all distances of the sample are equal or smaller
+RATIO = 0.7  # t2 / t1 if no distance of the sample exceeds t2
 
 
 class Thresholds(NamedTuple):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CHOSEN_BY", "RowCounts", "noise_drop", "warnings_of"]
 
 SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
-# Limit of the bound on the relative error of rho. The errors of large data are some 30 times smaller than their bound.
+# Limit of the bound on the relative error of rho. With large data, errors are about 30 times smaller than the bound.
 # Beyond this limit, densities may be off by 1e-4 and lose the three digits that pictures and tables show.
 DOUBTFUL_DENSITIES = 1e-3
 # Separated clusters are clear if low density shows them CLEAR_RATIO times as clearly as another number, and the least

@@ -18,8 +18,8 @@ sqeuclidean, cosine, correlation
     Communication per rank: K d sums and 8 n bytes.
 euclidean, manhattan
     One pass over all pairs, n^2 d, for any number of labelings. The distance of each pair is added, for every labeling,
-    to the sum of its column's cluster. If products are faster than differences on the device, they are computed about
-    the mean of the column's cluster. A sample shows how many pairs would need differences anyway.
+    to the sum of its column's cluster. If products are faster than differences on the device, distances are computed by
+    products about the mean of the column's cluster. A sample shows how many pairs would need differences anyway.
 precomputed
     The given distances are added unchanged.
 
@@ -242,7 +242,8 @@ class _Scorer:
         self.labels = xp.asarray(np.stack(numbered).astype(np.int32))
         self.all_sizes = xp.asarray(np.concatenate(self.sizes))
         self.samples = [xp.zeros(own, dtype="float64") for _ in labelings]
-        # For each row the larger of its two means, in `unit`; and by how much rounding of sums seems to move a row.
+        # For each row, the larger of its two means in multiples of `unit`. `rounding` is the distance by which rounding
+        # of sums seems to move a row.
         self.larger = [xp.zeros(own, dtype="float64") for _ in labelings if watched]
         self.unit, self.rounding = 1.0, 0.0
 

@@ -74,7 +74,7 @@ class Runner:
         self.stopping = False
 
     def take_over(self, hung: Sequence[str]) -> None:
-        """Queue the jobs of runners again that hung and were killed."""
+        """Queue the jobs of runners again after these runners hung and were killed."""
         with writing(self._engine) as session:
             session.execute(delete(RunnerSign))  # a runner that is alive writes its heartbeat again
         if hung:

@@ -1,4 +1,4 @@
-"""Costs and limits of a device, for the decision when neighbour lists become longer or shorter, or become columns."""
+"""Costs and limits of a device, which decide when neighbour lists become longer or shorter, or become columns."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class StoredLists(MessageRows):
         messages.floor[rows] = xp.where(low > lowest, low, -xp.inf)
 
     def _floors(self, s: Array, wanted: Array | None, growth: Array = LIST_GROWTH) -> Array:
-        """Return the similarity down to which each list should reach: that of the needed length, plus some margin."""
+        """Return the similarity down to which each list should reach, from the needed length plus some margin."""
         xp, n = self.context.kernels.xp, self.messages.n
         lowest = np.finfo(s.dtype).min
         sample = s[:, : n : _sample_step(n)]

@@ -5,8 +5,8 @@ sort like the integers with the same bits. So the search uses integers: histogra
 bracket. Each bin holds neighbouring representable values; their number is a power of two.
 
 1. A sample of 2048 rows brackets the value. If the next steps are short, samples of 256 and then 1024 rows (or half of
-   the rows) do, because a pair of the first sample costs two to four times as much as a pair outside a bracket. p_i is
-   the fraction of the sample within s of row i. The standard error of the sampled fraction is about
+   the rows) suffice, because a pair of the first sample costs two to four times as much as a pair outside a bracket.
+   p_i is the fraction of the sample within s of row i. The standard error of the sampled fraction is about
    ``2 sd(p_i) / sqrt(m)`` (a U-statistic). The bracket spans four standard errors to each side.
 2. A sample of 32768 rows narrows the bracket, which is quick within the first bracket. (An eighth of the rows, if that
    is less and the next step takes near-linear time.) Before a pass over all pairs, an eighth of the rows narrows it
@@ -15,7 +15,7 @@ bracket. Each bin holds neighbouring representable values; their number is a pow
    of pairs within a bracket of fixed width grows with the square of n.
 3. One pass over all pairs counts the pairs below the bracket, and the pairs in each of its bins. The bin that holds
    rank k becomes the next bracket, until bins are one value wide. In float32 the first bins nearly always are. If they
-   cannot be, all passes find the same number of bits of the value, so that there are few passes, on few bins. If the
+   are not, all passes find the same number of bits of the value, so that there are few passes, on few bins. If the
    bracket missed the value, the side that holds the rank becomes the next bracket, so the result is exact in any case.
 
 The caller provides the function that counts in the last step: over all pairs, or by a tree.
@@ -59,7 +59,7 @@ SECOND_WORK = 1 << 32  # most multiply-adds for all pairs of the second sample
 DIGITS = 20  # most binary digits of a value that one pass finds
 BINS = 1 << DIGITS
 SAMPLE_BINS = 1 << 16  # bins of a sample's bracket: in the first, 0.8% of a value, far less than the sampling error
-BLOCK = 1 << 10  # most bins whose sum is formed first
+BLOCK = 1 << 10  # largest number of bins per block; the host gets only the sums of blocks
 FEWEST_BLOCKS = 1 << 5  # bins come in whole blocks; with this many, the excess beyond the bracket is small
 COARSE_DIGITS = 8  # binary digits of a value in the histogram of `sample_quantiles`
 STANDARD_ERRORS = 4.0
@@ -287,8 +287,8 @@ def sample_quantiles(
 ) -> tuple[list[float], bool]:
     """Reduced distances below which fractions of the pairs of a few rows lie, within one bin of a histogram (0.4%).
 
-    If at least the first fraction of all pairs are equal, the fractions are of the pairs that differ. Else a distance
-    is 0 if its fraction of all pairs is equal.
+    If at least the first fraction of all pairs have equal rows, the fractions refer to the pairs whose rows differ.
+    Else the distance of a fraction is 0 if at least this fraction of all pairs have equal rows.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def sample_quantiles(
     s : list of float
         Reduced distance for each fraction.
     different : bool
-        Whether the fractions are of the pairs that differ.
+        Whether the fractions refer to the pairs whose rows differ.
     """
     kernels, dtype = context.kernels, np.dtype(context.dtype)
     shift = np.finfo(dtype).nmant - COARSE_DIGITS

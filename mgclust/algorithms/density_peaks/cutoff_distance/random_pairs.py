@@ -6,7 +6,7 @@ the order statistics at its 2.5% and 97.5% points enclose the exact distance in 
 distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
 
 Pairs among sampled rows are not independent, nor are x entries of each row of the matrix, which CUDA-DP draws (Ge et
-al. 2017). For them there is no such interval.
+al. 2017). No such interval exists for these samples.
 
 Every rank draws the same pairs and gets their rows, some at a time: 2 m d numbers over the network, and m distances on
 each rank. The cost does not depend on n.

@@ -100,7 +100,7 @@ class AllPairs:
         self.watch_distances(np.zeros(0))
 
     def watch_distances(self, distances: np.ndarray) -> None:
-        """Record by how much rounding may change the distances on which densities depend, if it is too much."""
+        """Record the error by rounding of the distances on which densities depend, if it is too large."""
         error = self._prepared.error_of(self._measure, distances)
         if doubtful(error, self._measure):
             self._exactness["distance_relative_error"] = float(f"{error:.2g}")
@@ -233,8 +233,8 @@ class AllPairs:
     def _rho_both_ways(self, norm: str, scale: float) -> Array:
         """Gaussian density, float64, with each pair computed once.
 
-        Terms are rounded to whole units, which are so small that n terms fit into 63 bits. Rows whose density is so low
-        that this rounding could matter are summed again by `gaussian_sum`.
+        Terms are rounded to multiples of the smallest unit with which the sum of n terms fits into 63 bits. If the
+        density of a row is so low that this rounding could matter, `gaussian_sum` sums the row again.
         """
         context, xp, n = self._context, self._xp, self._context.partition.n_rows
         unit = 2.0 ** (62 - n.bit_length())
@@ -263,7 +263,7 @@ class AllPairs:
         for chunk, block in context.all_pairs():
             own = self._own(chunk)
             few = xp.flatnonzero(low[chunk.start : chunk.stop])
-            left_out = duplicate_rows.columns(chunk, block)  # must see each block, in order
+            left_out = duplicate_rows.columns(chunk, block)  # must be called for each block, in order
             sums = mine[own.start + few]
             self._kernels.pairs.gaussian_sum(
                 chunk.x[few],
@@ -314,7 +314,7 @@ class AllPairs:
         a repeated row.
         """
         xp = self._xp
-        self._exactness["rho"] = "all pairs"  # also if trees and grids compute the rest
+        self._exactness["rho"] = "all pairs"  # even if trees and grids compute all other values
         equal, others = (xp.zeros(len(self._context.rows), dtype="float64") for _ in range(2))
         for own, columns, s in self._tiles():
             add_density(
@@ -339,7 +339,7 @@ class AllPairs:
                 yield _shifted(rows, own.start), _shifted(columns, block.start), s
 
     def count_within(self, norm: str, threshold: float) -> Array:
-        """Number of rows within a reduced distance of each row, which itself counts; int64."""
+        """Number of rows within a reduced distance of each row, including the row itself; int64."""
         mine = self._xp.zeros(len(self._context.rows), dtype="int64")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.count_within(

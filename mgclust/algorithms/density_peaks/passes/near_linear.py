@@ -4,7 +4,7 @@ Passes over all pairs cost n^2. With few features, every rank can hold all rows 
 tree of bounding boxes (`mgclust.kernels.pairs.boxes.column_boxes`). Each rank computes a part of the results, and skips
 distant boxes::
 
-    dc       counts pairs of boxes that lie wholly inside or outside the bracket at once    bitwise identical
+    dc       counts a pair of boxes at once if all is inside, or outside, the bracket       bitwise identical
     delta    nearest denser row, best box first                                             bitwise identical
     cutoff   counts boxes that lie wholly within dc at once                                 bitwise identical
     halo     searches only boxes of other labels                                            bitwise identical
