@@ -154,7 +154,7 @@ class Audit:
             self._close_file()
 
     def _close_file(self) -> None:
-        os.close(self._file)  # which releases its lock
+        os.close(self._file)  # closing also releases the lock
         self._file = -1
 
     def _has(self, path: Path) -> bool:

@@ -30,7 +30,7 @@ Array = Any
 
 
 class Agglomeration(NamedTuple):
-    """Clusters of single linkage within canopies, and all merges, also those after the requested clusters.
+    """Clusters of single linkage within canopies, and all merges, including merges after the requested clusters.
 
     Attributes
     ----------

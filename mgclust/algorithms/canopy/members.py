@@ -38,7 +38,7 @@ class Members(NamedTuple):
     memberships: csr_array  # (local rows, n_canopies), bool; columns ascend
     labels: np.ndarray  # (local rows,), int32: the nearest centre; among equally near centres, the first
     total: int  # number of memberships of all rows
-    alone: int  # number of all rows that are in exactly one canopy
+    alone: int  # number of rows, on all ranks, that are in exactly one canopy
 
 
 def own_pieces(context: Context) -> list[tuple[int, int]]:

@@ -1,6 +1,6 @@
 r"""Coarsening by matching: nodes that choose each other become one node.
 
-Each node chooses the neighbour with the largest dQ / sqrt(d_i d_j) among those with dQ > 0. Ties are decided by a hash
+Each node chooses, among neighbours with dQ > 0, the one with the largest dQ / sqrt(d_i d_j). Ties are decided by a hash
 of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge in this way,
 a node also joins the group of the node that it chose. This is needed at hubs, which many nodes choose but which choose
 only one: without this rule, a star of a thousand leaves would take a thousand rounds. Then a sort sums the weights

@@ -1,7 +1,7 @@
 """Choice of the centres from a decision graph, and the assignment of the other rows to clusters.
 
-gamma is ``rho * delta``. The drop after k centres is the ratio of the k-th largest gamma to the next one. Labels are
-those of these lines::
+gamma is ``rho * delta``. The drop after k centres is the ratio of the k-th largest gamma to the next one. These lines
+define the labels::
 
     for row in rows by decreasing rho:
         label[row] = number of the centre, if row is a centre, else label[nearest_higher[row]]
@@ -159,7 +159,7 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
     ----------
     gamma : ndarray
         The largest ``rho * delta``, in descending order. Only the first 2 sqrt(n) values, at most 256, are considered:
-        later ones are of rows within clusters.
+        later values belong to rows within clusters.
     n : int
         Number of distinct rows.
 

@@ -205,9 +205,7 @@ class Runner:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
         process = self._server.start()
-        with contextlib.suppress(
-            OSError
-        ):  # without the folder there are no checkpoints, which the log of the attempt reports
+        with contextlib.suppress(OSError):  # without the folder, the attempt writes no checkpoints and logs this
             self._inherit_checkpoint(job)
         process.send(order)
         self._running.append(RunningAttempt(job, process, self._settings, devices))

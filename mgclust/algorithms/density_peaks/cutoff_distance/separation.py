@@ -26,8 +26,8 @@ Number of clusters. Z_k is the k-th largest Z at a fraction, at most `CERTAIN_Z`
 the few largest of many values lie farthest apart. At one of the two fractions, Z_k must be at least `MIN_Z`. The mean
 ratio, without the power, must be at least `MIN_RATIO`.
 
-Clusters of all rows. Each peak of the sample, also a merged one, is followed along its links to nearest denser rows,
-while these are nearer than the nearest rows of the sample that it exceeded. The row at the end is a peak of all rows.
+Clusters of all rows. Each peak of the sample, also a merged one, is followed along links to nearest denser rows, while
+these rows are nearer than `Separated.reach` of the peak. The row at the end is a peak of all rows.
 The link of each such peak is cut. The peak begins its cluster, or joins the cluster that the saddles lead to. All other
 rows follow their links.
 
