@@ -179,7 +179,7 @@ class MessagePassing:
         return self._similarities.complete or not self.assign(self.states()[0]).missing
 
     def _flags(self) -> np.ndarray:
-        """Exemplar flags of each row: of the last iteration with exemplars, then of the last iterations in order."""
+        """Return the exemplar flags of the last iteration with exemplars, then of the last iterations in order."""
         to_host = self._context.kernels.memory.to_host
         return np.vstack([to_host(self._latest), to_host(self.rows.messages.exemplars)[self._slots]])
 

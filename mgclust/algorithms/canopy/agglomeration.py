@@ -68,7 +68,7 @@ class AgglomerationTree(NamedTuple):
     high: np.ndarray  # (m,), int64: row number, larger than low
 
     def clusters(self, n: int, n_clusters: int | None, kept: int) -> tuple[np.ndarray, int]:
-        """Labels of all rows, and the number of clusters: after `kept` merges, or down to `n_clusters` clusters.
+        """Return the labels of all rows and the number of clusters, after `kept` merges or down to `n_clusters`.
 
         Parameters
         ----------
@@ -142,7 +142,10 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
 
 
 def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, Array]:
-    """Canopy, row number and row of each membership of this rank's canopies; large canopies go to different ranks."""
+    """Exchange rows: return the canopy, row number and row of each membership in the canopies of this rank.
+
+    Large canopies go to different ranks.
+    """
     comm, xp, rows = context.comm, context.kernels.xp, context.rows
     rank_of = np.empty(len(sizes), np.int64)
     rank_of[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes)) % comm.size
@@ -173,7 +176,7 @@ def _check_room(context: Context, most: int) -> None:
 
 
 def _tree_of(edges: AgglomerationTree, n: int) -> AgglomerationTree:
-    """The minimum spanning forest of edges, some of which may occur twice."""
+    """Return the minimum spanning forest of edges, some of which may occur twice."""
     _, first = np.unique(edges.low * n + edges.high, return_index=True)
     s, low, high = (part[first] for part in edges)
     order = np.lexsort((high, low, s))

@@ -202,7 +202,10 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Memory of a rank in addition to its rows, without centres and memberships, whose number depends on the data."""
+    """Estimate the memory of a rank in addition to its rows, without centres and memberships.
+
+    The number of centres and memberships depends on the data.
+    """
     n, d = shape
     own = -(-n // size)
     what = {

@@ -310,7 +310,10 @@ def _on_a_line(context: Context) -> bool:
 def _nearest_higher(
     xp: Any, passes: AllPairs, norm: str, rho: Array, neighbors: Neighbors | None
 ) -> tuple[Array, Array]:
-    """Reduced distance and index of each row's nearest denser row; for the densest row, of the farthest row, and -1."""
+    """Return the reduced distance and index of each row's nearest denser row.
+
+    For the densest row, return the distance to the farthest row, and -1.
+    """
     order = density_order(xp, rho)
     best, nearest = passes.nearest_higher(norm, order, neighbors)
     densest = int(xp.argmin(order))
@@ -321,7 +324,7 @@ def _nearest_higher(
 def _standing_out(
     context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors, *, on_a_line: bool
 ) -> np.ndarray:
-    """Centres that stand out clearly if the density comes from a few nearest rows; else none."""
+    """Return the centres that stand out clearly if the density comes from a few nearest rows; else none."""
     xp = context.kernels.xp
     k = min(CLEAR_NEIGHBORS, near.s.shape[1])
     if not any_true(context.comm.all_gather(near.s[:, k - 1].astype("float64")) > 0):
@@ -339,7 +342,7 @@ def _standing_out(
 
 
 def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
-    """Mask of the rows in the halo of their cluster, from a mask of the border rows."""
+    """Return a mask of the rows in the halo of their cluster, from a mask of the border rows."""
     on_border = context.kernels.memory.to_host(border).astype(bool)
     label = context.kernels.memory.to_host(labels)
     densest_border = np.full(int(label.max()) + 1, -np.inf)

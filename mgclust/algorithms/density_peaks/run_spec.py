@@ -90,7 +90,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
 
 
 def _all_rows(n: int, d: int, weights: RowWeights | None) -> np.ndarray:
-    """Numbers of all rows, repeated by whole weights.
+    """Return the indices of all rows; each index is repeated by the weight of its row if weights are whole.
 
     So weighted rows and repeated rows are shifted by the same mean before they are rounded, and have the same dc.
     """
@@ -110,7 +110,7 @@ def _fraction(parameters: dict[str, Any]) -> float | str:
 
 
 def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
-    """Work of a run on rows, not on precomputed distances.
+    """Return the work of a run on rows, not on precomputed distances.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
 
 
 def list_length(k: int | str, n: int) -> int:
-    """Length of the lists of nearest rows, for densities from `k` nearest rows of n rows.
+    """Return the length of the lists of nearest rows, for densities from `k` nearest rows of n rows.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def unequal(weights: RowWeights | None) -> RowWeights | None:
 
 
 def arguments_by_row(weights: RowWeights | None) -> dict[str, Any]:
-    """Arguments of a run that have one value per row.
+    """Return the arguments of a run that have one value per row.
 
     Parameters
     ----------

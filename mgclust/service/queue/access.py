@@ -347,7 +347,7 @@ def _valid() -> ColumnElement[bool]:
 
 
 def _admin_tokens() -> Any:
-    """Ids of the tokens that can create tokens."""
+    """Return a query for the ids of the tokens that can create tokens."""
     admin = Token.scopes.like("%admin%")
     return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), admin)
 

@@ -132,13 +132,13 @@ def least_within(m: int, fractions: tuple[float, ...]) -> int:
 
 
 def prominences(tree: SpanningTree, dimension: float) -> np.ndarray:
-    """Z of each peak."""
+    """Return the prominence Z of each peak."""
     scale = 2 ** (min(max(dimension, 1.0), MAX_DIMENSION) / 4) / np.sqrt(2)
     return np.maximum(2 * scale * (np.sqrt(tree.rho) - np.sqrt(tree.saddle)), 2 * np.sqrt(tree.apart))
 
 
 def dimension_of(s: np.ndarray) -> float:
-    """Intrinsic dimension from the distances of distinct rows to their two nearest rows, shape (m, 2)."""
+    """Return the intrinsic dimension from the distances of distinct rows to their two nearest rows, shape (m, 2)."""
     apart = s[:, 0] > 0
     return two_nearest_dimension(np.log(s[apart, 1] / s[apart, 0]))
 

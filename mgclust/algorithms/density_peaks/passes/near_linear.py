@@ -70,7 +70,7 @@ def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
 
 
 def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> int:
-    """Largest number of bytes at once for the boxes and the results of searches, in addition to a rank's rows.
+    """Return the most bytes at once for boxes and the results of searches, in addition to a rank's rows.
 
     Making boxes needs four copies of their rows, and the sorted positions. Finished boxes keep two copies, and the row
     numbers. The boxes of all rows are made first, then the boxes of a sample; then come the searches, which need
@@ -81,7 +81,7 @@ def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> i
 
 
 def most_cells(n: int) -> int:
-    """Number of cells of the largest grid that `gaussian_rho` uses; for finer grids it passes over all pairs."""
+    """Return the most cells of a grid in `gaussian_rho`, which passes over all pairs if it would need a finer grid."""
     return min(max(MIN_CELLS, CELLS_PER_ROW * n), MAX_CELLS)
 
 

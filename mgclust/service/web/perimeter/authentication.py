@@ -185,5 +185,5 @@ class AuthenticationMiddleware:
 
 
 def _closing(scope: Scope) -> dict[str, str]:
-    """Headers of a rejection, which close the connection of a client that waits for permission to send its body."""
+    """Return headers of a rejection; they close the connection if the client waits for permission to send a body."""
     return {"Connection": "close"} if any(name == b"expect" for name, _ in scope["headers"]) else {}

@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
         self._path, self._waiting, self._stopping = path, False, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Listen at the address and at the socket in the data folder."""
         await super().startup(sockets)
         await self._listen_at_path()
 
