@@ -62,15 +62,15 @@ class Declaration:
     constraints : dict of str to Constraint
         Parameters of this method.
     common : dict of str to Constraint
-        Parameters that several methods share; a method has those that its constructor takes.
+        Parameters that several methods share; a method has a shared parameter if its constructor takes it.
     ignored_when : tuple of Ignored
-        Parameters that have no effect with certain values of others. A fit warns of each one that was given.
+        Parameters that have no effect with certain values of other parameters. If they are given, a fit warns.
     center_parameters : dict of str to Constraint
         Parameters of `select_centers`, for methods that can choose other centres of a result without another pass; else
         empty. The class method `from_result` of such a method makes an estimator from the result. These parameters
         replace parameters of the same name.
     discarded_by_centers : tuple of str
-        Parameters of the method that have no meaning after centres were chosen again.
+        Parameters of the method that no longer apply once other centres were chosen.
     """
 
     method: ClassVar[str]

@@ -20,7 +20,7 @@ __all__ = ["RowWeights", "WeightedClusterer", "checked_weights", "on_host"]
 
 
 class WeightedClusterer(Clusterer):
-    """Base of the estimators whose rows may have weights."""
+    """Base class of the estimators whose rows may have weights."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -28,16 +28,19 @@ class WeightedClusterer(Clusterer):
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files. Of a Dask array or
-            data frame on a cluster whose client is the caller's own, attributes with a row for each of its rows are
-            Dask arrays: see the page on clusters.
+            The rows: anything that `open_dataset` accepts, such as NumPy, CuPy or Dask arrays, data frames, and files.
+            If `X` is a Dask array or data frame, and the run is on a cluster whose client is the caller's own, fitted
+            attributes with one entry per row are Dask arrays: see the page on clusters.
         y : ignored
+            Not used; exists for compatibility with scikit-learn.
         sample_weight : array of shape (n_samples,) or path of a .npy, optional
-            How much each row counts: not negative, not all 0. A Dask array beside rows of Dask stays on the workers.
+            Weight of each row. No weight may be negative, and at least one must be positive. If `X` and the weights are
+            Dask arrays, the weights stay on the workers.
 
         Returns
         -------
         self
+            The fitted estimator.
         """
         return self._fit(X, sample_weight=sample_weight)
 

@@ -71,8 +71,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001. It computes the decision graph of a sample at each of these
         fractions. The sample is a third of the distinct rows, at least 3072 and at most 16384 (8192 with precomputed
         distances). Each number of clusters is rated by the drop of ``rho * delta`` after that number of centres: the
-        geometric mean of the drops at two neighbouring fractions. The fraction with the best rating is chosen. 0.02
-        stays unless this rating is at least 2, and a third larger than the rating of the number found at 0.02.
+        largest geometric mean of the drops at two neighbouring fractions. The fraction with the best rating is chosen.
+        0.02 stays unless this rating is at least 2, and a third larger than the rating of the number found at 0.02.
 
         "auto" means 0.02 if `n_clusters`, `rho_min` or `delta_min` is given, and for any other `density` than
         "gaussian".
