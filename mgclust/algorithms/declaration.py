@@ -82,10 +82,10 @@ class Declaration:
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
-        "n_workers": Integer(at_least=1, optional=True, help="How many of a cluster's workers to take."),
+        "n_workers": Integer(at_least=1, optional=True, help="Number of a cluster's workers to use."),
         "workers": Anything(help="Addresses, names or hosts of the workers of a cluster that a run may use."),
         "resources": Anything(help="Dask resources that each rank reserves, by name."),
-        "retries": Integer(at_least=0, help="How often a run that lost a worker of its cluster is tried again."),
+        "retries": Integer(at_least=0, help="How often to retry a run that lost a worker of its cluster."),
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,

@@ -316,6 +316,6 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             ]
         other = f" selection='package' chooses K={package}, and" if package != best else ""
         return [
-            f"the best mean silhouette is only {found}: the clusters overlap;{other} save_candidates=True saves the "
+            f"the best mean silhouette is only {found}: the clusters overlap;{other} save_candidates=True keeps the "
             "labels of all candidates for comparison."
         ]

@@ -83,7 +83,7 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
         "selection": Fact(
             "rule of the choice",
             {
-                "silhouette": "largest mean silhouette among the candidates without a too small cluster",
+                "silhouette": "largest mean silhouette among the candidates whose clusters are all large enough",
                 "package": "largest minimum cluster silhouette among the candidates that have at least the lower "
                 "median number of clusters, because the best mean silhouette is below 0.3 (second rule of the authors' "
                 "package)",

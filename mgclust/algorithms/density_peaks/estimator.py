@@ -380,7 +380,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         upper: dict[str, Any] = {"rho_max": rho_max, "delta_max": delta_max}
         checked = check_parameters(self.center_parameters, wanted | upper | {"indices": indices})
         if indices is not None and any(value is not None for value in (wanted | upper).values()):
-            raise InputError("indices cannot be combined with n_clusters or limits; leave those out.")
+            raise InputError("indices cannot be combined with n_clusters or limits; leave these out, or indices.")
         if is_dask(self.rho_):
             centers, drop, labels = self._choose_on_workers(checked)
         else:

@@ -197,8 +197,8 @@ def distances_left_out(dataset: Dataset) -> list[Doubt]:
     missing = n * (n - 1) - int((np.repeat(np.arange(n), np.diff(matrix.indptr)) != matrix.indices).sum())
     if not missing:
         return []
-    text = f"{missing:,} distances are not stored and count as 0, although a neighbour graph omits large distances: "
-    return [Doubt(f"{text}give the distances between all rows that are not equal.", DataWarning)]
+    text = f"{missing:,} distances are not stored and count as 0, but a neighbour graph omits large distances: "
+    return [Doubt(f"{text}give the distances of all pairs of distinct rows.", DataWarning)]
 
 
 def _provenance(labels: Any) -> dict[str, str]:
