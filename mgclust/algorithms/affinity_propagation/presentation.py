@@ -84,9 +84,9 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
             "rule of the choice",
             {
                 "silhouette": "largest mean silhouette among the candidates whose clusters are all large enough",
-                "package": "largest minimum cluster silhouette among the candidates that have at least the lower "
-                "median number of clusters, because the best mean silhouette is below 0.3 (second rule of the authors' "
-                "package)",
+                "package": "second rule of the authors' package, because the best mean silhouette is below 0.3: the "
+                "largest minimum cluster silhouette among the candidates with at least the median number of clusters "
+                "(the lower one of two medians)",
             },
         ),
     }
