@@ -40,7 +40,7 @@ class FitFuture(Future[Any]):
         self._cancelling = threading.RLock()
 
     def cancel(self) -> bool:
-        """End the fit on all ranks, even if it is running, which the future of an executor cannot do.
+        """End the fit on all ranks, even while it runs; a future of an executor cannot do this.
 
         All callers that wait for the fit get ``concurrent.futures.CancelledError`` at once. Each rank stops at its next
         check, at most one tile of work later.

@@ -64,7 +64,7 @@ class Declaration:
     common : dict of str to Constraint
         Parameters that several methods share; a method has a shared parameter if its constructor takes it.
     ignored_when : tuple of Ignored
-        Parameters that have no effect with certain values of other parameters. If they are given, a fit warns.
+        Parameters that have no effect with certain values of others. A fit warns about each of them that was given.
     center_parameters : dict of str to Constraint
         Parameters of `select_centers`, for methods that can choose other centres of a result without another pass; else
         empty. The class method `from_result` of such a method makes an estimator from the result. These parameters

@@ -20,7 +20,7 @@ __all__ = ["RowWeights", "WeightedClusterer", "checked_weights", "on_host"]
 
 
 class WeightedClusterer(Clusterer):
-    """Base class of the estimators whose rows may have weights."""
+    """Base of the estimators whose rows may have weights."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -32,10 +32,9 @@ class WeightedClusterer(Clusterer):
             If `X` is a Dask array or data frame, and the run is on a cluster whose client is the caller's own, fitted
             attributes with one entry per row are Dask arrays: see the page on clusters.
         y : ignored
-            Not used; exists for compatibility with scikit-learn.
         sample_weight : array of shape (n_samples,) or path of a .npy, optional
-            Weight of each row. No weight may be negative, and at least one must be positive. If `X` and the weights are
-            Dask arrays, the weights stay on the workers.
+            Weight of each row: not negative, not all 0. If the rows are a Dask array, weights in a Dask array stay on
+            the workers.
 
         Returns
         -------
