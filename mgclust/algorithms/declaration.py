@@ -51,7 +51,7 @@ def refuses(**remedies: str) -> Callable[[Callable[P, None]], Callable[P, None]]
 
 
 class Declaration:
-    """Name and parameters of a method. The defaults are those of its constructor.
+    """Name and parameters of a method. The constructor defines the defaults.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         See `AffinityPropagation`.
     silhouette_metric : {"euclidean", "sqeuclidean"}, default="euclidean"
         Distance for the silhouettes of candidates, only with ``affinity="euclidean"``. "euclidean" is the distance of
-        the authors' package. "sqeuclidean" is -S, the negative similarity, as in Chen and Zeng. With
+        the authors' package. "sqeuclidean" is -S, where S is the similarity, as in Chen and Zeng. With
         ``affinity="cosine"``, the distance is 1 - cosine; with "correlation", 1 - correlation; with "precomputed", -S,
         shifted to be positive.
     min_cluster_size : int, default=3

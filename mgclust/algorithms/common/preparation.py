@@ -270,8 +270,8 @@ def _reject_faint(context: Context, measure: Metric) -> None:
     count, first = _rows_that(context, lambda x: abs(x).max(axis=1) < least)
     if count:
         raise InputError(
-            f"metric='{measure.name}': all numbers of {count} rows are below {least:.1g}, the first is row {first}, "
-            f"so dtype='{context.dtype}' holds few digits of them; rescale the data or use dtype='float64'."
+            f"metric='{measure.name}': all numbers of {count} rows are within {least:.1g} of 0, the first is row "
+            f"{first}, so dtype='{context.dtype}' holds few digits of them; rescale the data or use dtype='float64'."
         )
 
 
