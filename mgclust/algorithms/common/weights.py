@@ -28,16 +28,18 @@ class WeightedClusterer(Clusterer):
         Parameters
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
-            Whatever `open_dataset` understands: NumPy, CuPy or Dask arrays, data frames, files. Of a Dask array or
-            data frame on a cluster whose client is the caller's own, attributes with a row for each of its rows are
-            Dask arrays: see the page on clusters.
+            The rows: anything that `open_dataset` accepts, such as NumPy, CuPy or Dask arrays, data frames, and files.
+            If `X` is a Dask array or data frame, and the run is on a cluster whose client is the caller's own, fitted
+            attributes with one entry per row are Dask arrays: see the page on clusters.
         y : ignored
         sample_weight : array of shape (n_samples,) or path of a .npy, optional
-            How much each row counts: not negative, not all 0. A Dask array beside rows of Dask stays on the workers.
+            Weight of each row: not negative, not all 0. If the rows are a Dask array, weights in a Dask array stay on
+            the workers.
 
         Returns
         -------
         self
+            The fitted estimator.
         """
         return self._fit(X, sample_weight=sample_weight)
 
@@ -144,7 +146,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
         weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
     if type(weights).__module__ == "dask.delayed":  # which has whatever attribute it is asked for
         raise InputError(
-            f"sample_weight is a {type(weights).__name__} of Dask, which is no array; give "
+            f"sample_weight is a {type(weights).__name__} of Dask, which is not an array; give "
             "dask.array.from_delayed(sample_weight, (n_samples,), float), or sample_weight.compute()."
         )
     n = dataset.shape[0]
@@ -153,8 +155,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
         array = np.full(n, float(on_host(array)))
     if array.dtype.kind not in "iufb" or array.shape != (n,):
         raise InputError(
-            f"sample_weight has shape {array.shape} and dtype {array.dtype}, it should be numbers of shape ({n},), "
-            "one per row."
+            f"sample_weight has shape {array.shape} and dtype {array.dtype}; give numbers of shape ({n},), one per row."
         )
     array = array.astype(np.float64)
     if is_dask(array):
