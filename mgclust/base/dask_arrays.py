@@ -137,8 +137,8 @@ def reject_lost(array: Any) -> None:
 def lost_array() -> RunFailed:
     """Make the error for a Dask array that can no longer be computed."""
     return RunFailed(
-        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Make it again, by "
-        "another fit if it is of a result; X.compute() makes a copy that stays."
+        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Create it again, or "
+        "repeat the fit if it is part of a result; X.compute() makes a copy that stays."
     )
 
 
@@ -152,13 +152,13 @@ def in_event_loop(client: object) -> InputError:
     """
     return InputError(
         f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
-        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or for a fit "
+        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or, for a fit, "
         "mgclust.submit(model, X)."
     )
 
 
 def parts_of(array: Any) -> Iterator[Any]:
-    """Yield the chunks of a Dask array along its first axis, each as an array in memory; yield any other array whole."""
+    """Yield the chunks of a Dask array along its first axis, as arrays in memory; yield any other array whole."""
     if not is_dask(array):
         yield array
         return

@@ -122,8 +122,8 @@ def progress_text(event: Mapping[str, Any]) -> str:
     Parameters
     ----------
     event : mapping
-        ``fraction`` from 0 to 1 if it is known, the ``details`` of `worded`, and the figures of `paced` if they are
-        known.
+        Event with ``fraction`` from 0 to 1 if it is known, ``details`` from `worded`, and the values from `paced` if
+        they are known.
 
     Returns
     -------
@@ -136,32 +136,33 @@ def progress_text(event: Mapping[str, Any]) -> str:
 
 
 def is_first_compiled(event: Mapping[str, Any]) -> bool:
-    """Return whether a run begins to compile kernels, which a log should say at once."""
+    """Return whether a run begins to compile kernels, which a log should report at once."""
     return event.get("compiling") == 1
 
 
 def reported_details(event: Mapping[str, Any]) -> str:
-    """The figures in words that `worded` gave an event, safe to print: it may come from another machine."""
+    """Return the ``details`` of an event, safe to print, because the event may come from another machine."""
     return _cut(printable(str(event.get("details") or "")), LONGEST_DETAILS)
 
 
 def pace_text(event: Mapping[str, Any]) -> str:
-    """Write the figures of `paced`, ``4.1%/min, 3 min left in this stage``; empty as long as they are unknown.
+    """Write the values of `paced` as ``4.1%/min, 3 min left in this stage``; return "" as long as they are unknown.
 
-    With ``max_iter`` among the figures of the event, it is "at most 3 min": a run that has converged ends sooner.
+    If the event has ``max_iter``, the text is "at most 3 min", because the stage ends sooner if it converges.
     """
     rate, eta = event.get("stage_rate"), event.get("stage_eta")
     if not _is_number(rate) or not _is_number(eta):
         return ""
     pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
-    most = "at most " if _is_number(event.get("max_iter")) else ""  # it ends once it has converged
+    most = "at most " if _is_number(event.get("max_iter")) else ""  # the stage ends at convergence
     return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {most}{_duration(eta)} left in this stage"
 
 
 class ProgressLine:
-    """Progress on standard error: one line that moves on a terminal or in a notebook, else a line a stage.
+    """Progress on standard error: one line that is updated on a terminal or in a notebook, else one line per stage.
 
-    A stage that takes long has a line every `LINE_SECONDS` there. A context manager, at whose end the line stays.
+    In the latter case, a long stage also gets a line every `LINE_SECONDS`. This is a context manager; at its end, the
+    updated line stays.
     """
 
     def __init__(self) -> None:
@@ -206,7 +207,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A time that is not known well: in the unit in which a glance takes it in."""
+    """Write an estimated time as a whole number of seconds, minutes, hours or days."""
     for unit, size, most in (("s", 1, 119.5), ("min", 60, 7170), ("h", 3600, 172_800)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"
@@ -214,13 +215,14 @@ def _duration(seconds: float) -> str:
 
 
 def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
-    """Write the figures that a method adds to an event, ``K=34 damping=0.50``; empty if it adds none.
+    """Write the values that a method adds to an event, such as ``K=34 damping=0.50``; return "" if it adds none.
 
     Parameters
     ----------
     event : mapping
+        Event of a run.
     formats : mapping of str to str
-        By name, in the order in which the figures are written; others follow by their names.
+        Formats by names of values, in the order of the text. Values without a format follow as ``name=value``.
     """
     figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
     formats = {**formats, "compiling": COMPILING, "warning": "warning: {}"}
