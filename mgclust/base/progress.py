@@ -69,8 +69,8 @@ def paced(report: Report | None) -> Report | None:
 
         - ``stage_rate``: fraction of the stage that is done per second, smoothed over half a minute.
         - ``stage_eta``: seconds until the end of the stage. The end of the run is unknown, because the lengths of later
-          stages are unknown. A method that stops at convergence computes its ``fraction`` from the maximum number of
-          iterations, so it may end sooner.
+          stages are unknown. A method that stops at convergence computes its ``fraction`` as if it did not stop, so the
+          stage may end sooner.
 
     Returns
     -------
