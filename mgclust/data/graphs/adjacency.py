@@ -55,8 +55,8 @@ def _rounding(dtype: Any) -> tuple[float, float]:
 def _undirected(matrix: Any) -> tuple[Any, float]:
     """Return the entries with duplicates added, and the asymmetry; only the upper half if the matrix is symmetric.
 
-    Differences are relative to the smaller of the two nodes' largest weights: a small number that is the difference of
-    large ones has their absolute error.
+    Differences are relative to the smaller of the two nodes' largest weights, because a small number that is the
+    difference of large numbers has their absolute error.
     """
     # In uint8, 257 duplicates of 1 would add up to 1. An entry that is stored as True twice counts once.
     wide = matrix if matrix.dtype.kind == "b" else matrix.astype(np.float64)
