@@ -117,8 +117,8 @@ class Graph(Dataset):
         sentences = []
         if self.directed:
             sentences.append(
-                f"{shortened(self.name, 60)} is directed, and the direction is dropped: an arc and its reverse become an "
-                "edge of weight 2 (or their sum); to avoid this, make it undirected."
+                f"{shortened(self.name, 60)} is directed, and the direction is dropped: an arc and its reverse become "
+                "an edge of weight 2 (or their sum); else make it undirected first."
             )
         return [*sentences, *self._notes]
 
