@@ -176,7 +176,7 @@ class Doubt(str):
 
 
 def warn_caller(text: str, category: type[Warning] | None = None) -> None:
-    """Issue a Python warning that points at the user's line: the innermost one outside mgclust and scikit-learn.
+    """Issue a Python warning that points at the user's line: the first caller outside mgclust and scikit-learn.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Clusters in the format of their source.
 
-For a graph with names, they are written as a table. For a BOLD series, they are written as files that fMRI programs
-read: a label volume, a table, and a description of how they were computed. File names follow BIDS derivatives:
-``sub-01_task-rest_bold.nii.gz`` becomes
-``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz``, with a ``.tsv`` and a ``.json`` of the same name.
+For a graph with names, the clusters are written as a table. For a BOLD series, they are written as files that fMRI
+programs read: a label volume, a table, and a description of how they were computed. File names follow BIDS derivatives:
+``sub-01_task-rest_bold.nii.gz`` becomes ``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz``, with a ``.tsv`` and a
+``.json`` of the same name.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def _check(status: os.stat_result, path: str) -> None:
     if kind == stat.S_IFLNK:
         raise InputError(f"{path} {_LINK}.")
     if kind not in (stat.S_IFREG, stat.S_IFDIR):
-        raise InputError(f"{path} is {_KINDS.get(kind, 'no file')}, not a file; give the path of a file.")
+        raise InputError(f"{path} is {_KINDS.get(kind, 'a special file')}, not a file; give the path of a file.")
     if kind == stat.S_IFREG and status.st_nlink > 1 and status.st_uid == os.geteuid():
         raise InputError(
             f"{path} has {status.st_nlink} names (hard links) and belongs to the user that reads it; give a copy of "

@@ -37,8 +37,8 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
         error_rate       1 - (largest sum of n(k,l) over a one-to-one matching of clusters) / n
 
     If the clusters are the same, whatever their labels, the error rate is 0 and all other scores are 1. The purity is
-    also 1 if each cluster of the second labelling lies within one cluster of the first, and the inverse purity if each
-    cluster of the first lies within one cluster of the second.
+    also 1 if each cluster of the second labelling lies within one cluster of the first. The inverse purity is also 1
+    if each cluster of the first lies within one cluster of the second.
 
     Parameters
     ----------
