@@ -95,7 +95,7 @@ def make_bold(
     n_timepoints : int
         Number of points in time.
     noise : float
-        Standard deviation of the noise; the signal has standard deviation 1.
+        Standard deviation of the noise, relative to the standard deviation of the signal.
     random_state : int or numpy.random.Generator
         Seed or generator; equal seeds give equal data.
 
@@ -129,7 +129,7 @@ def make_bold(
     drift = rng.uniform(-2, 2, size=(n, 1)) * np.linspace(-1, 1, n_timepoints)
     baseline = rng.uniform(800, 1200, size=(n, 1))
     bold = np.zeros((*shape, n_timepoints), dtype=np.float32)
-    # The signal has a standard deviation of one percent of the baseline, as in real data.
+    # The signal has a standard deviation of about one percent of the baseline, as in real data.
     bold[mask] = baseline + 10 * (signals[parcels] + noise * _smooth(rng, n, n_timepoints) + drift)
     return Bold(bold, mask, truth)
 
