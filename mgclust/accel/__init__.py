@@ -1,4 +1,4 @@
-"""Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust, without a change of code.
+"""Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust, without changing the code.
 
 ``python -m mgclust.accel script.py`` does this for a script, ``%load_ext mgclust.accel`` for a notebook, and `install`
 from Python. If mgclust cannot compute a call as its project does, the project's own function runs. `summary` lists the

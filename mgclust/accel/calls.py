@@ -1,4 +1,4 @@
-"""A call of another project: computed by mgclust or else by the project, and counted in either case."""
+"""Calls of other projects: each is computed by mgclust or else by the project, and counted."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Call:
         ``ours(settings, *arguments)`` returns the same kind of result as the original. If it raises `Unsupported` or an
         error of mgclust, the original is called, so it must change nothing that the original could see.
     another : bool
-        Whether mgclust uses another algorithm, so that results differ from the original's.
+        Whether mgclust uses another algorithm than the original, so that results differ.
     alias : str
         Name of a function that calls this one, and is therefore replaced with it.
     beside : mapping of str to object
-        Further attributes that the class gets.
+        Further attributes to set on the class, by name.
     """
 
     home: str

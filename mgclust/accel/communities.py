@@ -11,16 +11,21 @@ __all__ = ["communities"]
 
 
 def communities(settings: AccelSettings, graph: Any, resolution: float, seed: int | None = None) -> Any:
-    """Fit `mgclust.Communities`; without a seed, the seed is drawn from the generator that the original uses.
+    """Fit `mgclust.Communities`; without a seed, draw one from the generator that the original uses.
 
-    So repeated calls find other communities, as the original's calls do, and the same ones after ``random.seed``.
+    Like calls of the original, repeated calls therefore find different communities, and calls after the same
+    ``random.seed`` find the same communities.
 
     Parameters
     ----------
     settings : AccelSettings
+        Choices of the user.
     graph : mgclust.data.Graph
+        The graph.
     resolution : float
+        Resolution of the modularity.
     seed : int, optional
+        Seed of the call.
     """
     from mgclust.algorithms import Communities
 

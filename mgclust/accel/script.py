@@ -129,7 +129,7 @@ def _begin_path_with(folder: str) -> None:
 
 
 def _new_main() -> ModuleType:
-    """Empty the module ``__main__`` for the script; it was this program's, whose names are in other modules."""
+    """Empty the module ``__main__`` for the script and return it; its old names are still in other modules."""
     main = sys.modules["__main__"]
     main.__dict__.clear()
     main.__dict__.update(

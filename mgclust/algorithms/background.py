@@ -42,8 +42,8 @@ class FitFuture(Future[Any]):
     def cancel(self) -> bool:
         """End the fit on all ranks, even while it runs; a future of an executor cannot do this.
 
-        Everyone who waits for the fit gets ``concurrent.futures.CancelledError`` at once. The ranks stop at their next
-        check, which they make within one tile of work.
+        All callers that wait for the fit get ``concurrent.futures.CancelledError`` at once. Each rank stops at its next
+        check, at most one tile of work later.
 
         Returns
         -------
@@ -70,8 +70,8 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     ----------
     model : estimator
         The estimator to fit. Nothing else may use it until the future is done: for several fits, make copies with
-        ``sklearn.base.clone``. A Dask client, also a ``Client(asynchronous=True)``, is given as ``client=`` of the
-        estimator, or is the active client.
+        ``sklearn.base.clone``. To run on a Dask client, which may be a ``Client(asynchronous=True)``, give it as
+        ``client=`` to the estimator, or make it the active client.
     X : array of shape (n_samples, n_features), path, URL or Dataset
         The rows, as for ``fit``.
     on_progress : callable, optional
@@ -83,14 +83,14 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     -------
     FitFuture
         A ``concurrent.futures.Future`` that coroutines can also await. Its result is the fitted model. If the fit
-        fails, ``result()`` raises the error. ``future.cancel()`` also ends a fit that runs: everyone who waits is told
-        at once, and the ranks stop at their next check, within one tile of work.
+        fails, ``result()`` raises the error. ``future.cancel()`` also ends a fit that is running; see
+        `FitFuture.cancel`.
 
     Raises
     ------
     InputError
-        If `model` is not an estimator of mgclust, or its ``fit`` has no parameter of such a name. This is raised at
-        once. Other errors are raised by the future.
+        If `model` is not an estimator of mgclust, or its ``fit`` has no parameter with a given name. `submit`
+        raises this error at once. The future raises all other errors.
 
     Examples
     --------

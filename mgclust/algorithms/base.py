@@ -159,11 +159,11 @@ class Method(Declaration, BaseEstimator):
             and ``stage_eta`` (see `mgclust.base.progress.paced`). A method may add values such as ``n_clusters``;
             ``details`` has them as text.
         provenance : bool
-            Hash the data for the result, which reads them once more.
+            Whether to store a hash of the data in the result, which needs one more pass over the data.
         checkpoint : CheckpointConfig, optional
-            Save the state of the run at intervals, and resume from the state that an earlier run with the same data
-            and parameters saved there, on the same kind of device. The result is the same. Nothing is removed at the
-            end: see `mgclust.engine.checkpoint.CheckpointConfig.remove`. A method that saves no state starts again.
+            Where and how often to save the state of the run. The run resumes from a state in this place that an earlier
+            run saved with the same data, parameters and kind of device. The result is the same. Nothing is removed at
+            the end: see `mgclust.engine.checkpoint.CheckpointConfig.remove`. A method that saves no state starts again.
 
         Returns
         -------
@@ -337,7 +337,7 @@ class Clusterer(ClusterMixin, Method):
             If `X` is a Dask array or data frame, and the run is on a cluster whose client is the caller's own, fitted
             attributes with one entry per row are Dask arrays: see the page on clusters.
         y : ignored
-            Not used, present for compatibility with scikit-learn.
+            Not used; exists for compatibility with scikit-learn.
 
         Returns
         -------

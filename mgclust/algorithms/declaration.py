@@ -51,7 +51,7 @@ def refuses(**remedies: str) -> Callable[[Callable[P, None]], Callable[P, None]]
 
 
 class Declaration:
-    """Name and parameters of a method. The defaults are those of its constructor.
+    """Name and parameters of a method. The constructor defines the defaults.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Declaration:
     constraints : dict of str to Constraint
         Parameters of this method.
     common : dict of str to Constraint
-        Parameters that several methods share; a method has those that its constructor takes.
+        Parameters that several methods share; a method has a shared parameter if its constructor takes it.
     ignored_when : tuple of Ignored
         Parameters that have no effect with certain values of others. A fit warns about each of them that was given.
     center_parameters : dict of str to Constraint
@@ -70,7 +70,7 @@ class Declaration:
         empty. The class method `from_result` of such a method makes an estimator from the result. These parameters
         replace parameters of the same name.
     discarded_by_centers : tuple of str
-        Parameters of the method that have no meaning after centres were chosen again.
+        Parameters of the method that no longer apply once other centres were chosen.
     """
 
     method: ClassVar[str]
@@ -82,10 +82,10 @@ class Declaration:
     common: ClassVar[dict[str, Constraint]] = {
         "device": Choice("auto", "cpu", "cuda", help="Where to compute; auto: a GPU if there is one."),
         "client": Anything(help="A Dask client or scheduler address; 'auto', 'local' or None."),
-        "n_workers": Integer(at_least=1, optional=True, help="How many of a cluster's workers to take."),
+        "n_workers": Integer(at_least=1, optional=True, help="Number of a cluster's workers to use."),
         "workers": Anything(help="Addresses, names or hosts of the workers of a cluster that a run may use."),
         "resources": Anything(help="Dask resources that each rank reserves, by name."),
-        "retries": Integer(at_least=0, help="How often a run that lost a worker of its cluster is tried again."),
+        "retries": Integer(at_least=0, help="How often to retry a run that lost a worker of its cluster."),
         "dtype": Choice("float32", "float64", help="Number type of the distances."),
         "memory_limit": Bytes(
             optional=True,

@@ -236,7 +236,7 @@ class Presentation:
         return methods_text(result, said, self.references, defaults)
 
     def all_scores(self) -> dict[str, Score | None]:
-        """Return the labels of all scores: general ones, and those of this method.
+        """Return the labels of all scores: general scores, and the scores of this method.
 
         Returns
         -------

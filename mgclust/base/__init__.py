@@ -1,4 +1,4 @@
-"""The base of all other folders: errors, progress, hashing, checks of Dask arrays, functions pickled by value.
+"""Modules that all other folders use: errors, progress, hashing, Dask arrays, functions pickled by value.
 
-No module here imports another folder of mgclust.
+They import no other folder of mgclust.
 """

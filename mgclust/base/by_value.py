@@ -1,4 +1,4 @@
-"""Functions in Dask's graphs. Schedulers read graphs, but need not have mgclust: what they find travels by value."""
+"""Functions in graphs of Dask, pickled by value because a scheduler unpickles graphs but may not have mgclust."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LOCK = threading.Lock()
 
 
 def by_value(function: Callable[..., Any], *modules: ModuleType) -> Callable[..., Any]:
-    """Wrap a function in one that has no name in a module and holds it in bytes, which workers alone read.
+    """Wrap a function in a new function that holds it as pickled bytes, which only the workers load.
 
     Parameters
     ----------
     function : callable
     *modules : module
-        See `pickled`. By default, workers need mgclust.
+        See `pickled`. Without modules, workers need mgclust.
 
     Returns
     -------
     callable
-        Of the same signature.
+        Function with the same signature.
     """
     content = pickled(function, *modules)
 
@@ -36,7 +36,7 @@ def by_value(function: Callable[..., Any], *modules: ModuleType) -> Callable[...
 
         return pickle.loads(content)(*arguments, **keywords)
 
-    # Dask asks whether a function takes ``block_id``. Defaults and annotations could be mgclust's own.
+    # Dask checks whether a function takes ``block_id``. Defaults and annotations are dropped: they could need mgclust.
     absent = inspect.Parameter.empty
     names = [
         each.replace(annotation=absent, default=each.default if each.default is absent else None)
@@ -47,14 +47,14 @@ def by_value(function: Callable[..., Any], *modules: ModuleType) -> Callable[...
 
 
 def pickled(value: Any, *modules: ModuleType) -> bytes:
-    """Pickle a value, to be loaded where there may be no mgclust.
+    """Pickle a value so that a process without mgclust can load it.
 
     Parameters
     ----------
     value : object
     *modules : module
-        Modules whose functions and classes are part of the bytes. Those that the value needs may use nothing else of
-        mgclust.
+        Modules whose functions and classes are pickled by value. The functions and classes that `value` needs may use
+        nothing else from mgclust.
     """
     if not modules:
         return bytes(cloudpickle.dumps(value))

@@ -1,4 +1,4 @@
-"""Questions to Dask arrays, and their values, without an import of Dask."""
+"""Properties and values of Dask arrays, without an import of Dask."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
     "without_annotations",
 ]
 
-# Errors of Dask for futures of a client that is closed, and of workers that have gone.
+# Errors of Dask for futures whose client is closed or whose workers have gone.
 _LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
 
-# Annotations that Dask's scheduler reads, and their values that say nothing.
+# Annotations that Dask's scheduler reads, with values that have no effect.
 _NO_ANNOTATIONS: dict[str, Any] = {
     "allow_other_workers": False,
     "loose_restrictions": False,
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def without_annotations() -> Iterator[None]:
-    """Keep annotations of the surroundings (``dask.annotate``) from tasks and graphs of the block.
+    """Create the tasks and graphs of the block without the annotations of the caller (``dask.annotate``).
 
-    They are meant for the tasks of the caller: with them, a rank's task might wait for ever, or run elsewhere. Spans
-    stay.
+    The annotations are meant for the caller's own tasks. With them, the task of a rank might wait forever or run on
+    another worker. Spans are kept.
     """
     dask = sys.modules.get("dask")
     with contextlib.ExitStack() as stack:
@@ -56,7 +56,7 @@ def without_annotations() -> Iterator[None]:
 
 
 def unannotated(function: Callable[P, T]) -> Callable[P, T]:
-    """Make a function whose tasks and graphs have no annotations of its caller: see `without_annotations`."""
+    """Wrap a function so that its tasks and graphs have no annotations of the caller; see `without_annotations`."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -67,19 +67,19 @@ def unannotated(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_dask(array: Any) -> bool:
-    """Return whether an array is one of Dask, which is not imported here."""
+    """Return whether an array is a Dask array, without an import of Dask."""
     return hasattr(array, "__dask_graph__")
 
 
 def empty_chunk(array: Any) -> Any:
-    """Make an empty array of the type that the chunks of a Dask array have; any other array is returned as it is."""
-    # Dask is imported where a Dask array is.
+    """Make an empty array of the same type as the chunks of a Dask array; return any other array unchanged."""
+    # If there is a Dask array, Dask is already imported.
     return sys.modules["dask.array"].utils.meta_from_array(array) if is_dask(array) else array
 
 
 @unannotated
 def computed(array: Any) -> Any:
-    """Compute a Dask array, by the client that has its chunks, be it the active one or not."""
+    """Compute a Dask array with the client that has its chunks, even if this is not the active client."""
     clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
     if clients and clients[0].asynchronous:
         raise in_event_loop(clients[0])
@@ -101,14 +101,14 @@ def computed(array: Any) -> Any:
 
 
 def check_chunk(array: Any, shape: tuple[int, ...]) -> None:
-    """Refuse rows that are of another shape than their Dask array says.
+    """Reject a computed chunk whose shape differs from the shape in the Dask array.
 
     Parameters
     ----------
     array : array
-        As computed.
+        The computed chunk.
     shape : tuple of int
-        As ``X.chunks`` says.
+        Shape according to ``X.chunks``.
     """
     found = getattr(array, "shape", None)
     if found != shape:
@@ -119,12 +119,13 @@ def check_chunk(array: Any, shape: tuple[int, ...]) -> None:
 
 
 def reject_lost(array: Any) -> None:
-    """Raise the error of `lost_array` for a Dask array whose client is closed; others, and None, pass.
+    """Raise the error of `lost_array` if a Dask array belongs to a closed client.
 
     Parameters
     ----------
     array : object
-        Of a Dask array only the parts of its graph are looked at that are written out, as futures are.
+        Dask array. Only materialized layers of its graph are checked, because futures are in such layers. Any other
+        object, and None, is accepted.
     """
     layers = getattr(array.__dask_graph__(), "layers", {}) if is_dask(array) else {}
     for layer in layers.values():
@@ -134,10 +135,10 @@ def reject_lost(array: Any) -> None:
 
 
 def lost_array() -> RunFailed:
-    """Make the error for a Dask array that cannot be had any more."""
+    """Make the error for a Dask array that can no longer be computed."""
     return RunFailed(
-        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Make it again, by "
-        "another fit if it is of a result; X.compute() makes a copy that stays."
+        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Create it again, or "
+        "repeat the fit if it is part of a result; X.compute() makes a copy that stays."
     )
 
 
@@ -147,17 +148,17 @@ def in_event_loop(client: object) -> InputError:
     Parameters
     ----------
     client : object
-        The client, or what names it.
+        The client, or the value of the parameter `client`.
     """
     return InputError(
         f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
-        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or for a fit "
+        "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or, for a fit, "
         "mgclust.submit(model, X)."
     )
 
 
 def parts_of(array: Any) -> Iterator[Any]:
-    """A Dask array in memory, chunk after chunk along its first axis; any other as it is."""
+    """Yield the chunks of a Dask array along its first axis, as arrays in memory; yield any other array whole."""
     if not is_dask(array):
         yield array
         return

@@ -1,34 +1,34 @@
-"""Errors that can occur, as one tree, and the kinds of warnings.
+"""Error classes and warning classes of mgclust.
 
 ::
 
     MgclustError
     ├── InputError (ValueError)                  bad data or parameters; the command line exits with 2
-    │   ├── DeviceUnavailableError               a GPU was asked for and there is none
+    │   ├── DeviceUnavailableError               a GPU was requested, but there is none
     │   └── ClusterUnavailableError              no scheduler answers, or it has too few workers
-    ├── InsufficientMemoryError (MemoryError)    needed, there, and what would fit
+    ├── InsufficientMemoryError (MemoryError)    too little memory; the message states remedies
     ├── RunFailed (RuntimeError)                 a run that started could not finish
-    │   ├── WorkerLost                           a worker died; the sentence names it
+    │   ├── WorkerLost                           a worker died; the message names it
     │   └── CollectiveTimeout                    a rank did not answer within the deadline
     └── RunCancelled                             the run was cancelled
 
 Every message is a sentence that helps to fix the error: ``name=value``, the bound, the remedy. A warning of a result
-is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters and its kind, the class of the Python warning that
-`fit` makes::
+is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters, and the class of the Python warning that `fit`
+issues::
 
     ClusteringWarning (UserWarning)
     ├── AmbiguousCountWarning           the data do not show the number of clusters clearly
     ├── WeakStructureWarning            clusters overlap, are unstable, or do not separate the rows
-    ├── MergedClustersWarning           groups that the data show apart share a cluster, or one of them is cut
-    ├── DegenerateClustersWarning       clusters of no row, of a row or two, or equal to others
+    ├── MergedClustersWarning           groups that are separate in the data share a cluster, or a group is split
+    ├── DegenerateClustersWarning       clusters have no row or only one or two rows, or coincide
     ├── PoorOptimumWarning              the same parameters have a better solution
     ├── PrecisionWarning                rounding or sampling may change the result
     ├── DataWarning                     the data may mean something else than mgclust assumed
     ├── ParameterWarning                a parameter has no effect, was not met, or does not suit the data
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
 
-A `WorkerWarning` (UserWarning) is about the workers of a cluster instead: results do not depend on them.
-A `RetryWarning` (UserWarning) says that a run lost a worker and was tried again: the result is the same.
+A `WorkerWarning` (UserWarning) is about the workers of a cluster, on which the result does not depend.
+A `RetryWarning` (UserWarning) reports that a run lost a worker and was tried again; the result is the same.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ __all__ = [
 ]
 
 
-BETWEEN = ("mgclust", "sklearn", "joblib")  # packages between the user's line and the place of a warning
-MAX_SENTENCE = 200  # characters of a warning
+BETWEEN = ("mgclust", "sklearn", "joblib")  # packages whose lines a warning must not point at
+MAX_SENTENCE = 200  # largest number of characters in a warning
 
 
 class MgclustError(Exception):
-    """Root of every error that mgclust raises on purpose."""
+    """Base class of all errors that mgclust raises on purpose."""
 
     def __reduce__(self) -> tuple[type[MgclustError], tuple[object, ...]]:
-        # Errors travel between processes. Left to themselves, pickling aids would rebuild one that is also a
-        # MemoryError as a bare MemoryError, and fail.
+        # Errors are sent between processes. By default, pickling aids try to rebuild an error that is also a
+        # MemoryError as a plain MemoryError, and fail.
         return type(self), self.args
 
 
@@ -85,15 +85,15 @@ class InputError(MgclustError, ValueError):
 
 
 class DeviceUnavailableError(InputError):
-    """A device was asked for that this machine does not offer."""
+    """The requested device is not available on this machine."""
 
 
 class ClusterUnavailableError(InputError):
-    """No scheduler answers at the address, or it has fewer workers than were asked for."""
+    """No scheduler answers at the address, or it has fewer workers than requested."""
 
 
 class InsufficientMemoryError(MgclustError, MemoryError):
-    """The estimate before a run exceeds the memory that is free."""
+    """A run is estimated to need more memory than is free."""
 
 
 class RunFailed(MgclustError, RuntimeError):
@@ -109,11 +109,11 @@ class CollectiveTimeout(RunFailed):
 
 
 class RunCancelled(MgclustError):
-    """The run was told to stop."""
+    """The run was cancelled or stopped."""
 
 
 class ClusteringWarning(UserWarning):
-    """A fit ended, but its result should not be used unseen: the sentence says why, and what helps."""
+    """The result of a fit should be checked before it is used; the message states why, and a remedy."""
 
 
 class AmbiguousCountWarning(ClusteringWarning):
@@ -125,11 +125,11 @@ class WeakStructureWarning(ClusteringWarning):
 
 
 class MergedClustersWarning(ClusteringWarning):
-    """Groups that the data show apart share a cluster, or clusters cut such a group."""
+    """Groups that are separate in the data share a cluster, or a group is split into several clusters."""
 
 
 class DegenerateClustersWarning(ClusteringWarning):
-    """Some clusters have no row, a row or two, or coincide with others."""
+    """Some clusters have no row or only one or two rows, or coincide with other clusters."""
 
 
 class PoorOptimumWarning(ClusteringWarning):
@@ -149,7 +149,7 @@ class ParameterWarning(ClusteringWarning):
 
 
 class WorkerWarning(UserWarning):
-    """Workers of a cluster are left out, or keep a run waiting: the sentence names them, and what helps."""
+    """Workers of a cluster are left out or keep a run waiting; the message names them, and a remedy."""
 
 
 class RetryWarning(UserWarning):
@@ -157,13 +157,14 @@ class RetryWarning(UserWarning):
 
 
 class Doubt(str):
-    """A warning of a result: the sentence, and the class of the Python warning that `fit` gives.
+    """A warning of a result: its text, and the class of the Python warning that `fit` issues.
 
     Parameters
     ----------
     text : str
-        One sentence of at most ``MAX_SENTENCE`` characters: what is wrong, then the remedy.
+        One sentence of at most ``MAX_SENTENCE`` characters: the problem, then the remedy.
     kind : type of Warning
+        Class of the Python warning.
     """
 
     kind: type[Warning]
@@ -175,16 +176,16 @@ class Doubt(str):
 
 
 def warn_caller(text: str, category: type[Warning] | None = None) -> None:
-    """Make a Python warning that points at the line of a user: the first one outside mgclust and scikit-learn.
+    """Issue a Python warning that points at the user's line: the first caller outside mgclust and scikit-learn.
 
     Parameters
     ----------
     text : str
-        The sentence.
+        Text of the warning.
     category : type, optional
-        Class of the warning; by default the kind of a ``Doubt``, else `ClusteringWarning`.
+        Class of the warning. By default the kind of `text` if it is a ``Doubt``, else `ClusteringWarning`.
     """
-    # Python 3.12 does this by `skip_file_prefixes`.
+    # From Python 3.12 on, the argument `skip_file_prefixes` does this.
     files = [str(sys.modules[name].__file__) for name in BETWEEN if name in sys.modules]
     between = (*(os.path.dirname(file) + os.sep for file in files), contextlib.__file__)
     callers = [each.filename for each in reversed(traceback.extract_stack()[:-1])]
@@ -194,14 +195,14 @@ def warn_caller(text: str, category: type[Warning] | None = None) -> None:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Escape control sequences and characters that a terminal cannot show, but for the characters to keep.
+    """Escape control sequences and characters that a terminal cannot show, except the characters to keep.
 
     Parameters
     ----------
     text : str
-        For a terminal or a log.
+        Text for a terminal or a log.
     keep : str
-        Characters that stay as they are.
+        Characters that are not escaped.
     """
 
     def escape(found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Progress of a run and rate of its stage, in words and figures: for people, logs and the service."""
+"""Progress of a run and speed of its current stage, as numbers and as text, for terminals, logs and the service."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ __all__ = [
 
 Report = Callable[[dict[str, Any]], None]
 
-WAITING = {"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0}  # the event
-MEMORY = 30.0  # seconds: what happened longer ago says little about how fast a stage goes now
-LEAST = 0.5  # seconds of a stage before its rate is given
-LINE_SECONDS = 5.0  # a log gets a line per stage, and one each so many seconds within a stage
-LONGEST_DETAIL = 200  # characters of one figure in words; events may come from another machine
-LONGEST_DETAILS = 1000  # of all of them
+WAITING = {"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0}  # event while a run waits
+MEMORY = 30.0  # seconds: time constant with which earlier progress is forgotten
+LEAST = 0.5  # seconds of a stage after which its rate is reported
+LINE_SECONDS = 5.0  # a log gets a line at the start of each stage, and then one per this many seconds
+LONGEST_DETAIL = 200  # characters of one detail, which may come from another machine
+LONGEST_DETAILS = 1000  # characters of all details together
 COMPILING = "compiling kernels (once): {:,} so far; `mgclust warmup` does so beforehand"
 
 _ALWAYS = {"stage", "fraction", "elapsed", "stage_rate", "stage_eta", "details"}
 
 
 def worded(report: Report | None, formats: Mapping[str, str]) -> Report | None:
-    """Let a receiver of events have the figures of a method in words as well, as ``details``.
+    """Add to each event the values of the method as text, under the key ``details``.
 
     Parameters
     ----------
     report : callable or None
-        Receives each event.
+        Function that receives each event.
     formats : mapping of str to str
-        By the names of figures, as in `mgclust.algorithms.presentation.Presentation`.
+        Formats by names of values, as in `mgclust.algorithms.presentation.Presentation`.
 
     Returns
     -------
     callable or None
-        Takes events; None without a receiver.
+        Function to call with events; None if `report` is None.
     """
     if report is None:
         return None
@@ -60,20 +60,22 @@ def worded(report: Report | None, formats: Mapping[str, str]) -> Report | None:
 
 
 def paced(report: Report | None) -> Report | None:
-    """Add to each event the rate of its stage, and when the stage ends at that rate.
+    """Add to each event the rate of its stage, and the time until the stage ends at this rate.
 
     Parameters
     ----------
     report : callable or None
-        Receives each event with two figures more, both None as long as they are unknown. ``stage_rate``: the share of
-        the stage that is done in a second, smoothed over half a minute. ``stage_eta``: seconds until the stage has
-        ended, not the run, the length of whose later stages is unknown. A method that stops once it has converged
-        counts its ``fraction`` as if it did not, and ends sooner.
+        Function that receives each event with two more values, which are None as long as they are unknown:
+
+        - ``stage_rate``: fraction of the stage that is done per second, smoothed over half a minute.
+        - ``stage_eta``: seconds until the end of the stage. The end of the run is unknown, because the lengths of later
+          stages are unknown. A method that stops at convergence computes its ``fraction`` as if it did not stop, so the
+          stage may end sooner.
 
     Returns
     -------
     callable or None
-        Takes events with ``stage``, ``fraction`` and ``elapsed``; None if there is none.
+        Function to call with events that have ``stage``, ``fraction`` and ``elapsed``; None if `report` is None.
     """
     if report is None:
         return None
@@ -82,10 +84,10 @@ def paced(report: Report | None) -> Report | None:
 
 
 class _Pace:
-    """The rate of a stage: shares done, over seconds, both forgotten little by little.
+    """The rate of a stage: the fraction done per second, both with exponentially decreasing weights of the past.
 
-    Time counts from the first share on: what precedes it is preparation, or was done by the run that this one
-    resumes. A stage that begins again has a rate of its own.
+    The time starts with the first nonzero fraction: before it, the stage was prepared, or the fraction was done by the
+    run that this run resumes. If a stage begins again, its rate is computed anew.
     """
 
     def __init__(self) -> None:
@@ -96,14 +98,14 @@ class _Pace:
         self._done = self._seconds = 0.0
 
     def told(self, event: Mapping[str, Any]) -> dict[str, float | None]:
-        """The two figures, this event included."""
+        """Return ``stage_rate`` and ``stage_eta``, including this event."""
         stage, fraction, elapsed = event.get("stage"), event.get("fraction") or 0.0, event.get("elapsed") or 0.0
         if stage != self._stage or fraction < self._fraction or elapsed < self._elapsed or not self._fraction:
             self._begin(stage, fraction, elapsed)
         else:
             seconds = elapsed - self._elapsed
             kept = math.exp(-seconds / MEMORY)
-            # What a steady rate over these seconds leaves: the plain mean at first, then the last half minute's.
+            # Weight of these seconds at a steady rate: first a plain mean, later a mean over the last half minute.
             share = MEMORY * (1.0 - kept) / seconds if seconds else 1.0
             self._done = self._done * kept + (fraction - self._fraction) * share
             self._seconds = self._seconds * kept + seconds * share
@@ -120,8 +122,8 @@ def progress_text(event: Mapping[str, Any]) -> str:
     Parameters
     ----------
     event : mapping
-        ``fraction`` from 0 to 1 if it is known, the ``details`` of `worded`, and the figures of `paced` if they are
-        known.
+        Event with ``fraction`` from 0 to 1 if it is known, ``details`` from `worded`, and the values from `paced` if
+        they are known.
 
     Returns
     -------
@@ -134,32 +136,33 @@ def progress_text(event: Mapping[str, Any]) -> str:
 
 
 def is_first_compiled(event: Mapping[str, Any]) -> bool:
-    """Return whether a run begins to compile kernels, which a log should say at once."""
+    """Return whether a run begins to compile kernels, which a log should report at once."""
     return event.get("compiling") == 1
 
 
 def reported_details(event: Mapping[str, Any]) -> str:
-    """The figures in words that `worded` gave an event, safe to print: it may come from another machine."""
+    """Return the ``details`` of an event, safe to print, because the event may come from another machine."""
     return _cut(printable(str(event.get("details") or "")), LONGEST_DETAILS)
 
 
 def pace_text(event: Mapping[str, Any]) -> str:
-    """Write the figures of `paced`, ``4.1%/min, 3 min left in this stage``; empty as long as they are unknown.
+    """Write the values of `paced` as ``4.1%/min, 3 min left in this stage``; return "" as long as they are unknown.
 
-    With ``max_iter`` among the figures of the event, it is "at most 3 min": a run that has converged ends sooner.
+    If the event has ``max_iter``, the text is "at most 3 min", because the stage ends sooner if it converges.
     """
     rate, eta = event.get("stage_rate"), event.get("stage_eta")
     if not _is_number(rate) or not _is_number(eta):
         return ""
     pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
-    most = "at most " if _is_number(event.get("max_iter")) else ""  # it ends once it has converged
+    most = "at most " if _is_number(event.get("max_iter")) else ""  # the stage ends at convergence
     return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {most}{_duration(eta)} left in this stage"
 
 
 class ProgressLine:
-    """Progress on standard error: one line that moves on a terminal or in a notebook, else a line a stage.
+    """Progress on standard error: one line that is updated on a terminal or in a notebook, else one line per stage.
 
-    A stage that takes long has a line every `LINE_SECONDS` there. A context manager, at whose end the line stays.
+    In the latter case, a long stage also gets a line every `LINE_SECONDS`. This is a context manager; at its end, the
+    updated line stays.
     """
 
     def __init__(self) -> None:
@@ -204,7 +207,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A time that is not known well: in the unit in which a glance takes it in."""
+    """Write an estimated time as a whole number of seconds, minutes, hours or days."""
     for unit, size, most in (("s", 1, 119.5), ("min", 60, 7170), ("h", 3600, 172_800)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"
@@ -212,13 +215,14 @@ def _duration(seconds: float) -> str:
 
 
 def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
-    """Write the figures that a method adds to an event, ``K=34 damping=0.50``; empty if it adds none.
+    """Write the values that a method adds to an event, such as ``K=34 damping=0.50``; return "" if it adds none.
 
     Parameters
     ----------
     event : mapping
+        Event of a run.
     formats : mapping of str to str
-        By name, in the order in which the figures are written; others follow by their names.
+        Formats by names of values, in the order of the text. Values without a format follow as ``name=value``.
     """
     figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
     formats = {**formats, "compiling": COMPILING, "warning": "warning: {}"}

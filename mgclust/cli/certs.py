@@ -26,7 +26,7 @@ def certs(folder: str, hosts: tuple[str, ...], days: int) -> None:
 
     Give each machine only the folder of its role: DIR/scheduler, DIR/worker or DIR/client.
 
-    To renew certificates, or to revoke one that was lost, make new ones and restart all processes with them.
+    To renew certificates, or to revoke a lost certificate, make new certificates and restart all processes with them.
     """
     from mgclust.engine.certificates import make_certificates
 

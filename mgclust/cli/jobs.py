@@ -93,7 +93,8 @@ submit = job_command(
             ["--priority"],
             type=click.IntRange(-100, 100),
             default=0,
-            help="Higher runs first among your own jobs; above 0 (administrators only), before all other jobs.",
+            help="Higher priorities run first among your own jobs; those above 0 (administrators only), before all "
+            "other jobs.",
         ),
         click.Option(["--remote"], is_flag=True, help="INPUT names files on the machine of the service."),
         click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="How many GPUs of the service to use."),
@@ -128,7 +129,9 @@ submit = job_command(
 
 @click.command("jobs", context_settings=CONTEXT)
 @click.option(
-    "--state", type=click.Choice(["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), help="Only these."
+    "--state",
+    type=click.Choice(["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]),
+    help="List only jobs in this state.",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to list at most.")
 @as_json_option
@@ -198,7 +201,7 @@ def retry(id: str) -> None:
 @click.command("delete", context_settings=CONTEXT)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def delete(ids: tuple[str, ...]) -> None:
-    """Delete ended jobs with their results and logs, and print what was deleted."""
+    """Delete ended jobs with their results and logs, and print a line about each job."""
     service = connect_service()
     for id_ in ids:
         _show(service.job(id_).delete(), False)

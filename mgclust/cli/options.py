@@ -20,7 +20,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def debugging() -> bool:
-    """Return whether the user asked for tracebacks."""
+    """Return whether the user requested tracebacks."""
     return os.environ.get("MGCLUST_DEBUG", "0") not in ("", "0")
 
 

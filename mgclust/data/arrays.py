@@ -42,7 +42,7 @@ __all__ = [
 Columns = Sequence[str | int] | str | None
 _CHECKED_NUMBERS = 2**16  # numbers that are checked at a time
 
-# Objects that hold rows among other things, by package and class: what to give instead.
+# Objects that hold more than rows, by package and class, with advice on what to give instead.
 _REMEDIES = {
     ("anndata", "AnnData"): "give an array of it, X.X or X.obsm['X_pca'], or a graph, X.obsp['connectivities']",
     ("nibabel", "SpatialImage"): "its voxels are rows for methods that take rows, and for open_dataset",
@@ -72,7 +72,7 @@ class ArrayDataset(CheckedDataset):
         return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
 
     def checksum(self) -> int:
-        """CRC-32 of all rows; of a large array, of blocks spread over it that hold 1/16 of the rows.
+        """CRC-32 of all rows or, if the array is large, of evenly spread blocks with 1/16 of the rows.
 
         See `Dataset.checksum`.
         """
@@ -133,9 +133,9 @@ class DaskDataset(CheckedDataset):
         return self._combine(dask_digests(self._array))
 
     def take(self, indices: Any) -> np.ndarray:
-        """A few rows; see `Dataset.take`. The workers pick the rows.
+        """Read a few rows, which the workers select; see `Dataset.take`.
 
-        The rows are picked chunk by chunk, because in some versions Dask's own selection by row number takes memory for
+        The rows are selected chunk by chunk, because in some versions Dask's selection by row number takes memory for
         all rows in the calling process.
         """
         chosen = np.asarray(indices, np.int64)
@@ -239,7 +239,7 @@ def _numeric(frame: Any) -> Any:
 
 
 def reject_containers(source: Any) -> None:
-    """Reject objects that hold rows among other things: the user must say which part to cluster."""
+    """Reject objects that hold more than rows, because the user must choose the part to cluster."""
     first = source[0] if isinstance(source, (list, tuple)) and source else source
     for kind in type(first).__mro__:
         package = kind.__module__.partition(".")[0]
@@ -259,7 +259,7 @@ def _reject_graphs(source: Any) -> None:
 
 
 def collected(source: Any) -> Any:
-    """Return a lazy frame of polars as a frame; anything else unchanged."""
+    """Collect a lazy frame of polars; return anything else unchanged."""
     lazy = type(source).__module__.partition(".")[0] == "polars" and type(source).__name__ == "LazyFrame"
     return source.collect() if lazy else source
 

@@ -1,7 +1,7 @@
-"""Functions of tasks on chunks of Dask arrays and data frames.
+"""Functions that Dask tasks run on chunks of arrays and data frames.
 
-Any worker that can compute a chunk can run them: they are sent by value (`mgclust.base.by_value`), so a worker needs no
-mgclust, or may have another version. So nothing of mgclust is imported here.
+They are sent by value (`mgclust.base.by_value`), so that any worker that can compute a chunk can run them, even without
+mgclust or with another version of it. Therefore this module imports nothing of mgclust.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
 
 # Numbers that are converted to float64 at a time: enough for speed, and few compared with the rows themselves.
 NUMBERS_AT_ONCE = 2**20
-INVALID = np.iinfo(np.int64).max  # instead of the largest number of a node
+INVALID = np.iinfo(np.int64).max  # return value of `largest_id` for invalid edges
 
 
 def input_error(text: str) -> Exception:
-    """Make an InputError; a ValueError where there is no mgclust."""
+    """Make an InputError, or a ValueError if this process has no mgclust."""
     try:
         from mgclust.base.errors import InputError
     except ImportError:
@@ -43,7 +43,7 @@ def input_error(text: str) -> Exception:
 
 
 def picked(block: Any, wanted: list[np.ndarray], block_id: tuple[int, ...] = (0, 0)) -> Any:
-    """Rows of a chunk whose numbers are in `wanted`."""
+    """Return some rows of a chunk; `wanted` lists the rows of each chunk by their numbers within the chunk."""
     return block[wanted[block_id[0]]]
 
 

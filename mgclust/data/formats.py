@@ -120,7 +120,7 @@ def suffixes(what: What) -> str:
     return f"{listed}{_MORE[what]}; text as {', '.join(COMPRESSIONS)} too"
 
 
-# Formats that are not read: what reads them in Python.
+# Formats that are not read, with Python code that reads them.
 _FOREIGN = dict.fromkeys((".mgz", ".mgh", ".img", ".hdr", ".mnc"), "the image that nibabel.load(path) returns") | {
     ".gii": "numpy.stack([each.data for each in nibabel.load(path).darrays], axis=1)",
     ".net": "networkx.read_pajek(path)",

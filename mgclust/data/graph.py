@@ -91,7 +91,7 @@ def open_graph(
     index : bool, optional
         Whether to leave out the first column of a table, because it numbers or names the rows. By default, it is
         left out with a warning in two cases: it has no name (or is called ``index`` or ``Unnamed: 0``), or it holds
-        0, 1, 2, ... under a header. A column that is a node by its name stays.
+        0, 1, 2, ... under a header. A column whose name marks it as a node is kept.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def open_graph(
     reject_containers(graph)
     found = collected(graph)
     if _is_a(found, "networkx", "Graph") or _is_a(found, "igraph", "Graph"):
-        _reject_roles(asked, "a graph that has its nodes", weight=False)
+        _reject_roles(asked, "a graph of networkx or igraph", weight=False)
         opened = open_networkx if _is_a(found, "networkx", "Graph") else open_igraph
         return _agreed(opened(found, None if weight is None else str(weight)), n_nodes, columns)
     whole = _open_whole(found)
@@ -205,7 +205,7 @@ def _open_edges(source: Any, asked: Requested) -> Graph:
     weights, told = None, False
     if isinstance(source, tuple) and len(source) in (2, 3) and getattr(_array(source[0]), "ndim", 0) == 2:
         source, weights, n_nodes = _unpack(source, n_nodes)
-        told = True  # the first element of a pair is edges, whatever their number
+        told = True  # the first element of a pair holds edges, even if they look like an adjacency matrix
     edges = _array(source)
     if edges is None or edges.dtype.kind in "OUST":
         return open_pairs(source, n_nodes)

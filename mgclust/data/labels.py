@@ -83,8 +83,8 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
 
         Text may be compressed (.gz, .bz2, .zst).
     dataset : Dataset, optional
-        The clustered rows. Of a volume, the labels of the voxels of this dataset are returned; without it, those of
-        all voxels.
+        The clustered rows. If the source is a volume, the labels of the voxels of this dataset are returned; by
+        default, the labels of all voxels.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """One file, directory or URL: opened, hashed, and watched for changes.
 
-A dataset in a file is pickled as its location and stamp, and opened again where it is unpickled. The stamp then shows
-whether the content is still what was opened first. Workers on other hosts see the path through a network file system,
-or see a copy, whose time of change may differ although its content is the same.
+A dataset in a file is pickled as its location and stamp, and is opened again when it is unpickled. The stamp then shows
+whether the content has changed since the file was first opened. Workers on other hosts see the file through a network
+file system, or see a copy, whose time of change may differ although its content is the same.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Location:
             return Stamp(status.st_size, status.st_mtime_ns, self._probe(status.st_size))
 
     def check(self, stamp: Stamp) -> None:
-        """Raise an error if the content is no longer what ``stamp`` described.
+        """Raise an error if the content has changed since ``stamp`` was taken.
 
         Parameters
         ----------

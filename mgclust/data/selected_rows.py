@@ -1,4 +1,4 @@
-"""Some rows of a dataset, as a dataset of their own."""
+"""Some rows of a dataset, as a separate dataset."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
         raise InputError(f"{name} has shape {tuple(source.shape)}; a matrix of pairs of rows should be square.")
     if source.dtype.kind == "b":
         raise InputTypeError(
-            f"{name} holds True and False, which do not tell how near rows are; give distances or similarities."
+            f"{name} holds True and False, which do not state how near rows are; give distances or similarities."
         )
     dtype = float_dtype(source.dtype, name)
     _reject_damaged(source, name)
@@ -165,7 +165,7 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
 
 def _refuse(rows: np.ndarray, values: np.ndarray, distances: bool, name: str) -> None:
     if not len(values):
-        raise InputError(f"{name} holds no pair of different rows; give at least one.")
+        raise InputError(f"{name} holds no pair of two different rows; give at least one such pair.")
     bad = ~np.isfinite(values) | (distances & (values < 0))
     if bad.any():
         what = "NaN, infinite or negative, which no distance is" if distances else "NaN or infinite"
@@ -176,5 +176,6 @@ def _refuse(rows: np.ndarray, values: np.ndarray, distances: bool, name: str) ->
         raise InputError(
             f"{name}: no value is negative, so they may be distances or similarities. For distances, e.g. of "
             "kneighbors_graph(mode='distance'), give affinity='precomputed_nearest_neighbors'. From similarities, "
-            "subtract the largest (X.data -= X.data.max()), which changes no cluster if preference goes with it."
+            "subtract the largest (X.data -= X.data.max()); the clusters stay the same if you also subtract it from "
+            "preference."
         )

@@ -216,7 +216,7 @@ def index_content(values: Any) -> str:
 
 
 def left_out(name: str, source: str, what: str) -> str:
-    """Message that a column was taken as an index; `what` is its kind: ``NUMBERS``, ``TIMES`` or ``NAMES``."""
+    """Return the warning that a column was taken as an index of kind `what`: ``NUMBERS``, ``TIMES`` or ``NAMES``."""
     called = repr(shortened(name, 30)) if name else "without a name"
     return (
         f"the first column of {shortened(source, 60)} ({called}) {what} and is left out as an index; "

@@ -1,6 +1,6 @@
-"""Generated data whose truth is known: Gaussian clusters (`gaussians`), BOLD series (`bold`), random `networks`.
+"""Generated data with known clusters: Gaussian clusters (`gaussians`), BOLD series (`bold`), random `networks`.
 
-`npz` writes them as files.
+`npz` writes the data to files.
 """
 
 from __future__ import annotations

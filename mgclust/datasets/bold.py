@@ -1,4 +1,4 @@
-"""A made-up BOLD series of parcels that are known."""
+"""Generated BOLD series with known parcels."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ["Bold", "make_bold"]
 
 VOXEL_SIZE = 3.0  # mm
 REPETITION_TIME = 2.0  # s
-_SMOOTHING = 2.0  # of the signals, in points in time
+_SMOOTHING = 2.0  # standard deviation of the Gaussian that smooths the signals, in points in time
 
 
 class Bold(NamedTuple):
-    """A made-up BOLD series; unpacks as ``bold, mask, truth``.
+    """Generated BOLD series; unpacks as ``bold, mask, truth``.
 
     Attributes
     ----------
     bold : ndarray of shape (x, y, z, n_timepoints), float32
-        0 outside the mask.
+        The series of each voxel; 0 outside the mask.
     mask : ndarray of shape (x, y, z), bool
+        True for the voxels of the brain.
     truth : ndarray of shape (x, y, z), int32
-        0 outside the mask, parcels 1 to n_parcels.
+        Parcel of each voxel: 1 to n_parcels in the mask, 0 outside.
     """
 
     bold: np.ndarray
@@ -37,7 +38,7 @@ class Bold(NamedTuple):
 
     @property
     def affine(self) -> np.ndarray:
-        """Voxel to millimetres: cubes of 3 mm, the origin in the middle, the first axis towards the right."""
+        """Affine matrix from voxels to mm: cubes of 3 mm, the origin in the middle, the first axis to the right."""
         affine = np.diag([VOXEL_SIZE] * 3 + [1.0])
         affine[:3, 3] = -VOXEL_SIZE * (np.array(self.mask.shape) - 1) / 2
         return affine
@@ -48,7 +49,7 @@ class Bold(NamedTuple):
         Parameters
         ----------
         directory : path
-            Made if it does not exist; files of these names in it are replaced.
+            Directory for the files. It is created if it does not exist; existing files of these names are replaced.
 
         Returns
         -------
@@ -81,20 +82,22 @@ def make_bold(
 ) -> Bold:
     """Make a BOLD series of spatially contiguous parcels.
 
-    The brain is an ellipsoid. Every parcel has a signal of its own, smooth in time; a voxel has the signal of its
-    parcel, noise as smooth as that, a baseline and a slow drift. The correlation of two voxels of one parcel, once
-    the drift is gone, is about ``1 / (1 + noise**2)``; of two parcels, about 0.
+    The brain is an ellipsoid. Each parcel has its own signal, which is smooth in time. The series of a voxel is the sum
+    of the signal of its parcel, noise that is as smooth as the signal, a baseline and a slow drift. Without the drift,
+    the correlation of two voxels is about ``1 / (1 + noise**2)`` if they are in the same parcel, else about 0.
 
     Parameters
     ----------
     shape : sequence of 3 int
-        Voxels along x, y and z.
+        Number of voxels along x, y and z.
     n_parcels : int
+        Number of parcels.
     n_timepoints : int
+        Number of points in time.
     noise : float
-        Standard deviation of the noise, that of the signal being 1.
+        Standard deviation of the noise, relative to the standard deviation of the signal.
     random_state : int or numpy.random.Generator
-        Equal numbers give equal data.
+        Seed or generator; equal seeds give equal data.
 
     Returns
     -------
@@ -126,7 +129,7 @@ def make_bold(
     drift = rng.uniform(-2, 2, size=(n, 1)) * np.linspace(-1, 1, n_timepoints)
     baseline = rng.uniform(800, 1200, size=(n, 1))
     bold = np.zeros((*shape, n_timepoints), dtype=np.float32)
-    # One percent of the baseline, as in real data.
+    # The signal has a standard deviation of about one percent of the baseline, as in real data.
     bold[mask] = baseline + 10 * (signals[parcels] + noise * _smooth(rng, n, n_timepoints) + drift)
     return Bold(bold, mask, truth)
 
@@ -137,7 +140,7 @@ def _ellipsoid(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _seeds(mask: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Voxels far from each other: each next one is the farthest from those before."""
+    """Return voxels that are far from each other: each next voxel is the one farthest from all earlier voxels."""
     voxels = np.argwhere(mask)
     chosen = [int(rng.integers(len(voxels)))]
     distance = np.full(len(voxels), np.inf)
@@ -148,7 +151,7 @@ def _seeds(mask: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _grow(mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Parcels that grow from their seeds face by face until they meet, so that each is in one piece."""
+    """Grow parcels from their seeds across the faces of voxels until they fill the mask, so that each is connected."""
     padded = np.full([size + 2 for size in mask.shape], -1, dtype=np.int32)
     inner = padded[1:-1, 1:-1, 1:-1]
     inner[mask] = 0
@@ -166,7 +169,7 @@ def _grow(mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
 
 
 def _smooth(rng: np.random.Generator, n: int, n_timepoints: int) -> np.ndarray:
-    """Random series (n, n_timepoints), smooth in time, of mean 0 and standard deviation 1."""
+    """Draw n random series that are smooth in time, with mean 0 and standard deviation 1."""
     reach = math.ceil(4 * _SMOOTHING)
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / _SMOOTHING) ** 2)
     white = rng.standard_normal((n, n_timepoints + 2 * reach))

@@ -1,4 +1,4 @@
-"""Gaussian clusters in the manner of the point sets of the literature, with the truth that they were drawn from."""
+"""Gaussian clusters like well-known point sets of the literature, with the true labels and centres."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mgclust.datasets.npz import write_npz
 
 __all__ = ["Points", "make_gaussian_clusters", "make_gaussian_grid", "make_gaussian_rings"]
 
-_TRIES = 10_000  # places for one centre before the box counts as full
+_TRIES = 10_000  # random places that are tried for a centre before the box counts as full
 
 
 class Points(NamedTuple):
@@ -27,7 +27,7 @@ class Points(NamedTuple):
     labels : ndarray of shape (n_points,), int32
         The cluster that each row was drawn from.
     centers : ndarray of shape (n_clusters, n_features), float64
-        The means of the clusters, not of the rows drawn.
+        The true means of the clusters, which differ from the means of the drawn rows.
     """
 
     X: np.ndarray
@@ -35,12 +35,12 @@ class Points(NamedTuple):
     centers: np.ndarray
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a .npz file that `mgclust.open_dataset` reads: ``X`` and the labels as ``y``, and ``centers``.
+        """Write a .npz file that `mgclust.open_dataset` reads, with ``X``, the labels as ``y``, and ``centers``.
 
         Parameters
         ----------
         path : path
-            Should end in ``.npz``.
+            Name of the file, which must end in ``.npz``.
 
         Returns
         -------
@@ -53,21 +53,22 @@ class Points(NamedTuple):
 def make_gaussian_grid(
     side: int = 10, cluster_size: int = 1000, spacing: float = 4 * 2**0.5, random_state: Any = 0
 ) -> Points:
-    """Make Gaussian clusters on a square grid, as the data set DS1 of the BIRCH paper.
+    """Make Gaussian clusters on a square grid, like the data set DS1 of the BIRCH paper.
 
-    The defaults are those of the paper [1]_: 100 clusters of 1,000 points on a 10 x 10 grid, radius r = sqrt(2), that
-    is standard deviation 1 in each of the two dimensions, neighbouring centres 4 r apart, rows in random order.
+    The defaults are the values of the paper [1]_: 100 clusters of 1,000 points on a 10 x 10 grid. The radius of a
+    cluster is r = sqrt(2), so its standard deviation is 1 in each of the two dimensions. Neighbouring centres are 4 r
+    apart. The rows are in random order.
 
     Parameters
     ----------
     side : int
-        Clusters along either side of the grid.
+        Number of clusters along each side of the grid.
     cluster_size : int
-        Points of each cluster.
+        Number of points per cluster.
     spacing : float
-        Distance of neighbouring centres, the standard deviation of a cluster being 1.
+        Distance between neighbouring centres; the standard deviation of a cluster is 1.
     random_state : int or numpy.random.Generator
-        Equal numbers give equal points.
+        Seed or generator; equal seeds give equal points.
 
     Returns
     -------
@@ -95,27 +96,27 @@ def make_gaussian_grid(
 def make_gaussian_rings(
     ring_size: int = 7, cluster_size: int = 40, spacing: float = 5.0, random_state: Any = 0
 ) -> Points:
-    """Make one Gaussian cluster in the middle of two rings of others: a near one and a far one.
+    """Make a Gaussian cluster that is surrounded by two rings of Gaussian clusters.
 
-    The arrangement of a set of Veenman et al. [1]_: 15 clusters of 40 points, of which one is in the middle, 7
-    close around it, where clusters nearly touch, and 7 far out.
+    The arrangement is like a data set of Veenman et al. [1]_ with 15 clusters of 40 points: one cluster in the middle,
+    7 clusters close around it, which nearly touch, and 7 clusters far out.
 
     Parameters
     ----------
     ring_size : int
-        Clusters of each ring.
+        Number of clusters per ring.
     cluster_size : int
-        Points of each cluster.
+        Number of points per cluster.
     spacing : float
-        Distance of neighbouring centres of the inner ring, the standard deviation of a cluster being 1. The outer
-        ring's radius is two and a half times the inner one's.
+        Distance between neighbouring centres of the inner ring; the standard deviation of a cluster is 1. The radius
+        of the outer ring is two and a half times the radius of the inner ring.
     random_state : int or numpy.random.Generator
-        Equal numbers give equal points.
+        Seed or generator; equal seeds give equal points.
 
     Returns
     -------
     Points
-        ``X, labels, centers``; cluster 0 is in the middle, then come the inner and the outer ring.
+        ``X, labels, centers``; cluster 0 is in the middle, followed by the inner and then the outer ring.
 
     References
     ----------
@@ -131,7 +132,7 @@ def make_gaussian_rings(
     _check_count(ring_size=ring_size, cluster_size=cluster_size)
     _check_size(spacing=spacing)
     radius = spacing / (2 * math.sin(math.pi / ring_size)) if ring_size > 1 else spacing
-    # By `math`: NumPy's cosine depends on the processor in the last bit.
+    # Use `math`, because the last bit of NumPy's cosine depends on the processor.
     angles = [2 * math.pi * k / ring_size for k in range(ring_size)]
     circle = np.array([(math.cos(angle), math.sin(angle)) for angle in angles])
     centers = np.concatenate([np.zeros((1, 2)), radius * circle, 2.5 * radius * circle])
@@ -147,19 +148,21 @@ def make_gaussian_clusters(
 ) -> Points:
     """Make Gaussian clusters at random places that are not too close to each other.
 
-    Centres are uniform in a cube; a place nearer than `separation` to an earlier one is drawn again. By default 31
-    clusters of 100 points in the plane, as a set of Veenman et al. [1]_.
+    Centres are drawn uniformly in a cube. A centre that is closer than `separation` to an earlier centre is drawn
+    again. The defaults, 31 clusters of 100 points in the plane, are like a data set of Veenman et al. [1]_.
 
     Parameters
     ----------
     n_clusters : int
+        Number of clusters.
     cluster_size : int
-        Points of each cluster.
+        Number of points per cluster.
     separation : float
-        Smallest distance of two centres, the standard deviation of a cluster being 1 in each feature.
+        Smallest distance between two centres; the standard deviation of a cluster is 1 in each feature.
     n_features : int
+        Number of features.
     random_state : int or numpy.random.Generator
-        Equal numbers give equal points.
+        Seed or generator; equal seeds give equal points.
 
     Returns
     -------
@@ -180,7 +183,7 @@ def make_gaussian_clusters(
     _check_count(n_clusters=n_clusters, cluster_size=cluster_size, n_features=n_features)
     _check_size(separation=separation)
     rng = _generator(random_state)
-    # Discs of diameter `separation` then fill a third of a square, well below the 0.55 where random places run out.
+    # In a square, discs of diameter `separation` then cover a third of the area. Random placing fails at about 0.55.
     side = 1.5 * separation * n_clusters ** (1 / n_features)
     centers = np.empty((n_clusters, n_features))
     for k in range(n_clusters):
@@ -189,7 +192,7 @@ def make_gaussian_clusters(
             if k == 0 or ((centers[:k] - place) ** 2).sum(axis=1).min() >= separation**2:
                 break
         else:
-            raise InputError(f"n_clusters={n_clusters} centres found no places; choose fewer.")
+            raise InputError(f"n_clusters={n_clusters} is too large to place all centres; give a smaller number.")
         centers[k] = place
     return _draw(centers, cluster_size, rng)
 
@@ -203,7 +206,7 @@ def _draw(centers: np.ndarray, cluster_size: int, rng: np.random.Generator) -> P
 
 
 def _generator(random_state: Any) -> np.random.Generator:
-    """The generator; of a number PCG64 by name, because what `default_rng` takes may change between versions."""
+    """Return the generator; a seed starts PCG64, because the generator of `default_rng` may change between versions."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     return np.random.Generator(np.random.PCG64(random_state))

@@ -1,4 +1,4 @@
-"""Random networks whose clusters are known, whole or made when they are read."""
+"""Random networks with known clusters, generated at once or while they are read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Network", "RandomNetwork", "make_random_network", "open_random_netwo
 
 
 class Network(NamedTuple):
-    """A made-up network whose clusters are known; unpacks as ``edges, labels``.
+    """Generated network with known clusters; unpacks as ``edges, labels``.
 
     Attributes
     ----------
     edges : array of shape (n_edges, 2), int32
-        Every edge once, no self-loops; NumPy or CuPy.
+        Each edge once, without self-loops; a NumPy or CuPy array.
     labels : ndarray of shape (n_nodes,), int32
         The cluster of each node.
     """
@@ -33,16 +33,16 @@ class Network(NamedTuple):
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes; some may have no edge."""
+        """Number of nodes, including nodes without edges."""
         return len(self.labels)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a .npz file that `mgclust.open_graph` reads: ``edges``, ``n`` and ``labels``.
+        """Write a .npz file that `mgclust.open_graph` reads, with ``edges``, ``n`` and ``labels``.
 
         Parameters
         ----------
         path : path
-            Should end in ``.npz``.
+            Name of the file, which must end in ``.npz``.
 
         Returns
         -------
@@ -63,21 +63,21 @@ def make_random_network(
 ) -> Network:
     """Make the random network RN(C, s, d, pin) of the literature.
 
-    C clusters of s nodes have ``C * s * d / 2`` different edges. Each lies within a cluster with probability pin, and
-    is then any pair of nodes of one cluster; else it is any pair of nodes of two clusters.
+    The network has C clusters of s nodes, and ``C * s * d / 2`` distinct edges. With probability pin, an edge joins a
+    random pair of nodes of the same cluster; otherwise it joins a random pair of nodes of different clusters.
 
     Parameters
     ----------
     n_clusters, cluster_size : int
-        C and s: node ``i`` is in cluster ``i // cluster_size``.
+        C and s. Node ``i`` is in cluster ``i // cluster_size``.
     degree : float
-        Mean number of edges of a node, d.
+        Mean number of edges per node, d.
     p_in : float
-        Share of edges within clusters, from 0 to 1.
+        Expected fraction of edges within clusters, pin, from 0 to 1.
     random_state : int or numpy.random.Generator
-        Equal numbers give equal networks, on any device.
+        Seed or generator; equal seeds give equal networks on any device.
     device : {"cpu", "cuda"}
-        Where the edges are made, and stay.
+        Device on which the edges are generated and kept.
 
     Returns
     -------
@@ -103,21 +103,21 @@ def open_random_network(
     random_state: Any = 0,
     device: str = "cpu",
 ) -> RandomNetwork:
-    """Open the network of `make_random_network` as a graph whose edges are made when they are read.
+    """Open the network of `make_random_network` as a graph whose edges are generated when they are read.
 
-    Every rank makes its own ones, so the network may be larger than the memory of one machine.
+    Each rank generates only the edges that it needs, so the network may be larger than the memory of one machine.
 
     Parameters
     ----------
     n_clusters, cluster_size, degree, p_in, random_state
-        As for `make_random_network`.
+        See `make_random_network`.
     device : {"cpu", "cuda"}
-        Where each rank makes its edges.
+        Device on which each rank generates its edges.
 
     Returns
     -------
     RandomNetwork
-        A `mgclust.data.Graph`; its `labels` are the clusters.
+        A `mgclust.data.Graph`, whose attribute `labels` holds the clusters.
 
     Examples
     --------
@@ -134,14 +134,14 @@ def open_random_network(
 
 
 class RandomNetwork(Graph):
-    """Edges that are made when they are read; see `open_random_network`."""
+    """Graph whose edges are generated when they are read; see `open_random_network`."""
 
     kind = "random network"
 
     def __init__(self, parameters: tuple[int, int, float, float, int], device: str) -> None:
         n_clusters, cluster_size, degree, p_in, seed = parameters
         shape = network_shape(n_clusters, cluster_size, degree, p_in)
-        random_network_edges(*parameters, 0, 0)  # refuses what cannot be
+        random_network_edges(*parameters, 0, 0)  # raises an error for invalid parameters
         name = f"RN({n_clusters}, {cluster_size}, {degree}, {p_in}), seed {seed}"
         super().__init__(shape.edges, n_clusters * cluster_size, name)
         self._parameters = parameters
@@ -154,7 +154,7 @@ class RandomNetwork(Graph):
         return np.repeat(np.arange(n_clusters, dtype=np.int32), cluster_size)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the parameters, which tell all edges."""
+        """SHA-256 of the parameters, which determine all edges."""
         return hashlib.sha256(self.name.encode()).hexdigest()
 
     def _read(self, start: int, stop: int) -> Any:

@@ -1,4 +1,4 @@
-"""Generated data as a file."""
+"""Writing of generated data to a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["write_npz"]
 
 
 def write_npz(path: str | os.PathLike[str], **arrays: Any) -> Path:
-    """Write arrays by name to a file whose name should end in ``.npz``; its path."""
+    """Write named arrays to a file, whose name must end in ``.npz``, and return its path."""
     path = Path(path)
     if path.suffix != ".npz":
         raise InputError(f"path={str(path)!r} should end in .npz.")

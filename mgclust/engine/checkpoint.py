@@ -293,7 +293,7 @@ class Checkpointer:
                 continue
             if index["run"] != plan.run and not plan.strict:
                 change = differences(index["run"], plan.run)
-                self._say(warning=f"checkpoint {str(path)!r} is of another run ({change}): the run restarts.")
+                self._say(warning=f"checkpoint {str(path)!r} belongs to another run ({change}): this run restarts.")
                 shutil.rmtree(path, ignore_errors=True)
                 continue
             if index["run"] != plan.run:

@@ -40,9 +40,9 @@ from mgclust.engine.run_spec import RunSpec, Work
 __all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 
 RETIRING_SECONDS = 10.0  # seconds between the decision to retire a worker and its end
-BUSY = "other runs had the others"
+BUSY = "other runs used the other workers"
 NOT_REPLACED = "{} worker(s) were lost during the run, and none took their place within seconds"
-NOT_GROWN = "within seconds the cluster did not grow to the {} workers that there is work for; n_workers= waits longer"
+NOT_GROWN = "within seconds the cluster did not grow to the {} workers for which there is work; n_workers= waits longer"
 
 
 @dataclass(frozen=True)

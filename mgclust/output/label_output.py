@@ -1,8 +1,9 @@
 """Clusters in the format of their source.
 
-For a graph with names, that is a table. For a BOLD series it is files that fMRI programs read: a label volume, a table,
-and a description of how they were made. Their names follow BIDS derivatives: ``sub-01_task-rest_bold.nii.gz`` becomes
-``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz``, with a ``.tsv`` and a ``.json`` of the same name.
+For a graph with names, the clusters are written as a table. For a BOLD series, they are written as files that fMRI
+programs read: a label volume, a table, and a description of how they were computed. File names follow BIDS derivatives:
+``sub-01_task-rest_bold.nii.gz`` becomes ``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz``, with a ``.tsv`` and a
+``.json`` of the same name.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def write_labels(
 
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
-      per cluster, named as in the report. ``_dseg.json`` states how they were made.
+      per cluster, named as in the report. ``_dseg.json`` describes how the clusters were computed.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume.
     - Graph with names of nodes: ``labels.csv`` with these names instead of row numbers.
     - Any other source: no further file.

@@ -1,4 +1,4 @@
-"""Bounds of what a file may grow to in memory, decided by its size and its header before memory is taken for it."""
+"""Limits of the memory that a file takes, checked by its size and header before the memory is allocated."""
 
 from __future__ import annotations
 
@@ -8,72 +8,76 @@ from mgclust.base.errors import InputError, InsufficientMemoryError
 
 __all__ = ["LONGEST_LINE", "check_holds", "check_inflated", "check_memory"]
 
-# Deflate cannot make less of its input than this share.
+# Largest compression ratio of Deflate.
 _MAX_DEFLATED = 1032
 _MIN_INFLATED, _UNKNOWN_SIZE = 2**26, 2**30  # bytes
-LONGEST_LINE = 2**28  # bytes; 30 million neighbours of one node
+LONGEST_LINE = 2**28  # bytes, enough for 30 million neighbours of a node
 
 
 def check_holds(name: str, wanted: int, stored: int, deflated: bool = False) -> None:
-    """Refuse a file that cannot hold what its header says.
+    """Reject a file that is too small for the size that its header states.
 
     Parameters
     ----------
     name : str
-        Of the file, for messages.
+        Name of the file, for messages.
     wanted : int
-        Bytes that the header says, itself among them.
+        Size according to the header, in bytes, including the header.
     stored : int
-        Bytes that are there.
+        Actual size of the file in bytes.
     deflated : bool
-        Whether those are compressed (zip, gzip).
+        Whether the file is compressed (zip, gzip).
 
     Raises
     ------
     InputError
-        They are fewer than Deflate could make of the wanted ones.
+        The file is too small, even if it is compressed as much as Deflate can.
     """
     if wanted > stored * (_MAX_DEFLATED if deflated else 1):
         raise InputError(
-            f"{name} is truncated: its header says {wanted:,} bytes, {stored:,} are there; copy or write it again."
+            f"{name} is truncated: its header says {wanted:,} bytes, but it has {stored:,}; copy or write it again."
         )
 
 
 def check_inflated(name: str, there: int, stored: int | None) -> None:
-    """Refuse a compressed file that grows beyond what Deflate could make of it; other formats have no such bound.
+    """Reject a compressed file with a higher compression ratio than Deflate can reach.
+
+    Other formats can reach higher ratios, but their files are rejected, too.
 
     Parameters
     ----------
     name : str
-        The file's, for messages.
+        Name of the file, for messages.
     there : int
-        Bytes that came out of it.
+        Number of bytes that were decompressed so far.
     stored : int or None
-        Bytes of the file, where they are known.
+        Size of the compressed file in bytes, if it is known.
 
     Raises
     ------
     InputError
+        The file grows too much.
     """
     if there > max(_MIN_INFLATED, (stored or _UNKNOWN_SIZE) * _MAX_DEFLATED):
         raise InputError(f"{name} grows to more than {_MAX_DEFLATED:,} times its size; decompress it first.")
 
 
 def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or a machine with more") -> None:
-    """Refuse what can only be read as a whole and does not fit into the memory that is free, or left to the process.
+    """Reject content that must be read as a whole, but does not fit into the memory that this process may still take.
 
     Parameters
     ----------
     name : str
-        Of what is read.
+        Name of the content, for messages.
     needed : int
-        Bytes.
+        Memory that it needs, in bytes.
     remedy : str
-        Ends the sentence.
+        End of the message.
 
     Raises
     ------
     InsufficientMemoryError
+        Less memory is free.
     """
     there = _free()
     if needed > there:
@@ -83,11 +87,11 @@ def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or a ma
 
 
 def _free() -> int:
-    """Bytes that this process may still take: the machine's, and within its own limits."""
+    """Return the bytes that this process may still take: the free memory, or less if the process has a limit."""
     import psutil
 
     there = int(psutil.virtual_memory().available)
-    with contextlib.suppress(ImportError):  # not where there are no such limits
+    with contextlib.suppress(ImportError):  # systems other than Unix have no such limits
         import resource
 
         used = psutil.Process().memory_info()

@@ -1,4 +1,4 @@
-"""JSON from outside, with a limit of nesting."""
+"""Parsing of untrusted JSON with a limit of nesting."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ def parse_json(text: str | bytes, depth: int = MAX_DEPTH, **hooks: Any) -> Any:
     Parameters
     ----------
     text : str or bytes
+        Text to parse.
     depth : int
-        Maximum number of nested dicts and lists; many more are beyond the limits of recursion.
+        Maximum depth of nested dicts and lists, far below the recursion limit of Python.
     **hooks : callable
-        Of `json.loads`.
+        Further arguments of `json.loads`.
 
     Raises
     ------
     ValueError
-        It is invalid, or nested too deeply.
+        The text is not valid JSON, or is nested too deeply.
     """
     too_deep = ValueError(f"it should have at most {depth} nested lists and objects")
     try:

@@ -1,7 +1,7 @@
-"""Content of files in sentences: shortened, or left out where it is not to be shown.
+"""Content of files in messages: shortened, or left out if the reader of the message may not see it.
 
-Errors travel far: to a user, a log, another process. Where a file is named by a path or a URL that the reader of the
-sentence may not be able to open, the sentence says what is wrong and where, not what stands there.
+A message may reach a user, a log or another process. If its reader may not be allowed to open the file that a path or
+URL names, the message states the error and its place in the file, but quotes no content.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _nowhere = False
 
 
 def quote_nothing(wanted: bool = True) -> None:
-    """Leave content out of every sentence that this process makes from now on, or end that."""
+    """Leave content of files out of all messages that this process makes from now on; with False, quote it again."""
     global _nowhere
     _nowhere = wanted
 
 
 @contextmanager
 def without_quotes() -> Iterator[None]:
-    """Leave content out of the sentences that this thread makes in the block."""
+    """Leave content of files out of the messages that this thread makes in the block."""
     _here.depth += 1
     try:
         yield
     finally:
-        # A generator may be closed by another thread than began it.
+        # A generator may be closed by another thread than the thread that started it.
         _here.depth = max(0, _here.depth - 1)
 
 
 def quoting() -> bool:
-    """Return whether content may be shown."""
+    """Return whether messages may quote content of files."""
     return not (_nowhere or _here.depth)
 
 
 def shortened(text: object, most: int = 200) -> str:
-    """Shorten what a file says, which may be long, for a sentence."""
+    """Shorten content of a file for a message; return "..." if content may not be quoted."""
     if not quoting():
         return _LEFT_OUT
     said = str(text)
@@ -54,6 +54,6 @@ def shortened(text: object, most: int = 200) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The first line of what a library said, to be put into a sentence; libraries quote content, too."""
+    """Return the first line of a library's error for a message, or its class if content may not be quoted."""
     lines = str(error).strip().splitlines()
     return shortened(lines[0].rstrip(". ")) if lines and quoting() else type(error).__name__

@@ -1,14 +1,14 @@
-"""Files that users name, opened beneath a folder: once, through no link, and nothing that is not a file.
+"""Opening of files that users name, under a root folder. Each file is opened once, and links are not followed.
 
-A path that was checked may lead elsewhere by the time it is opened: any of its parts may have been replaced by a link
-meanwhile. So nothing is checked first. The folder is opened, then the file relative to it, by ``openat2`` with
-``RESOLVE_BENEATH`` and ``RESOLVE_NO_SYMLINKS`` where the kernel has it (Linux 5.6), else part by part with
-``O_NOFOLLOW``. What was opened is looked at through its descriptor, which is kept: all that is read comes from it. A
-FIFO, a device or a socket is refused without waiting for it.
+A path that was checked may lead elsewhere when it is opened, because any of its parts may have been replaced by a link
+in between. Therefore nothing is checked before opening. The folder is opened, then the file relative to the folder: by
+``openat2`` with ``RESOLVE_BENEATH`` and ``RESOLVE_NO_SYMLINKS`` if the kernel has it (Linux 5.6), else part by part
+with ``O_NOFOLLOW``. The checks then use the open descriptor, which is kept, and all content is read from it. A FIFO, a
+device or a socket is rejected without waiting for it.
 
-A hard link is no link that an open could notice. Where the kernel lets any user make one to a file of another
-(``fs.protected_hardlinks=0``), a file of the service itself might be had that way: a file that belongs to the user that
-opens it and has a second name is refused.
+Opening cannot detect hard links. If the kernel lets any user create a hard link to a file of another user
+(``fs.protected_hardlinks=0``), a user could read files of the service through one. Therefore a file is rejected if it
+belongs to the user that opens it and has a second name.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _KINDS = {
 
 
 class RootedFile:
-    """A file, or a folder of files such as a zarr store, beneath a root; picklable, and then opened again.
+    """A file, or a folder of files such as a zarr store, under a root folder. A pickled copy is opened again.
 
     Parameters
     ----------
     root : str
-        Absolute path of a folder; links in it are followed.
+        Absolute path of the root folder. Links in this path are followed.
     name : str
-        Path relative to it, in which no link is followed; "" is the root itself.
+        Path relative to `root`, in which links are not followed; "" is the root folder itself.
     quotable : bool
-        Whether sentences may quote the content; see `mgclust.outside.quoting`.
+        Whether messages may quote the content; see `mgclust.outside.quoting`.
     """
 
     def __init__(self, root: str, name: str, quotable: bool = True) -> None:
@@ -74,45 +74,45 @@ class RootedFile:
 
     @property
     def path(self) -> str:
-        """Absolute path, for people and for its suffix; not to be opened."""
+        """Absolute path, for messages and to find the suffix. Do not open this path."""
         return os.path.join(self.root, self.name).rstrip("/")
 
     def order(self) -> dict[str, Any]:
-        """Arguments from which another process makes the same: ``RootedFile(**order)``."""
+        """Return arguments with which another process makes an equal object: ``RootedFile(**order)``."""
         return {"root": self.root, "name": self.name, "quotable": self.quotable}
 
     def descriptor(self) -> int:
-        """Number of the descriptor that is kept."""
+        """Return the number of the descriptor, which stays open."""
         return self._open().number
 
     def status(self) -> os.stat_result:
-        """Status of what was opened, as it is now."""
+        """Return the current status of the opened file or folder."""
         return os.fstat(self._open().number)
 
     def is_directory(self) -> bool:
-        """Return whether it is a folder."""
+        """Return whether this is a folder."""
         return stat.S_ISDIR(self.status().st_mode)
 
     def open(self) -> IO[bytes]:
-        """Open for reading, from the beginning; every file object has a position of its own."""
+        """Open the file for reading from its beginning; each file object has its own position."""
         kept = self._open()
         if stat.S_ISDIR(os.fstat(kept.number).st_mode):
             raise IsADirectoryError(errno.EISDIR, "Is a directory", self.path)
         return io.BufferedReader(_Bytes(kept), 2**16)
 
     def open_inside(self, name: str) -> IO[bytes]:
-        """Open a file of the folder that this is."""
+        """Open a file in this folder."""
         kept = _Descriptor(_open_in(self._open().number, name, f"{self.path}/{name}"))
         if stat.S_ISDIR(os.fstat(kept.number).st_mode):
             raise IsADirectoryError(errno.EISDIR, "Is a directory", f"{self.path}/{name}")
         return io.BufferedReader(_Bytes(kept), 2**16)
 
     def inside(self, name: str) -> RootedFile:
-        """A file of the folder that this is."""
+        """Return a file in this folder."""
         return RootedFile(self.root, os.path.join(self.name, name), self.quotable)
 
     def listed(self, name: str = "") -> list[tuple[str, bool]]:
-        """Names in the folder that this is, or in one in it, and which of them are folders; links are neither."""
+        """List the names in this folder or a subfolder, and whether each is a folder; a link does not count as one."""
         number = _open_in(self._open().number, name, f"{self.path}/{name}") if name else os.dup(self._open().number)
         try:
             with os.scandir(number) as entries:
@@ -121,7 +121,7 @@ class RootedFile:
             os.close(number)
 
     def files(self, name: str = "") -> Iterator[str]:
-        """Names of all that is in the folder and its folders, relative to it, in sorted order of each folder."""
+        """Yield the relative paths of all files in this folder and its subfolders, sorted within each folder."""
         for each, folder in sorted(self.listed(name)):
             below = f"{name}/{each}" if name else each
             if folder:
@@ -141,12 +141,12 @@ class RootedFile:
 
 
 def protection() -> str:
-    """Means by which paths are held beneath their roots on this machine, for the service's log."""
+    """Return the system call or flag that keeps paths under their root on this machine, for the log of the service."""
     return "openat2" if _has_openat2() else "O_NOFOLLOW"
 
 
 class _Descriptor:
-    """A descriptor that is closed with the last that needs it."""
+    """A descriptor that is closed when no object uses it any more."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -157,7 +157,7 @@ class _Descriptor:
 
 
 class _Bytes(io.RawIOBase):
-    """Bytes behind a descriptor, with a position of its own."""
+    """Reader of a descriptor with its own position."""
 
     def __init__(self, kept: _Descriptor) -> None:
         self._kept, self._position = kept, 0
@@ -192,18 +192,18 @@ class _Bytes(io.RawIOBase):
 
 
 def _open_in(folder: int, name: str, path: str) -> int:
-    """Open a file or folder in another for reading.
+    """Open a file or folder inside another folder for reading.
 
     Raises
     ------
     InputError
-        It is something else, or lies behind a link.
+        The path names something else, or one of its parts is a link.
     """
     name = name.strip("/") or "."
     if "\0" in name or ".." in name.split("/"):
         raise InputError(f"{path!r} should be a path without '..'.")
     try:
-        if _PATH:  # looked at before it is opened: to open a device may already have an effect
+        if _PATH:  # check before opening, because opening a device may already have an effect
             looked = _resolve(folder, name, _PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 _check(os.fstat(looked), path)
@@ -213,7 +213,7 @@ def _open_in(folder: int, name: str, path: str) -> int:
     except OSError as error:
         raise _refusal(error, path) from None
     try:
-        _check(os.fstat(number), path)  # it may have been replaced
+        _check(os.fstat(number), path)  # the file may have been replaced after the first check
     except BaseException:
         os.close(number)
         raise
@@ -226,7 +226,7 @@ def _refusal(error: OSError, path: str) -> Exception:
     if error.errno in (errno.ENXIO, errno.ENODEV):
         return InputError(f"{path} is not a file; give the path of a file.")
     if error.errno in (errno.EWOULDBLOCK, errno.ETXTBSY):
-        return InputError(f"{path} is held by another program; try again once that has let go of it.")
+        return InputError(f"{path} is held by another program; try again when that program has released it.")
     if error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
         return FileNotFoundError(errno.ENOENT, "No such file", path)
     return error
@@ -237,11 +237,11 @@ def _check(status: os.stat_result, path: str) -> None:
     if kind == stat.S_IFLNK:
         raise InputError(f"{path} {_LINK}.")
     if kind not in (stat.S_IFREG, stat.S_IFDIR):
-        raise InputError(f"{path} is {_KINDS.get(kind, 'no file')}, not a file; give the path of a file.")
+        raise InputError(f"{path} is {_KINDS.get(kind, 'a special file')}, not a file; give the path of a file.")
     if kind == stat.S_IFREG and status.st_nlink > 1 and status.st_uid == os.geteuid():
         raise InputError(
-            f"{path} has {status.st_nlink} names (hard links) and belongs to the user that reads it; copy the file, so "
-            "that it has one."
+            f"{path} has {status.st_nlink} names (hard links) and belongs to the user that reads it; give a copy of "
+            "the file."
         )
 
 
@@ -281,7 +281,7 @@ def _has_openat2() -> bool:
     try:
         os.close(_openat2(-100, ".", _PATH | os.O_CLOEXEC))  # AT_FDCWD
     except OSError as error:
-        return error.errno not in (errno.ENOSYS, errno.EPERM)  # an old kernel, or a filter of system calls
+        return error.errno not in (errno.ENOSYS, errno.EPERM)  # the kernel is old, or system calls are filtered
     return True
 
 

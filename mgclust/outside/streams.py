@@ -1,4 +1,4 @@
-"""Streams that change the bytes of a file: decompressed within bounds, and with one kind of line end."""
+"""Streams that convert the bytes of a file: they decompress within limits, or replace line ends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mgclust.outside.inflation import check_inflated
 
 __all__ = ["COMPRESSIONS", "inflated", "with_line_ends"]
 
-_HEAD = 2**16  # bytes in which a line should end
+_HEAD = 2**16  # bytes at the beginning of a file in which its line ends are looked for
 
 
 def _zstd(file: IO[bytes]) -> Any:
     import pyarrow as pa
 
-    return pa.CompressedInputStream(pa.PythonFile(_Other(file), "r"), "zstd")  # closes its file
+    return pa.CompressedInputStream(pa.PythonFile(_Other(file), "r"), "zstd")  # closes only the wrapper
 
 
 COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {
@@ -31,26 +31,27 @@ COMPRESSIONS: dict[str, Callable[[IO[bytes]], Any]] = {
 
 
 def inflated(file: IO[bytes], suffix: str, name: str) -> IO[bytes]:
-    """Decompress a file; a seek backwards decompresses it again from the start.
+    """Return a stream of the decompressed file; seeking backwards decompresses the file again from its beginning.
 
     Parameters
     ----------
     file : binary file
+        The compressed file.
     suffix : str
         A key of `COMPRESSIONS`.
     name : str
-        For messages.
+        Name of the file, for messages.
     """
     return io.BufferedReader(_Inflated(file, suffix, name), 2**20)
 
 
 def with_line_ends(file: IO[bytes]) -> IO[bytes]:
-    """Return the file with line feeds if its lines end with only a carriage return.
+    """Return the file, with line feeds instead of carriage returns if its lines end only with carriage returns.
 
     Parameters
     ----------
     file : binary file
-        At its beginning.
+        File whose position is at its beginning.
     """
     head = file.read(_HEAD)
     file.seek(0)
@@ -66,7 +67,7 @@ class _Seekable(io.RawIOBase):
 
 
 class _Other(_Seekable):
-    """The bytes of another file, which stays open when this one is closed."""
+    """A stream of another file, which stays open when the stream is closed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

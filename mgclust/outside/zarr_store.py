@@ -1,8 +1,8 @@
-"""A zarr store beneath a root, as zarr reads it: no component of a key is followed as a link.
+"""A zarr store under a root folder, which zarr reads without following links.
 
-A chunk says how it is compressed, and may grow to thousands of times its size. How much it is to hold is known before:
-a chunk that would be decoded to far more than that is refused before zarr decodes it. Of sharded arrays, whose chunks
-are parts of files, this is left to the limits of the process.
+A compressed chunk may grow to thousands of times its size when it is decoded. Its decoded size is known in advance from
+the shape and type of the array, so a chunk that would grow far beyond this size is rejected before zarr decodes it. The
+chunks of sharded arrays are parts of files and are not checked; only the memory limits of the process apply to them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mgclust.outside.rooted_files import RootedFile
 
 __all__ = ["RootedStore"]
 
-_LARGEST = 2**31  # bytes of one file of a store
-_SLACK = 8  # what is compressed may be of a wider type than what comes out at the end
+_LARGEST = 2**31  # bytes that may be read at once from a file of a store
+_SLACK = 8  # compressed values may have a wider type than the array, which later codecs narrow
 _MARGIN = 2**16
 _CHUNK = 2**20
 _METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
@@ -31,7 +31,7 @@ _COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
 
 
 class RootedStore(Store):  # type: ignore[misc]
-    """The files of a folder beneath a root, for reading."""
+    """A read-only store of the files in a folder under a root folder."""
 
     supports_writes = supports_deletes = False
     supports_listing = True
@@ -39,16 +39,17 @@ class RootedStore(Store):  # type: ignore[misc]
     def __init__(self, folder: RootedFile) -> None:
         super().__init__(read_only=True)
         self._folder = folder
-        self._bounds: dict[str, tuple[str, int]] = {}  # by the array's path: what compresses a chunk, and its bytes
+        self._bounds: dict[str, tuple[str, int]] = {}  # by path of the array: compressor, decoded bytes of a chunk
 
     def bound(self, array: Any, codecs: Sequence[str]) -> None:
-        """Refuse, from now on, chunks of an array that are decoded to more than they say.
+        """Reject, from now on, chunks of an array that are decoded to many more bytes than its shape and type need.
 
         Parameters
         ----------
         array : zarr.Array
+            Array of this store.
         codecs : sequence of str
-            Names of all that encode it.
+            Names of all codecs of the array.
         """
         compressors = [name for name in codecs if name in _COMPRESSORS]
         if array.shards or not compressors:
@@ -66,20 +67,20 @@ class RootedStore(Store):  # type: ignore[misc]
         return f"beneath://{self._folder.path}"
 
     def with_read_only(self, read_only: bool = True) -> RootedStore:
-        """The same store: it is for reading anyway."""
+        """Return this store, which is read-only in any case."""
         return self
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        """Bytes of a file, or of a part of it; None where there is none."""
+        """Read a file or a part of it; return None if there is no such file."""
         part = await asyncio.to_thread(self._read, key, byte_range)
         return None if part is None else prototype.buffer.from_bytes(part)
 
     async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, Any]]) -> list[Any]:
-        """Parts of several files."""
+        """Read parts of several files."""
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def exists(self, key: str) -> bool:
-        """Return whether there is such a file."""
+        """Return whether the store has a file for a key."""
         try:
             with self._folder.open_inside(key):
                 return True
@@ -95,17 +96,17 @@ class RootedStore(Store):  # type: ignore[misc]
         raise NotImplementedError
 
     async def list(self) -> AsyncIterator[str]:
-        """All files."""
+        """Yield the names of all files."""
         for name in self._folder.files():
             yield name
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All files in one of the folders."""
+        """Yield the names of all files in a subfolder, including its own subfolders."""
         for name in self._folder.files(prefix.strip("/")):
             yield name
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Names in one of the folders."""
+        """Yield the names of files and folders in a subfolder."""
         try:
             names = self._folder.listed(prefix.strip("/"))
         except (FileNotFoundError, NotADirectoryError):
@@ -127,21 +128,23 @@ class RootedStore(Store):  # type: ignore[misc]
             elif isinstance(wanted, SuffixByteRequest):
                 begin = max(0, end - wanted.suffix)
             if end - begin > _LARGEST:
-                raise InputError(f"{self._folder.path}: one of its files has more than {_LARGEST:,} bytes.")
+                raise InputError(
+                    f"{self._folder.path}: one of its files has more than {_LARGEST:,} bytes; write smaller chunks."
+                )
             file.seek(begin)
             part = file.read(max(0, end - begin))
         for path, (codec, most) in self._bounds.items():
             chunk = key.startswith(f"{path}/" if path else "") and key.rpartition("/")[2] not in _METADATA
             if chunk and _is_more(codec, part, most):
                 raise InputError(
-                    f"{self._folder.path}: a chunk of it is decoded to more than {most:,} bytes, which its shape and "
-                    "type cannot mean; write it again."
+                    f"{self._folder.path}: a chunk of it is decoded to more than {most:,} bytes, far more than its "
+                    "shape and type need; write it again."
                 )
         return part
 
 
 def _is_more(codec: str, part: bytes, most: int) -> bool:
-    """Return whether a chunk is decoded to more than so many bytes; what is damaged is left to zarr."""
+    """Return whether a chunk is decoded to more than `most` bytes; False if it is damaged, which zarr reports."""
     if codec == "blosc":
         return int.from_bytes(part[4:8], "little") > most
     if codec == "lz4":
@@ -170,12 +173,12 @@ def _counted(codec: str, part: bytes, most: int) -> int:
             if not chunk and decoder.needs_input:
                 return count
             count += len(chunk)
-        part = decoder.unused_data  # another one may follow
+        part = decoder.unused_data  # another compressed stream may follow
     return count
 
 
 class _Inflate:
-    """Deflate with either header, with the methods of the other decoders."""
+    """Decoder of zlib and gzip with the same methods as the decoders of bz2 and lzma."""
 
     def __init__(self) -> None:
         self._decoder, self._rest = zlib.decompressobj(47), b""

@@ -7,20 +7,20 @@ An algorithm declares each of its parameters once::
         "metric": Choice("euclidean", "manhattan", help="Distance between rows."),
     }
 
-and gets from it the check (`check_parameters`), the command line's option (`Constraint.type`, `.choices`,
-`.help`, `.parse`) and the sentence when a value is wrong::
+The declaration provides the check (`check_parameters`), the option of the command line (`Constraint.type`, `.choices`,
+`.help`, `.parse`), and the message for an invalid value::
 
     n_clusters=0 should be an integer >= 1; give their number or leave it out.
     metric='manhatan' should be one of 'euclidean', 'manhattan'; did you mean 'manhattan'?
 
-Map::
+Modules::
 
-    constraint  the base of all: check, text of the command line, refusal
+    constraint  base class: checks a value, parses text of the command line, makes the error
     numbers     numbers within bounds
     words       flags, words, sizes, seeds
-    arrays      values of which there may be one for each row
-    declared    the parameters of a method together
-    relations   parameters that others make void
+    arrays      arrays with a value for each row, and lists of row numbers
+    declared    all parameters of a method
+    relations   parameters that have no effect because of other parameters
 """
 
 from mgclust.params.arrays import RealOrPerRow, RowNumbers

@@ -1,4 +1,4 @@
-"""Values of which there may be one for each row."""
+"""Parameters that may be arrays: a number for each row, or row numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["RealOrPerRow", "RowNumbers", "finite_array"]
 
 
 def finite_array(name: str, array: np.ndarray, ndim: int, expected: str) -> np.ndarray:
-    """Convert an array of finite numbers to float64; refuse any other."""
+    """Convert an array of finite numbers to float64; reject any other array."""
     if array.ndim != ndim or array.dtype.kind not in "iuf":
         raise InputError(
             f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be {expected}."
@@ -33,14 +33,14 @@ def finite_array(name: str, array: np.ndarray, ndim: int, expected: str) -> np.n
 
 
 class RealOrPerRow(Real):
-    """A finite number for all rows, or an array with one for each; the command line takes a number or a .npy file.
+    """A finite number for all rows, or an array with a number for each row (on the command line, a .npy file).
 
     Parameters
     ----------
     above, at_least, below, at_most : float, optional
-        Bounds of a number for all rows, as for `Real`.
+        Bounds of a number that applies to all rows; see `Real`.
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     """
 
     type = "number|FILE"
@@ -65,12 +65,12 @@ class RealOrPerRow(Real):
 
 
 class RowNumbers(Constraint):
-    """Different row numbers, at least one.
+    """A list of distinct row numbers, with at least one entry.
 
     Parameters
     ----------
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     """
 
     type = "integers"
@@ -83,7 +83,7 @@ class RowNumbers(Constraint):
     def _check(self, name: str, value: Any) -> np.ndarray:
         try:
             rows = np.asarray(value)
-        except ValueError:  # lists of several lengths
+        except ValueError:  # nested lists of unequal lengths
             raise self.refuse(name, value) from None
         numbers = rows.ndim == 1 and rows.size > 0 and rows.dtype.kind in "iu"
         if not numbers or rows.min() < 0 or np.unique(rows).size != rows.size:

@@ -1,4 +1,4 @@
-"""A condition on the value of a parameter: its check, its text on the command line, and the refusal."""
+"""Conditions on values of parameters: the check, the conversion from text, and the error for invalid values."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["Constraint", "nearest_word", "plain", "shown"]
 
 
 class Constraint:
-    """Condition on a parameter's value.
+    """Condition on the value of a parameter.
 
     Parameters
     ----------
     optional : bool
-        Whether None is allowed; the command line writes it ``none``.
+        Whether None is allowed. On the command line it is written ``none``.
     help : str
         One sentence for ``--help``.
     remedy : str, optional
-        What to do about a wrong value; by default to give one within the bounds, or to leave it out
-        where None is allowed.
+        End of the message for an invalid value. By default, it asks for a valid value or, if None is allowed, to leave
+        the parameter out.
 
     Attributes
     ----------
     type : str
-        What the command line shows in place of a value: "number", "integer", "choice", "flag", ...
+        Kind of the value, as shown by the command line: "number", "integer", "choice", "flag", ...
     choices : tuple of str
-        The values of a `Choice`; else empty.
+        Allowed values of a `Choice`; empty for all other conditions.
     """
 
     type = "value"
@@ -43,7 +43,7 @@ class Constraint:
 
     @property
     def expected(self) -> str:
-        """The allowed values in words, as in "should be ..."."""
+        """Description of the allowed values, which follows "should be" in messages."""
         return f"a {self.type}"
 
     def check(self, name: str, value: Any) -> Any:
@@ -52,14 +52,14 @@ class Constraint:
         Parameters
         ----------
         name : str
-            Of the parameter, for the message.
+            Name of the parameter, for the message.
         value : object
-            As the user gave it; NumPy scalars are fine where Python numbers are.
+            Value that the user gave. NumPy scalars are accepted like Python numbers.
 
         Raises
         ------
         InputError
-            A sentence with the value, the bound and the remedy.
+            The value is not allowed. The message states the value, the condition and the remedy.
         """
         if value is None:
             if self.optional:
@@ -68,19 +68,19 @@ class Constraint:
         return self._check(name, plain(value))
 
     def parse(self, text: str | RootedFile, name: str = "value") -> Any:
-        """Convert what was written on the command line, or a file beneath a root, then `check` it.
+        """Convert text of the command line, or the content of a file under a root folder, then `check` the value.
 
         Parameters
         ----------
         text : str or RootedFile
-            Its text, or the file that holds the value.
+            Text of the value, or the file that holds it.
         name : str
-            Of the parameter, for the message.
+            Name of the parameter, for the message.
 
         Returns
         -------
         object
-            What `check` returns.
+            Return value of `check`.
         """
         if isinstance(text, RootedFile):
             return self.check(name, self._read(text))
@@ -94,13 +94,14 @@ class Constraint:
         Parameters
         ----------
         name : str
-            Of the parameter.
+            Name of the parameter.
         value : object
+            The invalid value.
 
         Returns
         -------
         InputError
-            To be raised.
+            Error that the caller raises.
         """
         return InputError(f"{name}={shown(value)} should be {self.expected}; {self._advice(value)}")
 
@@ -112,23 +113,23 @@ class Constraint:
         raise NotImplementedError
 
     def _convert(self, text: str) -> Any:
-        # What cannot be converted stays text, so that `check` words the refusal.
+        # Text that cannot be converted stays text, so that `check` makes the error.
         return text
 
     def _read(self, file: RootedFile) -> Any:
-        # Where a parameter is not read from files, `check` words the refusal.
+        # If a parameter cannot be read from a file, `check` makes the error for the path.
         return file.path
 
 
 def plain(value: Any) -> Any:
-    """A NumPy or CuPy scalar (or array without dimensions) as the Python number that it holds."""
+    """Convert a scalar or 0-dimensional array of NumPy or CuPy to a Python number; return other values unchanged."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         return value.item()
     return value
 
 
 def shown(value: Any) -> str:
-    """The value as a sentence shows it: not too long."""
+    """Return the value as text for a message, shortened to 80 characters."""
     try:
         text = repr(plain(value))
     except ValueError:  # Python does not write out integers of thousands of digits
@@ -137,7 +138,7 @@ def shown(value: Any) -> str:
 
 
 def nearest_word(value: Any, known: Iterable[str]) -> str:
-    """``did you mean 'x'?``, or nothing if nothing is near."""
+    """Return ``did you mean 'x'?`` with the most similar known word, or "" if none is similar."""
     if not isinstance(value, str):
         return ""
     near = difflib.get_close_matches(value.strip().lower(), list(known), n=1, cutoff=0.6)

@@ -1,4 +1,4 @@
-"""Parameters as a method declares them: what others are offered, and the check of all of them."""
+"""The declared parameters of a method: their description for users, and the check of all values."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ __all__ = ["Option", "check_parameters"]
 
 @dataclass(frozen=True)
 class Option:
-    """One parameter as the command line and the service offer it.
+    """A parameter of a method, described for the command line and the service.
 
     Attributes
     ----------
     name : str
-        As in Python, with underscores.
+        Name in Python, with underscores.
     default : object
+        Value if the user gives none.
     constraint : Constraint
-        Checks and parses the value; knows its type, choices and help text.
+        Condition that checks and parses the value, and has its type, choices and help text.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Option:
     constraint: Constraint
 
     def describe(self) -> dict[str, Any]:
-        """Describe the values that it takes, in plain values that fit into JSON."""
+        """Describe the parameter and its allowed values, as values that fit into JSON."""
         kind = self.constraint
         values = "|".join(kind.choices) or kind.type
         return {"values": values, "choices": list(kind.choices), "default": self.default, "help": kind.help}
@@ -52,7 +53,7 @@ def check_parameters(constraints: Mapping[str, Constraint], params: Mapping[str,
     Raises
     ------
     InputError
-        For the first wrong value, or a name that was not declared.
+        A value is invalid (the message is about the first invalid value), or a name was not declared.
     """
     checked = {}
     for name, value in params.items():

@@ -1,4 +1,4 @@
-"""Numbers within bounds, words that stand for one, and ranges of them."""
+"""Numbers within bounds, words that may replace a number, and ranges of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOLDS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.
 
 
 class _Given(TypedDict, total=False):
-    """Arguments of a bounded number."""
+    """Keyword arguments of `_Bounded`."""
 
     above: float | None
     at_least: float | None
@@ -28,7 +28,7 @@ class _Given(TypedDict, total=False):
 
 
 class _Bounded(Constraint):
-    """A number with bounds; ``above`` and ``below`` exclude the bound itself."""
+    """A number within bounds; ``above`` and ``below`` exclude the bound itself."""
 
     noun = "number"
 
@@ -49,7 +49,7 @@ class _Bounded(Constraint):
 
     @property
     def expected(self) -> str:
-        """The noun and its bounds."""
+        """Noun of the number, followed by its bounds."""
         return " ".join([self.noun, " and ".join(f"{sign} {bound}" for sign, bound in self._bounds)]).strip()
 
     def _within(self, value: float) -> bool:
@@ -86,7 +86,7 @@ class Real(_Bounded):
 
 
 class Integer(_Bounded):
-    """A whole number; True and False are none, nor is 3.0.
+    """A whole number. True, False and 3.0 are not accepted.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Integer(_Bounded):
 
 
 class _OrWord(_Bounded):
-    """A number with bounds, or a word that stands for one."""
+    """A number within bounds, or a word instead of a number."""
 
     def __init__(self, word: str, **given: Unpack[_Given]) -> None:
         super().__init__(**given)
@@ -132,36 +132,36 @@ class _OrWord(_Bounded):
 
 
 class RealOrWord(_OrWord, Real):
-    """A finite number, or a word that stands for one.
+    """A finite number, or a word instead of a number.
 
     Parameters
     ----------
     word : str
-        The word.
+        The accepted word, such as "auto".
     **given
-        The arguments of `Real`.
+        Arguments of `Real`.
     """
 
 
 class IntegerOrWord(_OrWord, Integer):
-    """A whole number, or a word that stands for one.
+    """A whole number, or a word instead of a number.
 
     Parameters
     ----------
     word : str
-        The word.
+        The accepted word, such as "auto".
     **given
-        The arguments of `Integer`.
+        Arguments of `Integer`.
     """
 
 
 class Range(Constraint):
-    """Two integers from 1 on, the second not below the first; as text ``5,20``.
+    """Two integers >= 1, of which the second is at least the first; as text ``5,20``.
 
     Parameters
     ----------
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     """
 
     type = "low,high"
@@ -186,7 +186,7 @@ class Range(Constraint):
 
 
 def _float(value: Any) -> float:
-    """The number, or infinity for a whole one that is too large for a float."""
+    """Convert a number to float; a whole number that is too large becomes infinity."""
     try:
         return float(value)
     except OverflowError:

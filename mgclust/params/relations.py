@@ -1,6 +1,6 @@
-"""Parameters that others make void, as a method declares them.
+"""Parameters that have no effect because of other parameters.
 
-A method says once which of its parameters have no effect where others have certain values::
+A method declares which of its parameters have no effect if other parameters have certain values::
 
     ignored_when = (
         Ignored("n_clusters", {"n_clusters_range": GIVEN}),
@@ -8,11 +8,11 @@ A method says once which of its parameters have no effect where others have cert
         Ignored("dc", {"density": "knn", "halo": False}),
     )
 
-and each that a user has given nevertheless becomes a warning of the result::
+If the user gives such a parameter, the result has a warning::
 
     n_clusters=5 has no effect with n_clusters_range=(2, 10): leave one of them out.
 
-A parameter counts as given where it differs from its default.
+A parameter counts as given if it differs from its default.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ __all__ = ["GIVEN", "LEFT_OUT", "Ignored", "Unlike", "ignored_parameters"]
 
 
 class Unlike:
-    """Any value except the given values: a condition of `mgclust.params.relations.Ignored`.
+    """Condition for `mgclust.params.relations.Ignored`: any value except the listed values.
 
     Parameters
     ----------
     *values : object
-        The excepted values; an array is never one of them.
+        The excluded values. An array never equals one of them.
     """
 
     def __init__(self, *values: Any) -> None:
         self._values = values
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value is none of them.
+        """Return whether a value is not one of the excluded values.
 
         Parameters
         ----------
         value : object
+            Value of the parameter.
         """
         return not _is_one(value, self._values)
 
@@ -54,19 +55,19 @@ LEFT_OUT = (None,)
 
 @dataclass(frozen=True)
 class Ignored:
-    """A parameter without effect beside others.
+    """A parameter that has no effect if other parameters have certain values.
 
     Attributes
     ----------
     name : str
-        Of the parameter.
+        Name of the parameter without effect.
     beside : mapping of str to object
-        The others, and what each has to be, all at once: a value, one of a tuple, `Unlike` some, ``GIVEN`` or
-        ``LEFT_OUT``.
+        Condition for each of the other parameters, by name; all conditions must hold. A condition is a value, a tuple
+        of allowed values, `Unlike`, ``GIVEN`` or ``LEFT_OUT``.
     values : tuple of object
-        Its own values that are void; by default all.
+        Values of the parameter `name` that have no effect; if empty, all values.
     remedy : str, optional
-        By default to leave one of them out.
+        Advice at the end of the warning, by default to leave one of the parameters out.
     """
 
     name: str
@@ -75,23 +76,23 @@ class Ignored:
     remedy: str = "leave one of them out"
 
     def holds(self, parameters: Mapping[str, Any]) -> bool:
-        """Return whether the parameter is void.
+        """Return whether the parameter has no effect.
 
         Parameters
         ----------
         parameters : mapping of str to object
-            All of them, checked.
+            Checked values of all parameters.
         """
         own = not self.values or parameters[self.name] in self.values
         return own and all(_meets(parameters[other], wanted) for other, wanted in self.beside.items())
 
     def sentence(self, parameters: Mapping[str, Any]) -> str:
-        """Word the warning.
+        """Return the text of the warning.
 
         Parameters
         ----------
         parameters : mapping of str to object
-            All of them, checked.
+            Checked values of all parameters.
         """
         parts = [
             f"without {other}" if wanted is LEFT_OUT else f"with {other}={_briefly(parameters[other])}"
@@ -104,19 +105,21 @@ class Ignored:
 def ignored_parameters(
     ignored_when: tuple[Ignored, ...], parameters: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> list[str]:
-    """Find the parameters that were given and have no effect; a sentence for each.
+    """Find the parameters that were given and have no effect, and return a warning for each.
 
     Parameters
     ----------
     ignored_when : tuple of Ignored
-        What the method declares; of several that hold for one parameter, the first is said.
+        Declarations of the method. If several hold for a parameter, the warning uses the first one.
     parameters : mapping of str to object
-        All of them, checked.
+        Checked values of all parameters.
     defaults : mapping of str to object
+        Default values of all parameters.
 
     Returns
     -------
     list of str
+        One sentence per parameter.
     """
     said: dict[str, str] = {}
     for void in ignored_when:

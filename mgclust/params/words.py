@@ -1,4 +1,4 @@
-"""Flags, words, sizes, seeds, and what is checked elsewhere."""
+"""Flags, words, sizes, seeds, and values that are checked elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POWER_OF_PREFIX = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Boolean(Constraint):
-    """True or False, which 1 and 0 stand for.
+    """True or False; 1 and 0 are accepted instead.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Boolean(Constraint):
 
     @property
     def expected(self) -> str:
-        """The two values."""
+        """Description of the allowed values."""
         return "True or False, or 1 or 0"
 
     def _check(self, name: str, value: Any) -> bool:
@@ -41,16 +41,17 @@ class Boolean(Constraint):
 
 
 class Choice(Constraint):
-    """One of some words.
+    """One word of a list of words.
 
     Parameters
     ----------
     *choices : str
-        The words.
+        The allowed words.
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     synonyms : dict of str to str, optional
-        Names that others use for one of the words: they are refused, and the sentence names the word.
+        Names in other projects, each with the corresponding allowed word. They are rejected, and the message names the
+        allowed word.
     """
 
     type = "choice"
@@ -68,7 +69,7 @@ class Choice(Constraint):
 
     @property
     def expected(self) -> str:
-        """The words."""
+        """List of the allowed words."""
         quoted = [repr(choice) for choice in self.choices] + (["None"] if self.optional else [])
         return f"one of {', '.join(quoted)}" if len(quoted) > 1 else quoted[0]
 
@@ -97,7 +98,7 @@ class Bytes(Constraint):
 
     @property
     def expected(self) -> str:
-        """The two forms."""
+        """Description of the two forms."""
         return "a positive number of bytes or a size such as '16 GiB'"
 
     def _check(self, name: str, value: Any) -> int:
@@ -126,7 +127,7 @@ class Seed(Constraint):
     Parameters
     ----------
     help, remedy
-        As for `Constraint`; None is always allowed.
+        See `Constraint`. None is always allowed.
     """
 
     type = "integer"
@@ -136,7 +137,7 @@ class Seed(Constraint):
 
     @property
     def expected(self) -> str:
-        """The three forms."""
+        """Description of the three forms."""
         return "an integer from 0 to 4294967295, a NumPy Generator or RandomState, or None"
 
     def _check(self, name: str, value: Any) -> Any:

@@ -19,12 +19,12 @@ __all__ = ["adjacency"]
 
 SIZE = (6.2, 6.2)  # inches: the image is square
 MAX_CELLS = 720  # across the image: about as many as it has pixels
-CELLS_PER_ENTRY = 3.0  # mean number per row of cells of a sparse graph: larger cells make its entries visible
-SINGLE_EDGES = 240  # up to so many nodes, every edge has its own cells
-NAMED_NODES = 90
+CELLS_PER_ENTRY = 3.0  # cells across the image divided by sqrt(entries): if it is small, single entries are visible
+SINGLE_EDGES = 240  # largest number of nodes for which every edge has its own cells
+NAMED_NODES = 90  # largest number of nodes whose names are written
 FAINTEST = 0.4  # strength of the colour of the lightest edges, if few cells are filled
-FRAMED, NUMBERED = 1 / 150, 1 / 25  # least width, of the picture, of a community with a frame; with a number
-PLACED = 1 << 22  # edges that are processed at a time, which bounds the memory
+FRAMED, NUMBERED = 1 / 150, 1 / 25  # smallest fraction of the nodes for which a community has a frame, and a number
+PLACED = 1 << 22  # edges that are processed at a time, which limits the memory
 
 
 def adjacency(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decision_graph", "scatter"]
 
-NUMBERED_CLUSTERS = 40  # centres have numbers up to this many clusters
+NUMBERED_CLUSTERS = 40  # largest number of clusters for which centres have numbers
 DENSITIES = {"cutoff": "neighbours within $d_c$", "knn": "1 / distance to the nearest rows"}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["objective"]
 
-STEEP = 30.0  # ratio of the first to the last value from which the axis is logarithmic
+STEEP = 30.0  # smallest ratio of the first to the last value for which the axis is logarithmic
 STOPPED = {"tol": "settled", "max_iter": "max_iter reached"}
 
 
@@ -70,7 +70,7 @@ def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 
 
 def _history(source: Any) -> tuple[np.ndarray, str]:
-    """The values, and the reason why the iterations stopped; the reason is empty if only a history is given."""
+    """Return the values, and the reason why the iterations stopped, which is empty if only a history is given."""
     if holds_result(source):
         result = result_with(source, "objective_history", "give a result of 'fuzzy-c-means'")
         reason = str(result.diagnostics.get("stop_reason", ""))

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["dendrogram", "modularity"]
 
 CURVE_POINTS = 2_000  # points of a curve, evenly spaced on its logarithmic axis
-WHOLE_TREE = 120  # the whole tree is drawn for graphs up to so many nodes
-FEWEST_MERGES, MAX_MERGES = 40, 100  # merges that are drawn of a larger tree by default
-LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # up to so many leaves, names have this size in points
+WHOLE_TREE = 120  # largest number of nodes for which the whole tree is drawn
+FEWEST_MERGES, MAX_MERGES = 40, 100  # limits of the number of merges that are drawn of a larger tree by default
+LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # largest number of leaves, and size of their names in points
 LEAF_WIDTH, WIDTHS = 0.14, (11.4, 14.0)  # inches
 LARGEST_MARK = 1_100.0  # diameter of the mark of the largest leaf, in points times the number of leaves
 GIVE = "give a result of 'communities' or 'fast-newman'"
@@ -99,9 +99,9 @@ def modularity(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
 def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: int | None = None) -> Axes:
     """Tree of the last merges, in the colours of the communities.
 
-    The height of each fork is the number of communities that are left after its merge. A merge of communities that no
-    edge connects says nothing about the graph. So if there are at least as many communities as connected components,
-    a separate tree is drawn for each component.
+    The height of each fork is the number of communities that are left after its merge. If there are at least as many
+    communities as connected components, a separate tree is drawn for each component, because merges of unconnected
+    communities show nothing about the graph.
 
     Parameters
     ----------
@@ -111,8 +111,9 @@ def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: 
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure, as wide as the leaves need.
     last : int, optional
-        Number of merges to draw. By default all merges of a graph of up to 120 nodes. For larger graphs, twice as many
-        as would join all communities that can be joined, but at least 40 and at most 100.
+        Number of merges to draw. By default, all merges are drawn for a graph of up to 120 nodes. For larger graphs,
+        the default is twice the number of merges that join all communities that can be joined, but at least 40 and at
+        most 100.
 
     Returns
     -------
@@ -136,7 +137,8 @@ def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: 
     merges = np.asarray(result_or_merges if result is None else _array(result, "merges"))
     if merges.ndim != 2 or merges.shape[1] != 2:
         raise InputError(
-            f"merges has shape {merges.shape}, it should be (n - 1, 2): node of the kept, node of the absorbed."
+            f"merges has shape {merges.shape}, it should be (n - 1, 2): a node of the kept community, and a node of "
+            "the absorbed community."
         )
     n = len(merges) + 1
     labels = None if result is None or result.labels is None else np.asarray(result.labels)
@@ -195,7 +197,7 @@ def _note(ax: Axes, x: float, y: float, text: str) -> None:
 
 
 def _rounds(result: Result, ax: Axes) -> Axes:
-    """Modularity after each round, for results of so many merges that they were not kept."""
+    """Draw the modularity after each round, for results whose merges were too many to be kept."""
     values = [entry["modularity"] for entry in result.diagnostics.get("rounds") or ()]
     if not values:
         raise InputError(f"a result of method={result.method!r} has no modularity; give a result of 'communities'.")

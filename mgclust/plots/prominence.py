@@ -18,7 +18,7 @@ __all__ = ["prominence"]
 
 GIVE = "give a result of 'density-peaks' with separated clusters (assignment='separated') or with `significance`"
 MAX_BARS = 60
-MORE = 10  # peaks after those of the clusters
+MORE = 10  # peaks that are drawn in addition to the peaks of the clusters
 
 
 def prominence(result: Result | Any, ax: Axes | None = None) -> Axes:

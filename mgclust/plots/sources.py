@@ -47,7 +47,7 @@ def labels_of(labels: Any) -> Any:
 
 
 def feature_names_of(X: Any, labels: Any = None) -> list[str] | None:
-    """Return the column names of a table, or else the names of the columns that a result or estimator was fitted to."""
+    """Return the column names of a table, or else the column names that a result or an estimator holds."""
     held = getattr(X, "column_names", getattr(X, "columns", None))
     if held is None:
         held = getattr(labels, "feature_names_in_", None)

@@ -32,8 +32,8 @@ __all__ = [
     "rgb",
 ]
 
-MAX_POINTS = 50_000  # drawn at most: more points only darken the picture and slow it down
-MARKED = 60  # a line of up to so many values has a mark at each value
+MAX_POINTS = 50_000  # largest number of drawn points: more points only darken the picture and slow it down
+MARKED = 60  # largest number of values of a line for which each value has a mark
 FIGURE = (6.6, 5.6)  # inches
 
 INK = "#22262b"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["validity"]
 
-STEEP = 30.0  # ratio of the largest to the smallest value from which the axis is logarithmic
+STEEP = 30.0  # smallest ratio of the largest to the smallest value for which the axis is logarithmic
 LOW_IS_BETTER = {"fuzzy_hypervolume": "fuzzy hypervolume", "xie_beni": "Xie-Beni"}
 HIGH_IS_BETTER = {
     "modified_partition_coefficient": ("modified partition coefficient (right)", MUTED, (0, (1, 2))),

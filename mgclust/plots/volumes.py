@@ -50,7 +50,8 @@ def label_slices(
         Maps voxel numbers to millimetres, as in NIfTI. Slices are then turned so that left is left and front is up. By
         default, slices are taken along the last axis, and voxels are drawn as cubes.
     oriented : bool, default=True
-        False if the directions in `affine` are a guess: the picture then uses only its voxel sizes, and names no sides.
+        Whether the directions in `affine` are known. If not, the picture uses only the voxel sizes and does not name
+        left and right.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Arrays of a result as files: one rule decides the file of each kind of array, for writing and for reading.
+"""Files of the arrays of a result. The kind of an array decides its file, for writing and for reading.
 
-NAME.npy    an array in memory, or of Dask, of which it is written a chunk at a time; read by mapping it
-NAME.zarr   a `Deferred` one, written by blocks; read block by block, too
-NAME.npz    a SciPy sparse one, as compressed sparse rows; read whole
+NAME.npy    array in memory, or Dask array (written chunk by chunk); memory-mapped when it is read
+NAME.zarr   `Deferred` array; written and read block by block
+NAME.npz    sparse array of SciPy, as compressed sparse rows; read as a whole
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ __all__ = [
     "write_npy",
 ]
 
-# Codecs of zarr between numbers and bytes. Others are refused before a chunk is read: one of them loads pickles.
+# Codecs of zarr that are accepted. All others are rejected before a chunk is read, because one of them loads pickles.
 ZARR_CODECS = {
     "adler32", "bitround", "blosc", "bytes", "bz2", "crc32", "crc32c", "delta", "endian", "fixedscaleoffset",
     "fletcher32", "gzip", "lz4", "lzma", "quantize", "shuffle", "sharding_indexed", "transpose", "zlib", "zstd",
 }  # fmt: skip
 _LONGEST_METADATA = 2**24  # bytes
-CSV_ROWS = 65_536  # rows formatted at a time: bounds the memory that labels.csv needs
+CSV_ROWS = 65_536  # rows that are formatted at a time, which limits the memory for writing labels.csv
 
 
 @dataclass(frozen=True)
 class Deferred:
-    """An array of a result that is in no memory: it is computed, block by block, when the result is saved."""
+    """An array of a result that is not in memory. It is computed block by block when the result is saved."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    write: Callable[[Path], object]  # writes the array, as a zarr array, to the path that it is given
+    write: Callable[[Path], object]  # writes the array to the given path, as a zarr array
 
 
 def file_name(name: str, array: Any) -> str:
@@ -63,7 +63,7 @@ def file_name(name: str, array: Any) -> str:
 
 
 def write_array(path: Path, array: Any) -> None:
-    """Write an array to a path that ends as `file_name` says."""
+    """Write an array to a path whose suffix is the suffix of `file_name`."""
     if isinstance(array, Deferred):
         array.write(path)
     elif _comes_from("zarr", array):
@@ -72,13 +72,13 @@ def write_array(path: Path, array: Any) -> None:
         from scipy.sparse import save_npz
 
         whole = computed(array) if is_dask(array) else array
-        save_npz(path, whole.tocsr(), compressed=False)  # which takes longer than everything else
+        save_npz(path, whole.tocsr(), compressed=False)  # compressing takes longer than all else
     else:
         write_npy(path, array)
 
 
 def write_npy(path: Path, array: Any) -> None:
-    """Write a ``.npy``; a full disk is the OSError that says so, where NumPy tells only how much it has written."""
+    """Write a ``.npy`` file. If the disk is full, the OSError says so; the error of ``numpy.save`` does not."""
     if is_dask(array):
         header = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
     else:
@@ -91,7 +91,7 @@ def write_npy(path: Path, array: Any) -> None:
 
 
 def read_array(directory: Path | RootedFile, entry: dict[str, Any]) -> Any:
-    """Open an array of a result directory, described as in ``result.json``; only a sparse one is read at once."""
+    """Open an array of a result directory from its entry in ``result.json``; only a sparse array is read at once."""
     name = str(entry["file"])
     last = Path(name).name
     path = directory.inside(last) if isinstance(directory, RootedFile) else directory / last
@@ -101,7 +101,7 @@ def read_array(directory: Path | RootedFile, entry: dict[str, Any]) -> Any:
         array = _open(path, entry["shape"])
     except InputError:
         raise
-    except Exception as error:  # parsers that meet any bytes have many ways to fail
+    except Exception as error:  # parsers may raise any error if the bytes are arbitrary
         raise InputError(f"{str(path)!r} is missing or damaged ({error}); run the job again.") from None
     if list(array.shape) != entry["shape"]:
         raise InputError(
@@ -111,13 +111,16 @@ def read_array(directory: Path | RootedFile, entry: dict[str, Any]) -> Any:
 
 
 def read_npy_parameter(text: str | RootedFile, instead: str) -> np.ndarray:
-    """Read a .npy that is a parameter; an `InputError` says what to give `instead` of one that cannot be read."""
+    """Read a .npy file that is the value of a parameter.
+
+    If the file cannot be read, the `InputError` asks the user to give `instead`.
+    """
     try:
         with text.open() if isinstance(text, RootedFile) else open(text, "rb") as file:
             read = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
             shape, _, dtype = read(file)
             begin, end = file.tell(), file.seek(0, os.SEEK_END)
-            if begin + math.prod(shape) * dtype.itemsize > end:  # a header may say any size
+            if begin + math.prod(shape) * dtype.itemsize > end:  # a header may claim any size
                 raise ValueError("it is truncated")
             file.seek(0)
             return np.asarray(npy.read_array(file, allow_pickle=False))
@@ -128,16 +131,16 @@ def read_npy_parameter(text: str | RootedFile, instead: str) -> np.ndarray:
 
 
 def open_zarr(path: str | RootedFile) -> dict[str, Any]:
-    """Open the arrays of a zarr store: one, or those of a group, by name.
+    """Open the arrays of a zarr store by name; the name of a single array is "".
 
-    RootedFile a root, each of its files is opened there when it is read.
+    If `path` is a `RootedFile`, each file of the store is opened under its root folder when it is read.
 
     Raises
     ------
     InputError
-        It would be decoded by something else than `ZARR_CODECS`.
+        A codec of an array is not one of `ZARR_CODECS`.
     FileNotFoundError
-        There is none.
+        There is no store at the path.
     """
     import zarr
 
@@ -149,7 +152,8 @@ def open_zarr(path: str | RootedFile) -> dict[str, Any]:
         store = RootedStore(path)
     for file, content in () if remote else _zarr_metadata(path):
         _reject_wide(parse_json(content), file)
-    # What a group says of its arrays, apart from them, may name some elsewhere; behind a URL there may be nothing else.
+    # Consolidated metadata of a group may name arrays elsewhere, so local stores are read without it. For a URL, it may
+    # be the only list of the arrays.
     node = zarr.open(store, mode="r", use_consolidated=None if remote else False)
     arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     for array in arrays.values():
@@ -165,7 +169,7 @@ def open_zarr(path: str | RootedFile) -> dict[str, Any]:
 
 
 def write_csv(path: Path, labels: Any, halo: Any) -> None:
-    """Write labels, and which rows are in a halo, for spreadsheets."""
+    """Write labels and, if given, the halo (0 or 1 for each row) as a table for spreadsheets."""
     names = ["row", "label"] + ([] if halo is None else ["halo"])
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.write(",".join(names) + "\n")
@@ -182,7 +186,7 @@ def write_csv(path: Path, labels: Any, halo: Any) -> None:
 
 
 def _comes_from(package: str, array: Any) -> bool:
-    """Return whether a package made the array, without importing it."""
+    """Return whether the class of an array belongs to a package, without importing the package."""
     return type(array).__module__.partition(".")[0] == package
 
 
@@ -195,13 +199,13 @@ def _open(path: Path | RootedFile, shape: list[int]) -> Any:
         from scipy.sparse import load_npz
 
         array = load_npz(file)
-        array.check_format(full_check=True)  # SciPy's loops follow indices wherever they lead
+        array.check_format(full_check=True)  # SciPy's loops do not check that indices are in range
         return array
     return _map_npy(file, shape)
 
 
 def _copy_zarr(array: Any, path: Path) -> None:
-    """Copy the array of a result that was loaded, so many rows at a time as its chunks have."""
+    """Copy the array of a loaded result; at a time, as many rows as a chunk has."""
     import zarr
 
     copy = zarr.create_array(path, shape=array.shape, chunks=array.chunks, dtype=array.dtype)
@@ -225,7 +229,7 @@ def _single_zarr(path: Path | RootedFile) -> Any:
 
 
 def _zarr_metadata(path: str | RootedFile) -> Iterator[tuple[str, bytes]]:
-    """Metadata of a store's arrays: of itself, and of each that it is a group of."""
+    """Yield the name and content of each metadata file of a store: of the store, and of the arrays of a group."""
     if isinstance(path, str):
         for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):
             for file in Path(path).glob(name):
@@ -240,14 +244,14 @@ def _zarr_metadata(path: str | RootedFile) -> Iterator[tuple[str, bytes]]:
 
 
 def _reject_wide(said: Any, name: str) -> None:
-    """Refuse elements of 10,000 bytes and more: zarr makes one of the fill value as soon as it opens the array."""
+    """Reject elements of 10,000 bytes and more, because zarr creates a fill value of this size on opening the array."""
     kind = json.dumps([said.get("dtype"), said.get("data_type")] if isinstance(said, dict) else None)
     if re.search(r"\d{5}", kind):
         raise InputError(f"{name} says that an element is of type {shortened(kind, 80)}; it should be a number.")
 
 
 def _zarr_codecs(said: Any) -> Iterator[str]:
-    """Names of all codecs in an array's metadata, those within codecs, too."""
+    """Yield the names of all codecs in the metadata of an array, including codecs nested in other codecs."""
     if isinstance(said, (list, tuple)):
         for each in said:
             yield from _zarr_codecs(each)

@@ -1,4 +1,4 @@
-"""Output directories that appear under their name only when they are whole."""
+"""Output directories that appear under their final name only when they are complete."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["atomic_directory", "check_target"]
 
 
 def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
-    """Refuse an output directory that could not be written, before anything is computed.
+    """Reject an output directory that could not be written, before anything is computed.
 
     Parameters
     ----------
     path : path
-        The directory that a run is going to make.
+        The directory that a run is going to create.
     overwrite : bool
         Whether an earlier result may be replaced.
 
     Returns
     -------
     Path
-        The same, absolute.
+        The same path as an absolute path.
 
     Raises
     ------
     InputError
-        If it exists (and may not be replaced), or its parent is missing or cannot be written.
+        The directory exists and may not be replaced, or its parent is missing or cannot be written.
     """
     target = Path(os.path.abspath(path))
     if os.path.lexists(target):
@@ -44,7 +44,7 @@ def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
         raise InputError(f"output={str(path)!r} cannot be made: {str(parent)!r} {problem}.")
     probe = parent / _temporary_name(target)
     try:
-        # Permission bits lie (root, read-only file systems, quotas): try what the run will do.
+        # Permission bits do not show everything (root, read-only file systems, quotas): try what the run will do.
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
@@ -55,14 +55,14 @@ def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
 
 @contextlib.contextmanager
 def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
-    """Make a directory that takes its name when the ``with`` block ends well, and vanishes otherwise.
+    """Create a directory that gets its final name when the ``with`` block succeeds, and is removed if the block fails.
 
     Parameters
     ----------
     path : path
-        Its final name.
+        Final name of the directory.
     overwrite : bool
-        As in `check_target`, which is called first.
+        Passed to `check_target`, which is called first.
 
     Yields
     ------
@@ -79,12 +79,12 @@ def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> I
         _put_in_place(temporary, target)
         _flush(target.parent)
     finally:
-        # Also after Ctrl-C: whatever did not get its name is not left behind.
+        # After an error or Ctrl-C, remove the directory that did not get its final name.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _check_replaceable(target: Path, overwrite: bool) -> None:
-    """Let an existing target be replaced on request, and only if a run wrote all of it (or it is empty)."""
+    """Reject an existing target unless it may be overwritten, and is empty or has only files that its run wrote."""
     if not overwrite:
         raise InputError(f"output={str(target)!r} exists; choose another name, or give overwrite=True (--overwrite).")
     folder = target.is_dir() and not target.is_symlink()
@@ -103,7 +103,7 @@ def _check_replaceable(target: Path, overwrite: bool) -> None:
 
 
 def _written(target: Path) -> set[str]:
-    """Names that a result says its run wrote."""
+    """Return the names of the files that a run wrote, as listed in the result."""
     try:
         files = parse_json((target / "result.json").read_bytes())["files"]
         return {name for name in files if isinstance(name, str)}
@@ -130,7 +130,7 @@ def _temporary_name(target: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Ask the file system to have it on disk before the rename says that it is complete."""
+    """Flush a file or folder to disk, so that it is complete before the directory is renamed."""
     with contextlib.suppress(OSError):  # some file systems refuse to sync directories
         descriptor = os.open(path, os.O_RDONLY)
         try:

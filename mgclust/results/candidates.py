@@ -1,4 +1,4 @@
-"""The candidates of a scan as results of their own."""
+"""Candidates of a scan as separate results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def candidate_results(result: Result) -> dict[int, Result]:
     Returns
     -------
     dict of int to Result
-        Results by number of clusters, with the values of the scan as scores. Empty if no candidates are saved.
+        Results by number of clusters; their scores are the values of the scan. Empty if no candidates are saved.
     """
     if "candidates" not in result.arrays:
         return {}

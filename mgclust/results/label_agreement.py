@@ -1,4 +1,4 @@
-"""Agreement of two labellings of the same rows: `compare_labels`, after ``mgclust compare`` and a known truth."""
+"""Agreement of two labellings of the same rows, for ``mgclust compare`` and for scores against a known truth."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["adjusted_rand", "compare_labels"]
 
-MAX_PAIRS = 1 << 22  # of clusters, among which a best matching is looked for
+MAX_PAIRS = 1 << 22  # pairs of clusters up to which the best matching is computed
 NOISE = ("cluster", "drop")
 
 
 def adjusted_rand(first: np.ndarray, second: np.ndarray) -> float:
-    """The adjusted Rand index of two labellings, arrays of shape (n,) of integers or strings."""
+    """Return the adjusted Rand index of two labellings: arrays of shape (n,) of integers or strings."""
     from sklearn.metrics import adjusted_rand_score
 
     return float(adjusted_rand_score(first, second))
@@ -26,36 +26,44 @@ def adjusted_rand(first: np.ndarray, second: np.ndarray) -> float:
 def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[str, Any]:
     r"""Compare two labellings of the same rows; the first can hold the true labels.
 
-    With n(k,l) the rows that are in cluster k of the first and in l of the second::
+    n(k,l) is the number of rows in cluster k of the first and cluster l of the second labelling. Two rows are a "pair
+    together" in a labelling if they are in the same cluster. The scores are::
 
-        ari              (pairs of rows that both keep together - expected) / (mean of either's pairs - expected)
+        ari              (pairs together in both - expected) / (mean of the pairs together in each - expected)
         nmi              mutual information / mean of the two entropies
-        fowlkes_mallows  pairs that both keep together / geometric mean of either's pairs
-        purity           sum over l of max over k of n(k,l), / n: each cluster of the second within one of the first
-        inverse_purity   sum over k of max over l of n(k,l), / n: each cluster of the first within one of the second
-        error_rate       1 - sum of n(k,l) over the one-to-one matching of clusters for which it is largest, / n
+        fowlkes_mallows  pairs together in both / geometric mean of the pairs together in each
+        purity           (sum over l of max over k of n(k,l)) / n
+        inverse_purity   (sum over k of max over l of n(k,l)) / n
+        error_rate       1 - (largest sum of n(k,l) over a one-to-one matching of clusters) / n
 
-    All are 1 for the same clusters, whatever these are called, but for the last, which is 0.
+    If the clusters are the same, whatever their labels, the error rate is 0 and all other scores are 1. The purity is
+    also 1 if each cluster of the second labelling lies within one cluster of the first. The inverse purity is also 1
+    if each cluster of the first lies within one cluster of the second.
 
     Parameters
     ----------
     first, second : array-like of shape (n,)
-        Integers or strings; Dask arrays are computed. A row belongs to no cluster where the label is a negative
-        integer, None or masked.
+        Integers or strings; Dask arrays are computed. A row is in no cluster if its label is a negative integer, None
+        or masked.
     noise : {"cluster", "drop"}, default="cluster"
-        Rows that belong to no cluster are one of their own, or are left out where either labelling has one.
+        What to do with rows in no cluster. "cluster": they form one more cluster. "drop": rows that are in no cluster
+        of at least one labelling are left out.
 
     Returns
     -------
     dict
-        The figures above; "rows" that were compared; "clusters" of each labelling, a list of two, noise not counted;
-        "noise", how many rows of all are in no cluster of each. "error_rate" is None where there are more than
-        4 million pairs of clusters.
+        The scores above, and these entries:
+
+        - "rows": number of rows that were compared.
+        - "clusters": list of two: the number of clusters in each labelling, without noise.
+        - "noise": list of two: the number of rows in no cluster of each labelling, also if they were left out.
+
+        "error_rate" is None if there are more than 4 million pairs of clusters.
 
     Raises
     ------
     InputError
-        The labellings are not of equally many rows, or of none.
+        The labellings have different numbers of rows, or there is no row to compare.
 
     References
     ----------
@@ -105,7 +113,7 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
         "noise": [int(none.sum()) for none in outside],
         "ari": adjusted_rand(*codes),
         "nmi": float(normalized_mutual_info_score(*codes)),
-        # Without a pair that is together the quotient is 0 / 0: the same clusters of one row each agree.
+        # If both labellings have only clusters of one row, the quotient is 0 / 0, but the clusters are the same.
         "fowlkes_mallows": 1.0 if shape == (n, n) else float(fowlkes_mallows_score(*codes)),
         "purity": int(counts.max(axis=0).sum()) / n,
         "inverse_purity": int(counts.max(axis=1).sum()) / n,
@@ -114,7 +122,7 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
 
 
 def _one_dimensional(labels: Any, name: str) -> np.ndarray:
-    """Labels as signed integers or strings."""
+    """Return labels as a one-dimensional array of signed integers or strings."""
     given = computed(labels) if is_dask(labels) else labels
     try:
         array = np.asarray(given)
@@ -144,16 +152,16 @@ def _one_dimensional(labels: Any, name: str) -> np.ndarray:
         raise InputError(f"labels: the {name} of type {array.dtype} should be whole numbers or strings.")
     if not missing.any():
         return array
-    # Strings have none that is no cluster: numbers take their place.
+    # No string can mean "in no cluster", so strings are replaced by numbers.
     return np.where(missing, -1, array if array.dtype.kind == "i" else _numbered(array))
 
 
 def _beyond(numbers: np.ndarray) -> bool:
-    """Return whether some are out of the range of int64."""
+    """Return whether some numbers are out of the range of int64."""
     return bool(len(numbers)) and not (int(numbers.min()) >= -(2**63) and int(numbers.max()) < 2**63)
 
 
 def _numbered(labels: np.ndarray) -> np.ndarray:
-    """Numbers 0, 1, ... in the place of labels, and -1 of those below 0."""
+    """Replace labels by the numbers 0, 1, ..., and negative labels by -1."""
     numbers = np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return numbers if labels.dtype.kind in "SU" else np.where(labels < 0, -1, numbers)

@@ -1,13 +1,13 @@
 """Result of a run, and its directory on disk.
 
-A result directory is written under a temporary name beside its final one and renamed when it is complete::
+A result directory is written under a temporary name in the same folder and renamed when it is complete::
 
     DIR/result.json       parameters, source and its hash, versions, hardware, timings, scores, warnings
     DIR/labels.npy        one integer per row; labels.csv holds the same for spreadsheets
-    DIR/<array>.npy       every array of `Result.arrays`; DIR/<array>.zarr where it was `Deferred`
-    DIR/report.html, *.png   whatever the caller adds before the rename
+    DIR/<array>.npy       every array of `Result.arrays`; DIR/<array>.zarr if it was `Deferred`
+    DIR/report.html, *.png   files that the caller adds before the directory is renamed
 
-So a directory that exists is whole, whether the process was interrupted, killed or ran out of disk.
+A directory with the final name is therefore complete, even if a process was interrupted or killed or the disk was full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Deferred", "Result", "load_result"]
 
 FORMAT = "mgclust-result"
 FORMAT_VERSION = 1
-# The part of `Result` that is kept as JSON, in the order of interest.
+# The fields of `Result` that are kept as JSON, the most interesting first.
 JSON_FIELDS = (
     "method",
     "parameters",
@@ -48,7 +48,7 @@ JSON_FIELDS = (
     "versions",
     "diagnostics",
 )
-SHORT_ARRAY = 1_000  # arrays among the parameters are written out up to this size
+SHORT_ARRAY = 1_000  # number of elements up to which an array among the parameters is written out
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,24 +58,25 @@ class Result:
     Attributes
     ----------
     method : str
-        As on the command line, e.g. ``"density-peaks"``.
+        Name of the method on the command line, e.g. ``"density-peaks"``.
     labels : ndarray or Dask array of shape (n_samples,), int, or None
-        Cluster of each row; -1 where a row belongs to none.
+        Cluster of each row; -1 for rows in no cluster.
     arrays : mapping of str to ndarray or Dask array
-        Diagnostics that are too long for JSON, e.g. ``rho`` and ``delta``. Names are ``[a-z0-9_]+``. One that does not
-        fit into memory is ``mgclust.results.array_files.Deferred``; `load_result` opens it as a ``zarr.Array``.
+        Diagnostics that are too long for JSON, e.g. ``rho`` and ``delta``. Names match ``[a-z0-9_]+``. An array that
+        does not fit into memory is a ``mgclust.results.array_files.Deferred``; `load_result` opens it as a
+        ``zarr.Array``.
     scores : dict
-        Single figures: ``n_clusters``, ``dc``, an agreement with a known truth.
+        Single numbers, such as ``n_clusters``, ``dc``, or the agreement with a known truth.
     parameters : dict
-        Every parameter of the estimator as it was used.
+        Every parameter of the estimator with the value that was used.
     source : dict
         ``name``, ``shape``, ``dtype`` and ``sha256`` of the data.
     timings : dict of str to float
         Seconds per stage, in the order of the stages.
     hardware, versions : dict
-        What it ran on, and with which software.
+        Hardware that the method ran on, and versions of the software.
     warnings : list of str
-        What the user should know, as sentences.
+        Warnings for the user, one sentence each.
     diagnostics : dict
         Small facts about the computation (how dc was found, fallbacks, errors).
     """
@@ -94,7 +95,7 @@ class Result:
 
     @property
     def cluster_sizes(self) -> np.ndarray:
-        """Rows of each cluster 0, 1, ...; rows labelled -1 are not counted."""
+        """Number of rows of each cluster 0, 1, ...; rows labelled -1 are not counted."""
         if self.labels is None:
             return np.zeros(0, dtype=np.int64)
         sizes = np.zeros(0, dtype=np.int64)
@@ -107,13 +108,13 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all stages together."""
+        """Total time of all stages in seconds."""
         return sum(seconds for name, seconds in self.timings.items() if name != "total")
 
     def compute(self) -> Result:
-        """Return the result with NumPy and SciPy arrays in place of Dask arrays, for plots and reports.
+        """Return the result with NumPy and SciPy arrays instead of Dask arrays, for plots and reports.
 
-        They have to fit into memory here; `save` writes them chunk by chunk.
+        All arrays must fit into the memory of this process. `save` does not need this: it writes them chunk by chunk.
         """
         labels = computed(self.labels) if is_dask(self.labels) else self.labels
         arrays = {name: computed(array) if is_dask(array) else array for name, array in self.arrays.items()}
@@ -126,7 +127,7 @@ class Result:
         -------
         str
         """
-        methods = importlib.import_module("mgclust.algorithms")  # of a folder above: each has its own sentences
+        methods = importlib.import_module("mgclust.algorithms")  # a layer above: each method writes its own text
         known = methods.declarations()
         options = known[self.method].options() if self.method in known else ()
         defaults = {option.name: option.default for option in options}
@@ -143,7 +144,7 @@ class Result:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``result.json``: everything but the arrays, which it lists."""
+        """Return the content of ``result.json``: everything except the arrays, which are only listed."""
         listed = {} if self.labels is None else {"labels": self.labels}
         listed |= self.arrays
         return {
@@ -163,16 +164,18 @@ class Result:
         overwrite: bool = False,
         add: Callable[[Path], object] | None = None,
     ) -> Path:
-        """Write the result directory; it appears under its name only when complete.
+        """Write the result directory; it appears under its name only when it is complete.
 
         Parameters
         ----------
         path : path
-            The directory to make. Its parent must exist.
+            The directory to create. Its parent must exist.
         overwrite : bool
-            Replace an earlier result directory, if it holds only what its run wrote. Anything else is left alone.
+            Whether to replace an earlier result directory. It is replaced only if it holds no file that its run did
+            not write.
         add : callable, optional
-            Called with the unfinished directory, to write more files (the report, pictures) into it.
+            Function that writes more files (the report, pictures). It is called with the path of the unfinished
+            directory.
 
         Returns
         -------
@@ -182,7 +185,7 @@ class Result:
         Raises
         ------
         InputError
-            If the directory exists, or its parent is missing or cannot be written.
+            The directory exists and may not be replaced, or its parent is missing or cannot be written.
         """
         with atomic_directory(path, overwrite) as directory:
             self._write_arrays(directory)
@@ -190,7 +193,7 @@ class Result:
             _write_json(index, self.to_dict())
             if add is not None:
                 add(directory)
-            # Which names may be overwritten later: whatever else is there then, a user put there.
+            # Names that may be overwritten later: any other file in the directory is the user's.
             _write_json(index, {**self.to_dict(), "files": sorted(each.name for each in directory.iterdir())})
         return Path(path)
 
@@ -205,7 +208,7 @@ class Result:
 
 
 def load_result(path: str | os.PathLike[str] | RootedFile) -> Result:
-    """Read a result directory; its arrays are memory-mapped, so nothing is read before it is used.
+    """Read a result directory; most arrays are memory-mapped, so that they are read only when they are used.
 
     Parameters
     ----------
@@ -219,7 +222,7 @@ def load_result(path: str | os.PathLike[str] | RootedFile) -> Result:
     Raises
     ------
     InputError
-        If there is no such directory, or it is not a whole result.
+        There is no such directory, or it does not hold a complete result.
     """
     directory = path if isinstance(path, RootedFile) else Path(path)
     index = f"{directory}/result.json"
@@ -260,7 +263,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """`value` in terms of what JSON knows; infinities and NaN as strings, since JSON has none."""
+    """Convert a value to types of JSON; infinities and NaN become strings, because JSON has neither."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

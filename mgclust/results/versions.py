@@ -1,4 +1,4 @@
-"""Versions of what decides what a run computes."""
+"""Versions of the software that a result depends on."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _DISTRIBUTIONS = (
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that decide what a run computes."""
+    """Return the versions of Python and of the installed packages that a result depends on."""
     return {"python": platform.python_version(), "mgclust": __version__, **_distributions()}
 
 
 @functools.cache
 def _distributions() -> dict[str, str]:
-    """Looked up once: reading the packages' metadata takes longer than many a run on a GPU."""
+    """Return the versions of packages, read only once: reading their metadata can take longer than a run on a GPU."""
     versions = {}
     for name in _DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -49,7 +49,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         Rules of the scan.
 
         - "code": the rules of the authors' package.
-        - "paper": the rules of the authors' paper, which differ.
+        - "paper": the rules of the authors' paper, which differ from the package.
         - "fast": rules of mgclust, which lower the preference all the time and need about a tenth of the iterations. If
           `preference` is given, "fast" means "code".
     max_iter : int, default=50000
@@ -62,10 +62,12 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         See `AffinityPropagation`.
     silhouette_metric : {"euclidean", "sqeuclidean"}, default="euclidean"
         Distance for the silhouettes of candidates, only with ``affinity="euclidean"``. "euclidean" is the distance of
-        the authors' package, "sqeuclidean" the distance -S of Chen and Zeng. With "cosine" and "correlation", the
-        distance is 1 - cosine and 1 - correlation. With "precomputed", it is -S, shifted to be positive.
+        the authors' package. "sqeuclidean" is -S, where S is the similarity, as in Chen and Zeng. With
+        ``affinity="cosine"``, the distance is 1 - cosine; with "correlation", 1 - correlation; with "precomputed", -S,
+        shifted to be positive.
     min_cluster_size : int, default=3
-        Candidates with a smaller cluster are not chosen, unless all candidates have a smaller cluster.
+        Minimum number of rows in each cluster of the chosen candidate. It has no effect if every candidate has a
+        smaller cluster.
     n_clusters_range : tuple of (int, int), optional
         Smallest and largest number of clusters of a candidate, such as (5, 20); as text "5,20". Above the range, the
         preference falls faster. Below the range, the scan ends. The largest number must be at least 2. Excludes
@@ -74,9 +76,9 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         Rule that chooses a candidate.
 
         - "silhouette": the largest mean silhouette.
-        - "package": the same rule, unless the largest mean silhouette is below 0.3. Then, as in the authors' package,
-          the largest ``min_cluster_silhouette`` among the candidates that have at least the median number of clusters
-          (the lower one of two medians).
+        - "package": the same rule, unless the largest mean silhouette is below 0.3. In that case, as in the authors'
+          package, the largest ``min_cluster_silhouette`` decides among the candidates that have at least the median
+          number of clusters (the lower one of two medians).
         - "auto": "package" with ``profile="code"``, else "silhouette".
     save_candidates : bool, default=False
         Keep the labels and exemplars of all candidates in ``result_.arrays``, so that they are saved with the result.
@@ -93,8 +95,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int32
-        Position of each row's exemplar in `cluster_centers_indices_`, for the chosen candidate. -1 for all rows if
-        there is no candidate.
+        Position of each row's exemplar in `cluster_centers_indices_`, for the chosen candidate. If there is no
+        candidate, all labels are -1.
     cluster_centers_indices_, cluster_centers_, affinity_matrix_
         See `AffinityPropagation`; for the chosen candidate.
     n_clusters_ : int
@@ -108,7 +110,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     silhouette_ : float
         Mean silhouette of the chosen candidate.
     selection_ : {"silhouette", "package"}
-        Rule that decided. "package" if the second rule of the authors' package chose another candidate than the one
+        Rule that decided. "package" if the second rule of the authors' package chose a candidate other than the one
         with the largest mean silhouette.
     n_iter_ : int
         Number of iterations of the whole scan.
@@ -314,6 +316,6 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             ]
         other = f" selection='package' chooses K={package}, and" if package != best else ""
         return [
-            f"the best mean silhouette is only {found}: the clusters overlap;{other} save_candidates=True saves the "
+            f"the best mean silhouette is only {found}: the clusters overlap;{other} save_candidates=True keeps the "
             "labels of all candidates for comparison."
         ]

@@ -85,12 +85,12 @@ default="euclidean"
           scikit-learn makes with ``mode="distance"``. The similarity of row i to row k is minus the squared entry
           ``X[i, k]``. Pairs that are not stored are impossible.
     algorithm : {"auto", "dense", "sparse"}, default="auto"
-        Messages that are stored. The results are bitwise identical.
+        Which messages are stored. The results are bitwise identical.
 
         - "dense": the messages of all pairs, in two n x n matrices.
         - "sparse": neighbour lists of the pairs that can affect the result.
-        - "auto": neighbour lists from 1,000 rows on (on a GPU from 4,000 rows on). If the lists have become slower and
-          the matrices fit into memory, the run continues with all pairs.
+        - "auto": neighbour lists from 1,000 rows on (on a GPU from 4,000 rows on). If the lists have become slower than
+          matrices and the matrices fit into memory, the run continues with all pairs.
     device, client, n_workers, workers, resources, retries, verbose
         See `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
@@ -100,8 +100,8 @@ default="euclidean"
         Memory by which one rank may grow, in bytes or as text such as "4 GiB". With "dense", two n x n matrices must
         fit into the memory of all ranks together. With "sparse", all rows of X must fit into the memory of each rank.
     random_state : int, Generator or RandomState, optional
-        Seed of the noise that breaks ties. Its relative size is eps on similarities. If rows are equal or nearly equal,
-        preferences also get noise of relative size 4e-6. None means 0, so a repeated fit gives the same result.
+        Seed of the noise that breaks ties. Similarities get noise of relative size eps. If rows are equal or nearly
+        equal, preferences also get noise of relative size 4e-6. None means 0, so a repeated fit gives the same result.
 
     Attributes
     ----------
@@ -120,9 +120,9 @@ default="euclidean"
         Number of iterations.
     converged_ : bool
         Whether the exemplars did not change for `convergence_iter` iterations. If False, the fit gave a
-        `sklearn.exceptions.ConvergenceWarning`. Then the exemplars with the highest net similarity of the last 32
-        iterations give the labels, or, if none of these iterations had exemplars, those of the last iteration that had
-        exemplars; see Notes.
+        `sklearn.exceptions.ConvergenceWarning`, and the labels belong to the exemplars with the highest net similarity
+        in the last 32 iterations; see Notes. If none of these iterations had exemplars, the labels belong to the
+        exemplars of the last iteration that had any.
     net_similarity_ : float
         The objective that affinity propagation maximises: the similarities of rows to their exemplars plus the
         preferences of the exemplars, summed. Rows with the label -1 do not count.
@@ -137,7 +137,7 @@ default="euclidean"
         - ``algorithm``: "dense" or "sparse", the form in which the run began.
         - ``rows_searched``: how often the list of a row was extended by another search.
         - ``pairs_kept``: number of pairs stored at the end; all pairs if the lists were replaced.
-        - ``lists_shortened``: how often a rank removed pairs from its lists that no row read any more.
+        - ``lists_shortened``: how often a rank shortened its lists by pairs that no row read any more.
     search_ : dict of str to ndarray
         With `n_clusters`: ``preference``, ``n_clusters``, ``n_iter`` and ``converged`` for each preference tried, in
         the order of the trials.
@@ -153,8 +153,8 @@ default="euclidean"
     Messages that do not converge pass through good and bad states. This was measured on 36 runs that did not converge
     (points, noise, duplicates, a grid and random similarities). The best of the last 32 iterations had a higher net
     similarity than the last iteration in 27 runs, and never a lower one. In 26 runs it was the best of all iterations.
-    One run ended with 69 exemplars and a net similarity of -38,041, but shortly before, 7 exemplars had -14,199. To
-    check all iterations would cost as much as the run.
+    One run ended with 69 exemplars and a net similarity of -38,041, although 7 exemplars had reached -14,199 shortly
+    before. A check of all iterations would cost as much as the run.
 
     References
     ----------

@@ -154,7 +154,8 @@ class ExemplarClusterer(Clusterer):
         needed, there = 8 * n * (n + 2 * d), kernels.memory.free_memory()
         if needed > there:
             raise InsufficientMemoryError(
-                f"not enough memory: affinity_matrix_ of n_samples={n} needs {human(needed)}, {human(there)} is free."
+                f"not enough memory: affinity_matrix_ of n_samples={n} needs {human(needed)}, {human(there)} is free; "
+                "give fewer rows."
             )
         rows = self._kept_data().read(0, n)
         x = np.asarray(rows.get() if hasattr(rows, "get") else rows, np.float64)

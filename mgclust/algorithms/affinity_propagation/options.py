@@ -33,7 +33,7 @@ class AffinityPropagationOptions(Declaration):
             at_least=0, at_most=1, optional=True, help="Preference as a quantile of the similarities, from 0 to 1."
         ),
         "n_clusters": Integer(
-            at_least=1, optional=True, help="Number of clusters; the preference that gives it is searched."
+            at_least=1, optional=True, help="Number of clusters; the fit searches for a preference that gives it."
         ),
         "affinity": Choice(
             *AFFINITIES, *PRECOMPUTED, help="Similarity of rows; precomputed_nearest_neighbors only in Python."
@@ -90,9 +90,11 @@ class AdaptiveAffinityPropagationOptions(Declaration):
 
     method = "adaptive-affinity-propagation"
     constraints: ClassVar[dict[str, Constraint]] = {
-        "profile": Choice(*PROFILES, help="Rules of the scan: of the authors' code, of their paper, or fast."),
+        "profile": Choice(
+            *PROFILES, help="Rules of the scan; code: the authors' package; paper: their paper; fast: fewer iterations."
+        ),
         "max_iter": Integer(at_least=1, help="Largest number of iterations of the whole scan."),
-        "preference": RealOrPerRow(optional=True, help="Fixed preference; no scan."),
+        "preference": RealOrPerRow(optional=True, help="Fixed preference, instead of a scan."),
         "affinity": Choice(*AFFINITIES, "precomputed", help="Similarity of rows."),
         "algorithm": Choice("auto", "dense", "sparse", help="Store all pairs (dense), or neighbour lists (sparse)."),
         "silhouette_metric": Choice(
@@ -101,7 +103,7 @@ class AdaptiveAffinityPropagationOptions(Declaration):
         "min_cluster_size": Integer(at_least=1, help="Candidates with a smaller cluster are not chosen."),
         "n_clusters_range": Range(optional=True, help="Smallest and largest number of clusters, such as 5,20."),
         "selection": Choice(
-            *SELECTIONS, help="Rule that chooses a candidate; auto: package with profile code, else silhouette."
+            *SELECTIONS, help="Rule that chooses a candidate; auto: package with profile=code, else silhouette."
         ),
         "save_candidates": Boolean(help="Save all candidates, each as a separate result."),
     }

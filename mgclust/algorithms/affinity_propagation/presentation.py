@@ -83,10 +83,10 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
         "selection": Fact(
             "rule of the choice",
             {
-                "silhouette": "largest mean silhouette among the candidates without a too small cluster",
-                "package": "largest minimum cluster silhouette among the candidates that have at least the lower "
-                "median number of clusters, because the best mean silhouette is below 0.3 (second rule of the authors' "
-                "package)",
+                "silhouette": "largest mean silhouette among the candidates whose clusters are all large enough",
+                "package": "second rule of the authors' package, because the best mean silhouette is below 0.3: the "
+                "largest minimum cluster silhouette among the candidates with at least the median number of clusters "
+                "(the lower one of two medians)",
             },
         ),
     }

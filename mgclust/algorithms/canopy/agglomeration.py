@@ -30,7 +30,7 @@ Array = Any
 
 
 class Agglomeration(NamedTuple):
-    """Clusters of single linkage within canopies, and all merges, including merges after the requested clusters.
+    """Clusters of single linkage within canopies, and all merges, including later ones than requested.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Agglomeration(NamedTuple):
     n_canopies : int
         Number of canopies.
     n_pairs : int
-        Number of comparisons of two rows; a pair counts once per canopy that it shares.
+        Number of comparisons of two rows; a pair counts once per canopy that holds both rows.
     t1, t2 : float
         The thresholds.
     """

@@ -57,9 +57,9 @@ class Canopy(CanopyOptions, Clusterer):
     ----------
     t1, t2 : float, optional
         The loose and the tight distance, t1 > t2 > 0, in the units of the metric. A canopy consists of all rows within
-        t1 of its centre. Rows within t2 of a centre cannot become centres themselves. Give both, or neither: then they
-        are those of `suggest_thresholds`. The suggested thresholds make the canopies cover the rows. The number of
-        canopies is then not a number of clusters, and a warning says so if the canopies overlap everywhere.
+        t1 of its centre. Rows within t2 of a centre cannot become centres themselves. Give both or neither. By
+        default, `fit` uses the thresholds of `suggest_thresholds`. With these, the canopies cover the rows, but the
+        number of canopies is not a number of clusters. A warning reports this if the canopies overlap everywhere.
     order : {"index", "random"}, default="index"
         Order in which rows become centres. "index": the candidate with the lowest row number comes first. "random": a
         random order, drawn by `random_state`. The centres depend on the order. Sorted rows take more steps than rows
@@ -73,7 +73,7 @@ class Canopy(CanopyOptions, Clusterer):
         Number type of the distances. float32 is at most twice as fast. In float32, a row whose distance is within one
         part in a million of a threshold may fall on the other side of it.
     random_state : int, Generator or RandomState, optional
-        Seed of the random order, and of the sample that thresholds are taken from. None means 0, so a repeated fit
+        Seed of the random order, and of the sample from which thresholds are suggested. None means 0, so a repeated fit
         gives the same result.
 
     Attributes
@@ -87,7 +87,7 @@ class Canopy(CanopyOptions, Clusterer):
     memberships_ : scipy.sparse.csr_array of shape (n_samples, n_canopies), bool
         True if the row is within t1 of the centre of the canopy. Column indices ascend.
     labels_ : ndarray of shape (n_samples,), int32
-        Nearest centre of each row; among equally near centres, the one that was chosen first.
+        Position of each row's nearest centre in `cluster_centers_`; ties go to the centre that was chosen first.
     t1_, t2_ : float
         The thresholds of the fit, given or suggested.
     n_steps_ : int
@@ -147,7 +147,7 @@ class Canopy(CanopyOptions, Clusterer):
         Raises
         ------
         InputError
-            If all rows are equal, or there is only one.
+            If all rows are equal, or there is only one row.
 
         Examples
         --------
@@ -173,7 +173,7 @@ class Canopy(CanopyOptions, Clusterer):
         return thresholds
 
     def predict(self, X: Any) -> np.ndarray:
-        """Label new rows: each takes its nearest centre, however far that is.
+        """Label new rows by their nearest centre, at any distance.
 
         Parameters
         ----------
@@ -183,13 +183,13 @@ class Canopy(CanopyOptions, Clusterer):
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            Label of each row, as in `labels_`: among equally near centres, the one that was chosen first. Distances
-            are computed in float64. On a cluster, a Dask array if X is one.
+            Label of each row, as in `labels_`; ties go to the centre that was chosen first. Distances are computed in
+            float64. On a cluster, a Dask array if X is one.
 
         Raises
         ------
         InputError
-            If X has another number of features than the fitted rows.
+            If X and the fitted rows have different numbers of features.
 
         Examples
         --------
@@ -223,14 +223,15 @@ class Canopy(CanopyOptions, Clusterer):
         Agglomeration
             A named tuple with the fields:
 
-            - `labels`: int32 array of shape (n_samples,), the cluster of each row, in the order of first rows;
+            - `labels`: int32 array of shape (n_samples,), the cluster of each row. Clusters are numbered in the order
+              of their first rows;
             - `n_clusters`: number of clusters;
             - `merges`: int64 array of shape (n_merges, 2), pairs of rows whose clusters merge, nearest first. It also
-              has the merges after the requested number of clusters or distance;
+              contains the merges beyond the requested number of clusters or distance;
             - `distances`: array of shape (n_merges,), the distance of each of these pairs;
             - `n_canopies`: number of canopies;
-            - `n_pairs`: number of comparisons. A pair counts once per canopy that it shares, so this can be more than
-              the number of pairs;
+            - `n_pairs`: number of comparisons. A pair of rows counts once per canopy that holds both rows, so `n_pairs`
+              can exceed the number of distinct pairs;
             - `t1` and `t2`: the thresholds.
 
             All arrays are NumPy arrays, even if X is a Dask array.

@@ -193,7 +193,7 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
     distances = s * s.dtype.type(measure.factor) if measure.squared else np.sqrt(s)
     if not len(s) or distances[-1] <= 0:
         what = "all rows are" if m == n else f"all {m} rows of a sample are"
-        raise InputError(f"{what} equal: no positive distance suggests t1 and t2; give t1 and t2.")
+        raise InputError(f"{what} equal, so there is no positive distance to suggest t1 and t2; give both.")
     t1, t2 = (float(distances[int(np.ceil(share * len(s))) - 1]) for share in (LOOSE_SHARE, TIGHT_SHARE))
     if t1 <= t2:  # many equal distances
         larger = distances[np.searchsorted(distances, t2, side="right") :]

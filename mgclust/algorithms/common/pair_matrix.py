@@ -27,8 +27,8 @@ def check_square(dataset: Dataset, parameter: str, what: str, *, sparse: bool = 
     n, d = dataset.shape
     if isinstance(dataset, SparseRows) and not sparse:
         raise InputTypeError(
-            f"{parameter}='precomputed' needs all {what}, and sparse data hold some: what is not stored is not 0; give "
-            "X.toarray() if it is, or the rows themselves."
+            f"{parameter}='precomputed' needs all {what}, and sparse data hold some: the others are not 0; give "
+            "X.toarray() if they are 0, or the rows themselves."
         )
     if n != d:
         raise InputError(

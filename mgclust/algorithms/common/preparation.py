@@ -144,7 +144,7 @@ def warnings_of_distances(error: float, metric: str, dtype: str, option: str = "
         return []
     why = "the rows have nearly one direction"
     if not measure.unit_rows:
-        why, which = "some rows lie very near each other beside how far others lie", "their distances"
+        why, which = "some rows lie very near each other compared with the spread of all rows", "their distances"
     remedy = "use dtype='float64'." if dtype == "float32" else "leave out far rows."
     text = f"{option}='{metric}' in {dtype}: {why}, so rounding may change {which} by a relative {error:.1g}; {remedy}"
     return [Doubt(text, PrecisionWarning)]
@@ -162,7 +162,7 @@ def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None
 def _reject_far(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
     if not largest < (most := _range(context, measure, gaussian=gaussian)[1]):
         raise InputError(
-            f"rows lie up to {largest:.3g} from those that were fitted, that should be below {most:.1g} with "
+            f"rows lie up to {largest:.3g} from those that were fitted; this should be below {most:.1g} with "
             f"dtype='{context.dtype}'; leave such rows out."
         )
 
@@ -236,7 +236,7 @@ def reject_out_of_range(context: Context, measure: Metric, largest: float, *, ga
         helps = context.dtype != np.float64 and (least < largest < most or not np.isfinite(largest))
         wider = " or use dtype='float64'" if helps else ""
         raise InputError(
-            f"centred values {reach}; with metric='{measure.name}' and dtype='{context.dtype}' that "
+            f"centred values {reach}; with metric='{measure.name}' and dtype='{context.dtype}' they "
             f"should be between {low:.1g} and {high:.1g}; rescale the data{wider}."
         )
 
@@ -263,7 +263,7 @@ def _reject_undefined(context: Context, measure: Metric) -> None:
 
 def _undefined(measure: Metric, count: int, first: int, narrowed: str = "") -> InputError:
     what = "constant" if measure.center_rows else "all-zero"
-    in_it, wider = (f" in dtype='{narrowed}'", ", use dtype='float64' if they are not") if narrowed else ("", "")
+    in_it, wider = (f" in dtype='{narrowed}'", ", use dtype='float64' if they are not,") if narrowed else ("", "")
     return InputError(
         f"metric='{measure.name}' is undefined for {what} rows: {count} of them{in_it}, the first is row {first}; "
         f"drop them{wider} or choose metric='euclidean'."
@@ -276,8 +276,8 @@ def _reject_faint(context: Context, measure: Metric) -> None:
     count, first = _rows_that(context, lambda x: abs(x).max(axis=1) < least)
     if count:
         raise InputError(
-            f"metric='{measure.name}': {count} rows have no number as large as {least:.1g}, the first is row {first}, "
-            f"so dtype='{context.dtype}' holds few digits of them; rescale the data or use dtype='float64'."
+            f"metric='{measure.name}': all numbers of {count} rows are within {least:.1g} of 0, the first is row "
+            f"{first}, so dtype='{context.dtype}' holds few digits of them; rescale the data or use dtype='float64'."
         )
 
 

@@ -39,6 +39,7 @@ class WeightedClusterer(Clusterer):
         Returns
         -------
         self
+            The fitted estimator.
         """
         return self._fit(X, sample_weight=sample_weight)
 
@@ -148,7 +149,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
         weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
     if type(weights).__module__ == "dask.delayed":  # such an object seems to have every attribute
         raise InputError(
-            f"sample_weight is a {type(weights).__name__} of Dask, which is no array; give "
+            f"sample_weight is a {type(weights).__name__} of Dask, which is not an array; give "
             "dask.array.from_delayed(sample_weight, (n_samples,), float), or sample_weight.compute()."
         )
     n = dataset.shape[0]
@@ -157,8 +158,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
         array = np.full(n, float(on_host(array)))
     if array.dtype.kind not in "iufb" or array.shape != (n,):
         raise InputError(
-            f"sample_weight has shape {array.shape} and dtype {array.dtype}, it should be numbers of shape ({n},), "
-            "one per row."
+            f"sample_weight has shape {array.shape} and dtype {array.dtype}; give numbers of shape ({n},), one per row."
         )
     array = array.astype(np.float64)
     if is_dask(array):

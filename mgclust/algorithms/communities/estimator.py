@@ -166,7 +166,7 @@ class ModularityClusterer(Clusterer):
 
     @property
     def merges_(self) -> np.ndarray:
-        """All merges in their order, shape (n_nodes - 1, 2), int32: the number that stays, and the absorbed number."""
+        """All merges in their order, shape (n_nodes - 1, 2), int32: the kept and the absorbed community."""
         return self._full_tree().merges
 
     @property
@@ -208,8 +208,8 @@ class ModularityClusterer(Clusterer):
         Returns
         -------
         ndarray of shape (n_nodes - 1, 4), float64
-            One row per merge: the numbers of the two communities, the number of the merge as height, and the number of
-            nodes in the merged community.
+            One row per merge: the two communities, the number of the merge as height, and the number of nodes in the
+            merged community.
 
         Examples
         --------
@@ -314,14 +314,14 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     ----------
     n_clusters : int, optional
         Number of communities, from 1 to n_nodes. By default, the number with the largest modularity that was found. If
-        the number is below the number of connected components, the components of least strength are joined. The
+        `n_clusters` is below the number of connected components, the components of least strength are joined. The
         strength of a component is the sum of its weighted degrees.
     strategy : {"auto", "greedy", "parallel"}, default="auto"
         Algorithm that finds the communities; see `strategy_`.
 
         - "greedy": the method of `FastNewman`.
-        - "parallel": moves nodes as Louvain does and refines every level. All communities are connected, as in Leiden,
-          and are the same on any number of ranks. Compared with "greedy", modularity is larger on nearly all graphs,
+        - "parallel": moves nodes as Louvain does, and refines every level. All communities are connected, as in Leiden.
+          They are the same on any number of ranks. Compared with "greedy", modularity is larger on nearly all graphs,
           and large graphs take far less time.
         - "auto": "greedy" if `n_clusters` is given, else "parallel".
     resolution : float, default=1.0
@@ -332,7 +332,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     n_workers : int, optional
     workers : str, int or sequence of these, optional
     resources : dict of str to float, optional
-        See `DensityPeaks`. "greedy" merges on one rank; the other ranks only share the reading.
+        See `DensityPeaks`. "greedy" merges on one rank; the other ranks only help to read the graph.
     retries : int, default=0
         See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
@@ -356,9 +356,10 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     strategy_ : {"greedy", "parallel"}
         Strategy that ran.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
-        All merges in their order, down to one community. Each row has the number that stays and the number that is
-        absorbed; the number of a community is its smallest node. With "parallel", the first ``n_nodes - k`` merges lead
-        to the k communities of the fit. These merges are computed at the first access, which reads the graph again.
+        All merges in their order, down to one community. Each row holds two communities: the one that stays, and the
+        one that it absorbs. The number of a community is its smallest node. With "parallel", the first ``n_nodes - k``
+        merges lead to the k communities of the fit. These merges are computed at the first access, which reads the
+        graph again.
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
     rounds_ : list of dict
@@ -420,8 +421,8 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     Parameters
     ----------
     n_clusters : int, optional
-        Number of communities, from 1 to n_nodes. By default, the number with the largest modularity. If the number is
-        below the number of connected components, the components of least strength are joined.
+        Number of communities, from 1 to n_nodes. By default, the number with the largest modularity. If `n_clusters`
+        is below the number of connected components, the components of least strength are joined.
     resolution : float, default=1.0
         Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
     device : {"auto", "cpu", "cuda"}, default="auto"
@@ -430,7 +431,7 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     n_workers : int, optional
     workers : str, int or sequence of these, optional
     resources : dict of str to float, optional
-        See `DensityPeaks`. One rank merges; the other ranks only share the reading.
+        See `DensityPeaks`. One rank merges; the other ranks only help to read the graph.
     retries : int, default=0
         See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
     memory_limit : int or str, optional
@@ -443,8 +444,8 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     labels_, n_clusters_, modularity_, n_nodes_, n_edges_, node_names_
         See `Communities`.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
-        All merges in their order, down to one community. Each row has the number that stays and the number that is
-        absorbed; the number of a community is its smallest node.
+        All merges in their order, down to one community. Each row holds two communities: the one that stays, and the
+        one that it absorbs. The number of a community is its smallest node.
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
     timings_, result_, n_features_in_

@@ -21,7 +21,7 @@ class CommunitiesOptions(Declaration):
     opens = "graph"
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(
-            at_least=1, optional=True, help="Number of communities; default: that of the largest modularity."
+            at_least=1, optional=True, help="Number of communities; default: the number with the largest modularity."
         ),
         "strategy": Choice(
             "auto",
@@ -71,7 +71,7 @@ class FastNewmanOptions(Declaration):
     opens = "graph"
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_clusters": Integer(
-            at_least=1, optional=True, help="Number of communities; default: that of the largest modularity."
+            at_least=1, optional=True, help="Number of communities; default: the number with the largest modularity."
         ),
         "resolution": RESOLUTION,
     }

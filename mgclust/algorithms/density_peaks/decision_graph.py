@@ -144,7 +144,7 @@ def _by_gamma(gamma: Array, rows: Array) -> np.ndarray:
 def _given_centers(indices: Array, rho: Array) -> Array:
     n = rho.shape[0]
     if int(indices.max()) >= n:
-        raise InputError(f"indices should be row numbers from 0 to {n - 1}; leave out larger numbers.")
+        raise InputError(f"indices should be row numbers from 0 to {n - 1}; remove larger numbers.")
     densest = int(rho.argmax())
     if densest not in indices.tolist():
         raise InputError(

@@ -59,20 +59,20 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     ----------
     n_clusters : int, optional
         Number of clusters: the rows with the largest ``rho * delta`` become centres. If `n_clusters`, `rho_min` and
-        `delta_min` are all left out, the fit finds the number, by the largest drop of ``log(rho * delta)`` or
-        as described for `dc_fraction` and `assignment`.
+        `delta_min` are all left out, the fit finds the number by the largest drop of ``log(rho * delta)``, or in the
+        ways that `dc_fraction` and `assignment` describe.
     dc : float, optional
         Cut-off distance, in the units of the metric. By default it is found from `dc_fraction`.
     dc_fraction : float or "auto", default="auto"
         Fraction of the pairs i < j of rows that lie within dc, at most 1; 0.01 to 0.02 is customary. dc is the
-        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance. If so many rows are equal that this is 0, dc is
-        the smallest positive distance; with "auto", it is the same quantile of the pairs whose rows differ.
+        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance. If so many rows are equal that this distance is 0,
+        dc is the smallest positive distance. With "auto", dc is then the same quantile of the pairs whose rows differ.
 
-        "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001. It computes the decision graph of a sample at each of them.
-        The sample is a third of the distinct rows, at least 3072 and at most 16384 (8192 with precomputed distances).
-        The chosen fraction is the one at which a number of clusters stands out best, also at a neighbouring fraction.
-        0.02 stays unless the drop of that number is at least 2, and a third larger than the drop of the number found
-        at 0.02.
+        "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001. It computes the decision graph of a sample at each of these
+        fractions. The sample is a third of the distinct rows, at least 3072 and at most 16384 (8192 with precomputed
+        distances). Each number of clusters is rated by the drop of ``rho * delta`` after that number of centres: the
+        largest geometric mean of the drops at two neighbouring fractions. The fraction with the best rating is chosen.
+        0.02 stays unless this rating is at least 2, and a third larger than the rating of the number found at 0.02.
 
         "auto" means 0.02 if `n_clusters`, `rho_min` or `delta_min` is given, and for any other `density` than
         "gaussian".
@@ -83,17 +83,17 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
         "separated": clusters are the peaks of the density that exceed their saddles most. A minor peak joins the peak
         on the other side of its saddle (ToMATo, Chazal et al. 2013). Peaks and saddles are found in a graph that joins
-        the rows of a sample to their nearest rows. This can be combined with `n_clusters`, weights and precomputed
-        distances, and needs ``density="gaussian"``.
+        the rows of a sample to their nearest rows. "separated" needs ``density="gaussian"``. It can be combined with
+        `n_clusters`, weights and precomputed distances.
 
-        "auto": "denser", unless low density separates clusters and one of these is true: no number of clusters stands
-        out by ``rho * delta``, or low density separates another number, at least twice as clearly as any other. It is
-        always "denser" if other parameters choose the number of clusters.
+        "auto": "separated" if low density separates clusters, and either no number of clusters stands out by
+        ``rho * delta``, or the number of separated clusters is another one and at least twice as clear as all others.
+        Else "denser". It is always "denser" if other parameters choose the number of clusters.
     dc_method : {"exact", "sample"}, default="exact"
         "exact": dc from all pairs of rows. "sample": dc from the distances among at most 32768 rows (fewer if they
-        have many features), or from `sample_size` random pairs; `dc_error_` is its error.
+        have many features), or from `sample_size` random pairs; `dc_error_` is the error of dc.
     sample_size : int, optional
-        With ``dc_method="sample"``: the number of random pairs that dc is taken from, at least 100. The time does not
+        With ``dc_method="sample"``: the number of random pairs from which dc is found, at least 100. The time does not
         grow with the number of rows. The error falls with the square root of the number of pairs.
     density : {"gaussian", "cutoff", "knn"}, default="gaussian"
         Definition of rho, the density of a row.
@@ -105,43 +105,44 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         "knn": the reciprocal of the distance to the `k`-th nearest row, which needs no dc. Rows that are equal to `k`
         other rows get twice the largest rho of the rest.
 
-        With ``fit(X, sample_weight=w)``, "gaussian" and "cutoff" multiply the term of each row j by ``w[j]``. The rows
-        at distance 0, which include the row itself, count as the sum of their weights less 1, and not below 0. dc
-        counts a pair of rows as often as the product of their weights, and a row of weight w as ``w (w - 1) / 2``
-        pairs with itself. So whole weights give the same result as repeated rows. Rows of weight 0 also get a rho, and
-        the label that `predict` would give them. "knn" takes no weights.
+        With ``fit(X, sample_weight=w)``, "gaussian" and "cutoff" multiply the term of each row j by ``w[j]``. All rows
+        at distance 0, including the row itself, count together as the sum of their weights minus 1, but at least 0.
+        For dc, a pair of rows counts as often as the product of the two weights, and a row of weight w also counts as
+        ``w (w - 1) / 2`` pairs with itself. So integer weights give the same result as repeated rows. Rows of weight 0
+        also get a rho, and the label that `predict` would give them. "knn" takes no weights.
     k : int or "adaptive", default=16
         Number of nearest rows that define the density, only for ``density="knn"``; less than n_samples.
 
-        "adaptive" chooses a number from 3 to 100 for each row: the nearest rows that share its density, by a
-        likelihood ratio test (k* of Rodriguez et al. 2018). The density is then the most likely one for the distances
-        to these rows, if it may grow or fall by a constant factor from one neighbour to the next (PAk). Results: `k_`,
-        `log_density_`, `log_density_error_`, `intrinsic_dim_`. It needs at least 5 rows.
+        "adaptive" chooses a number from 3 to 100 for each row: the nearest rows that have the same density according to
+        a likelihood ratio test (k* of Rodriguez et al. 2018). The density is then a maximum likelihood estimate from
+        the distances to these rows. The estimate allows the density to grow or fall by a constant factor from one
+        neighbour to the next (PAk). Results: `k_`, `log_density_`, `log_density_error_`, `intrinsic_dim_`. It needs at
+        least 5 rows.
     significance : float, optional
         For ``density="knn"``: find the number of clusters by a test instead of the largest drop. Two clusters merge if
-        the peak of one exceeds the saddle between them by less than this number of their standard errors (d'Errico et
-        al. 2021, who recommend 1.65 with ``k="adaptive"``). A larger value leaves fewer clusters, possibly one. Cannot
-        be combined with `n_clusters`, `rho_min` or `delta_min`.
+        the peak of one exceeds the saddle between them by less than this number, in units of the sum of the standard
+        errors of peak and saddle (d'Errico et al. 2021, who recommend 1.65 with ``k="adaptive"``). A larger value
+        leaves fewer clusters, possibly one. Cannot be combined with `n_clusters`, `rho_min` or `delta_min`.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         Distance between rows. "precomputed": X is the matrix of distances, of shape (n_samples, n_samples),
         non-negative, symmetric, and 0 on the diagonal. Each rank reads its own rows of a file. dc is always exact with
         "precomputed", and with weights.
     rho_min, delta_min : float, optional
         Centres are the rows whose rho and delta exceed both limits (a rectangle of the decision graph); with
-        `n_clusters`, at most that many of them.
+        `n_clusters`, at most `n_clusters` of these rows.
     halo : bool, default=False
         Also find the halo of each cluster, the rows that may be noise. This takes one more pass over the pairs. With
         `significance`, the halo consists of the rows that are less dense than the densest saddle of their cluster, and
-        takes no pass.
+        needs no additional pass.
     stability : int, default=0
         Number of random halves of the rows that are clustered with the same parameters, and whose labels are compared
         with `labels_`; see `stability_`. 20 halves take about five times as long as the fit.
     algorithm : {"auto", "brute", "grid"}, default="auto"
         "brute": pass over all pairs. "grid": trees and grids, in near-linear time, in one to three dimensions. With
-        "grid", dc, the densities of "cutoff", and delta for the densities found are bitwise identical to "brute". The
-        Gaussian rho has the relative error in ``exactness_``, which can change the order of rows of nearly equal
-        density. "auto": "grid" from 10,000 rows on, if there are at most three features and the metric is not
-        "manhattan" or "precomputed"; else "brute".
+        "grid", dc and the densities of "cutoff" are bitwise identical to "brute", and so is delta for the same
+        densities. The Gaussian rho has the relative error in ``exactness_``, which can change the order of rows of
+        nearly equal density. "auto": "grid" from 10,000 rows on, if there are at most three features and the metric is
+        not "manhattan" or "precomputed"; else "brute".
     device : {"auto", "cpu", "cuda"}, default="auto"
         "auto": GPUs if there is one, else CPUs.
     client : {"auto", "local"}, None, address, distributed.Client or cluster object, default="auto"
@@ -151,11 +152,11 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         scheduler.
     n_workers : int, optional
         Number of a cluster's workers to use; the others stay free for other runs. With ``client="local"``: number of
-        workers to start. By default a run uses the workers that are there, if they are free. The results do not depend
-        on it.
+        workers to start. By default, a run uses the connected workers that are free. The results do not depend on the
+        number of workers.
     workers : str, int or sequence of these, optional
         Addresses, names or hosts of the workers of a running cluster that a run may use, as in ``Client.submit``. By
-        default all workers with this version of mgclust, and with a GPU if the run is on GPUs.
+        default, a run may use all workers that have this version of mgclust and, for runs on GPUs, a GPU.
     resources : dict of str to float, optional
         Dask resources that each rank reserves while it runs, such as ``{"GPU": 1}``. A run uses only workers that
         offer them (``dask worker --resources``).
@@ -187,13 +188,13 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     dc_error_ : float
         Distance from a sampled `dc_` to the farther end of its 95% confidence interval; 0 if dc was not sampled.
     dc_fraction_ : float or None
-        Fraction of the pairs that dc was found from; None if dc was not found from one.
+        Fraction of the pairs that was used to find dc; None if dc was not found from a fraction.
     dc_choice_ : dict or None
         How ``dc_fraction="auto"`` chose the fraction. Keys:
 
         - "dc_fraction": the chosen fraction;
         - "rows": number of rows in the sample;
-        - "different": whether the fractions are of the pairs whose rows differ, because too many pairs are equal;
+        - "different": whether the fractions count only pairs whose rows differ, because too many pairs are equal;
         - "tried": for each fraction, its "dc_fraction", "dc", "n_clusters", and the "drop" of ``rho * delta`` after
           these centres;
         - "numbers": the "n_clusters" that stood out best, each with the geometric mean of its "drop" at two
@@ -202,12 +203,12 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
           clusters in the sample, "dc_fraction" is the fraction, and "ratio" is the prominence of the last cluster
           divided by the prominence of the next peak.
 
-        "tried" and "numbers" are empty if only 0.02 can be used, because there are few rows or many equal ones.
+        "tried" and "numbers" are empty if only 0.02 can be used, because there are few rows or many equal rows.
     assignment_ : {"denser", "separated"}
         How rows joined clusters. A fit with this `assignment`, ``n_clusters=n_clusters_`` and ``dc=dc_`` gives the
         same labels again.
     rho_ : ndarray of shape (n_samples,), float64
-        Density of each row, without the row itself.
+        Density of each row; the row itself does not count.
     delta_ : ndarray of shape (n_samples,), float64
         Distance of each row to its nearest denser row; for the densest row, the distance to the farthest row.
     nearest_higher_ : ndarray of shape (n_samples,), int64
@@ -215,17 +216,17 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     k_ : ndarray of shape (n_samples,), int32, or None
         Number of rows in each neighbourhood. None unless ``k="adaptive"`` or `significance` is given.
     log_density_, log_density_error_ : ndarray of shape (n_samples,), float64, or None
-        Logarithm of the number of rows per unit of volume, divided by n_samples, and its standard error. None unless
-        ``k="adaptive"`` or `significance` is given. With another metric than "euclidean", the volume is that of a
-        Euclidean ball of the same radius. Up to a constant factor, `rho_` is the `intrinsic_dim_`-th root of
-        ``exp(log_density_ - log_density_error_)``. For an integer `k`, the error is the same for all rows, and `rho_`
-        leaves it out.
+        Logarithm of the density, and the standard error of this logarithm. The density is the number of rows per unit
+        of volume, divided by n_samples. None unless ``k="adaptive"`` or `significance` is given. With a metric other
+        than "euclidean", the volume is that of a Euclidean ball of the same radius. Up to a constant factor, `rho_` is
+        the `intrinsic_dim_`-th root of ``exp(log_density_ - log_density_error_)``. For an integer `k`, the error is the
+        same for all rows, and `rho_` does not include it.
     intrinsic_dim_ : float or None
         Intrinsic dimension of the rows, from the distances to their two nearest rows (TwoNN), at most n_features; None
         if the densities do not need it.
     significance_ : ndarray of shape (n_clusters,), float64, or None
-        Smallest height of each cluster's peak over one of the cluster's saddles: the difference of their
-        `log_density_`, divided by the sum of their standard errors. Infinite if the cluster has no saddle.
+        For each cluster, the smallest height of its peak over one of its saddles: the difference between the
+        `log_density_` of both, divided by the sum of their standard errors. Infinite if the cluster has no saddle.
     saddles_ : ndarray of shape (n_saddles, 3), int64, or None
         Saddles between clusters: the labels of two clusters that touch, and the row at the densest place between them.
     stability_ : dict or None
@@ -235,7 +236,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Whether the row is in the halo of its cluster; all False without ``halo=True``.
     exactness_ : dict
         How the values were computed: the algorithm, the passes for dc, and the number of rows whose rho was recomputed
-        by the direct sum. With weights also "rho", which is then summed over all pairs with any algorithm.
+        by the direct sum. With weights, the key "rho" states that rho was summed over all pairs, as it then is with any
+        `algorithm`.
     timings_ : dict of str to float
         Seconds per stage.
     result_ : Result
@@ -287,7 +289,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
     @classmethod
     def from_result(cls, result: Result) -> DensityPeaks:
-        """Make a fitted estimator from a result, for example to choose other centres of a saved one.
+        """Make a fitted estimator from a result, for example to choose other centres of a saved result.
 
         The estimator has the parameters and fitted attributes of the run. It has no rows, so `predict` raises
         InputError.
@@ -305,7 +307,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Raises
         ------
         InputError
-            If the result is of another method.
+            If another method made the result.
 
         See Also
         --------
@@ -341,8 +343,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     ) -> DensityPeaks:
         """Choose other centres and relabel the rows, without another pass over the data.
 
-        Rows join clusters in the way that `assignment_` names. If that is "separated", `n_clusters` takes that many of
-        the most prominent peaks, and each row that the limits or `indices` select stands for the peak that it leads to.
+        Rows join clusters in the way that `assignment_` names. If `assignment_` is "separated", `n_clusters` selects
+        this number of peaks, the most prominent first. Limits and `indices` select rows, and each of these rows selects
+        the peak to which its chain of denser rows leads.
 
         Parameters
         ----------
@@ -357,7 +360,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         -------
         self
             With new `labels_`, `cluster_centers_indices_`, `n_clusters_` and `result_`. `halo_` becomes all False,
-            because a new halo takes a pass. `significance_`, `saddles_` and `stability_` become None.
+            because a new halo would need another pass. `significance_`, `saddles_` and `stability_` become None.
 
         Raises
         ------
@@ -377,7 +380,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         upper: dict[str, Any] = {"rho_max": rho_max, "delta_max": delta_max}
         checked = check_parameters(self.center_parameters, wanted | upper | {"indices": indices})
         if indices is not None and any(value is not None for value in (wanted | upper).values()):
-            raise InputError("indices cannot be combined with n_clusters or limits; leave those out.")
+            raise InputError("indices cannot be combined with n_clusters or limits; leave these out, or indices.")
         if is_dask(self.rho_):
             centers, drop, labels = self._choose_on_workers(checked)
         else:
@@ -421,7 +424,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
 
     @available_if(_has_rows)
     def predict(self, X: Any) -> np.ndarray:
-        """Label new rows: each takes the label of its nearest fitted row that is denser, or of a centre if nearer.
+        """Label new rows: each takes the label of its nearest denser fitted row, or of a centre if that is nearer.
 
         The density of a new row is computed as if this row had been added to the fitted rows, whose densities stay
         unchanged. A row that is equal to a fitted row takes that row's label. If `assignment_` is "separated", each

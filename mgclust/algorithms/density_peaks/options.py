@@ -32,14 +32,14 @@ class DensityPeaksOptions(Declaration):
             at_least=1, optional=True, help="Number of clusters; automatic if left out.",
             remedy="give the number of clusters or leave it out",
         ),
-        "dc": Real(above=0, optional=True, help="Cut-off distance; from dc_fraction if left out."),
+        "dc": Real(above=0, optional=True, help="Cut-off distance; found from dc_fraction if left out."),
         "dc_fraction": RealOrWord(
             "auto", above=0, at_most=1, help="Fraction of the pairs of rows within dc; auto: chosen from the data.",
         ),
         "assignment": Choice(
             "auto", "denser", "separated",
-            help="Cluster that a row joins; denser: that of its nearest denser row; separated: clusters separated by "
-            "low density.",
+            help="Cluster that a row joins; denser: the cluster of its nearest denser row; separated: one of the "
+            "clusters separated by low density.",
         ),
         "dc_method": Choice("exact", "sample", help="Find dc from all pairs of rows, or from a sample."),
         "sample_size": Integer(
@@ -61,8 +61,8 @@ class DensityPeaksOptions(Declaration):
             "such as 1.65.",
         ),
         "metric": Choice(*METRICS, "precomputed", help="Distance between rows; precomputed: X is a distance matrix."),
-        "rho_min": Real(optional=True, help="Centres have a larger rho."),
-        "delta_min": Real(optional=True, help="Centres have a larger delta."),
+        "rho_min": Real(optional=True, help="Centres have a rho above this limit."),
+        "delta_min": Real(optional=True, help="Centres have a delta above this limit."),
         "stability": Integer(
             at_least=0,
             help="Number of random halves of the rows whose clusters are compared with the result; 0: none.",

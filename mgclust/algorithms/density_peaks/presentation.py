@@ -192,7 +192,7 @@ class DensityPeaksPresentation(Presentation):
         chosen = next((at for at, row in enumerate(tried) if row[0] == choice["dc_fraction"]), None)
         numbers = [[each["n_clusters"], each["dc_fraction"], f"{each['drop']:.3g}"] for each in choice["numbers"]]
         if found:
-            clearly = f"separated by low density, {found['ratio']:.3g} times as clearly as another number"
+            clearly = f"separated by low density, last peak {found['ratio']:.3g} times as prominent as the next"
             numbers.insert(0, [found["n_clusters"], found["dc_fraction"], clearly])
         if tried:
             title = f"Decision graphs {of}, by fraction of the pairs within dc"
@@ -222,7 +222,9 @@ class DensityPeaksPresentation(Presentation):
             chosen = "chosen from the data" if any_tried else "no other tried: few rows, or many equal ones"
             lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, {chosen}"))
             if found := choice.get("separated"):
-                lines.append(("separated", f"by low density, {found['ratio']:.3g} times as clearly as another number"))
+                lines.append(
+                    ("separated", f"by low density, last peak {found['ratio']:.3g} times as prominent as the next")
+                )
             lines += [("others", ", ".join(named))] if named else []
         return lines
 

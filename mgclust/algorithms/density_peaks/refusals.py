@@ -74,7 +74,7 @@ def _reject_densities(parameters: dict[str, Any], n: int) -> None:
     if density != "knn" and (k == "adaptive" or significance is not None):
         which = "k='adaptive'" if k == "adaptive" else f"significance={significance:g}"
         raise InputError(
-            f"{which} needs density='knn', because only those densities have standard errors, and density={density!r} "
+            f"{which} needs density='knn', because only its densities have standard errors, and density={density!r} "
             "is given; give density='knn'."
         )
     if significance is not None and not is_automatic(parameters):

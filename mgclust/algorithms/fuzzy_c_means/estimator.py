@@ -62,8 +62,8 @@ default="auto"
     m : float or "auto", default="auto"
         Fuzzifier, above 1. Near 1, nearly every row belongs to one cluster, as in k-means. With a large m, all
         memberships are alike; in data with many features, 2 is already large. "auto" uses the rule of Schwämmle and
-        Jensen (2010), which decreases with the number of features and rows, but at most 2 (their rule is larger up to
-        four or five features); see `m_`. With ``covariance_type="full"``, each entry of a centre and a covariance
+        Jensen (2010), but at most 2; see `m_`. The rule decreases with the number of features and rows, and exceeds 2
+        only up to four or five features. With ``covariance_type="full"``, each entry of a centre and a covariance
         counts as a feature.
     covariance_type : {"spherical", "full"}, default="spherical"
         Shape of the clusters.
@@ -103,10 +103,10 @@ default="auto"
         - "memberships": the largest change of a membership. An iteration then reads some of the rows twice more, and
           the last iterations read all rows twice more.
     noise_distance : float, optional
-        Distance of a noise cluster from every row (Davé 1991). Its units are those of the data; with "cosine" and
-        "correlation", those of rows of unit length. The noise cluster takes most of the rows that are farther than this
-        from all centres, so these rows hardly move the centres. Such rows get the label -1, and their memberships sum
-        to less than 1. An iteration takes several times as long. Also use ``init="random", n_init=10``, because
+        Distance of a noise cluster from every row (Davé 1991). In the units of the data; with "cosine" and
+        "correlation", relative to rows of unit length. The noise cluster takes most of the rows that are farther than
+        this from all centres, so these rows hardly move the centres. Such rows get the label -1, and their memberships
+        sum to less than 1. An iteration takes several times as long. Also use ``init="random", n_init=10``, because
         "k-means++" starts from distant rows.
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
         Distance of rows and centres. "cosine" scales each row to unit length first. "correlation" subtracts each row's
@@ -138,8 +138,8 @@ default="auto"
     covariances_ : ndarray of shape (n_clusters, n_features, n_features), float64
         With ``covariance_type="full"``: covariance of each cluster; the weights are the memberships to the power of m.
     labels_ : ndarray of shape (n_samples,), int32
-        Cluster with the row's largest membership; ties go to the first cluster. -1 if the membership of the noise is
-        larger.
+        Cluster with the row's largest membership; ties go to the first cluster. -1 if the row's membership in the noise
+        cluster is larger.
     memberships_ : ndarray of shape (n_samples, n_clusters) or zarr array
         Membership of each row in each cluster, float32 or float64. Above 64 MiB, memberships are computed at the first
         access, in one pass over the data; the model keeps a reference to the data. If they exceed half of the free
@@ -151,7 +151,7 @@ default="auto"
     n_iter_ : int
         Number of iterations.
     stop_reason_ : {"tol", "max_iter"}
-        What ended the iterations. With "max_iter", the fit gave a `sklearn.exceptions.ConvergenceWarning`.
+        Reason why the iterations ended. With "max_iter", the fit gave a `sklearn.exceptions.ConvergenceWarning`.
     partition_coefficient_, partition_entropy_, xie_beni_, fuzzy_silhouette_ : float
         Validity indices at the final centres; see ``mgclust.algorithms.fuzzy_c_means.validity``. Xie-Beni is infinite
         if centres coincide, and NaN for one cluster. `fuzzy_silhouette_` exists only if it is the criterion.
@@ -202,7 +202,7 @@ default="auto"
         return (WarmUp((3000, 8), {"n_clusters": 8}, seconds=4),)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Label new rows by their largest membership, which is that of the nearest centre.
+        """Label new rows by their largest membership, which is the membership in the cluster of the nearest centre.
 
         Parameters
         ----------
@@ -212,8 +212,8 @@ default="auto"
         Returns
         -------
         ndarray or Dask array of shape (n_samples,), int32
-            Labels as in `labels_`; ties go to the first cluster. -1 if the membership of the noise is larger. A Dask
-            array if X is one and the run uses the caller's client.
+            Labels as in `labels_`; ties go to the first cluster. -1 if the membership in the noise cluster is larger. A
+            Dask array if X is one and the run uses the caller's client.
 
         Raises
         ------
@@ -265,7 +265,7 @@ default="auto"
         return self._memberships_of(self._open_rows(X)).array()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return minus J of other rows at the fitted centres; higher values mean a better fit.
+        """Return the negative objective, -J, of rows at the fitted centres; higher values mean a better fit.
 
         Parameters
         ----------
@@ -279,8 +279,8 @@ default="auto"
         Returns
         -------
         float
-            Minus J. The score grows with `n_clusters`, as the inertia of k-means falls, so compare only models with the
-            same number of clusters.
+            The value of -J. It grows with `n_clusters`, just as the inertia of k-means falls, so compare only models
+            with the same number of clusters.
 
         Raises
         ------
@@ -306,7 +306,7 @@ default="auto"
         return self.n_clusters_
 
     def predict_memberships(self, X: Any, out: Any = None) -> Any:
-        """Return the memberships of new rows in the clusters; blocks of rows are computed one after the other.
+        """Return the memberships of new rows in the clusters, computed block by block.
 
         Parameters
         ----------

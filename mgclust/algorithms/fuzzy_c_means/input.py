@@ -60,7 +60,7 @@ def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
         return "centers"
     if given.shape != (n, c):
         raise InputError(
-            f"init has shape {given.shape}, it should be (n_clusters, n_features)=({c}, {d}) for centres, or "
+            f"init has shape {given.shape} and should have (n_clusters, n_features)=({c}, {d}) for centres, or "
             f"(n_samples, n_clusters)=({n}, {c}) for memberships; transpose it or set n_clusters."
         )
     off = (given < 0).any(axis=1) | (abs(given.sum(axis=1) - 1.0) > 1e-3)

@@ -112,7 +112,7 @@ class Memberships:
         if 2 * self.nbytes > free:
             raise InsufficientMemoryError(
                 f"not enough memory: memberships of {self.shape[0]} rows in {self.shape[1]} clusters need "
-                f"{human(self.nbytes)}, half of the free memory is {human(free // 2)}. Call predict_memberships(X, "
+                f"{human(self.nbytes)}, and half of the free memory is {human(free // 2)}. Call predict_memberships(X, "
                 "out='memberships.zarr'), which writes them block by block, or give fewer rows."
             )
 

@@ -36,14 +36,16 @@ class FuzzyCMeansOptions(Declaration):
         "m": RealOrWord(
             "auto",
             above=1,
-            help="Fuzzifier. Near 1: as k-means. Large: all memberships alike. auto: from the data's shape, <= 2.",
+            help="Fuzzifier. Near 1: like k-means. Large: all memberships alike. auto: from the size of X, at most 2.",
             remedy="'auto' chooses m from the number of rows and features",
         ),
         "covariance_type": Choice(
             "spherical", "full", help="Shape of clusters: all round, or each with its own covariance."
         ),
         "shrinkage": Real(
-            at_least=0, at_most=1, help="Fraction of the covariance of all rows in each cluster's; only with full."
+            at_least=0,
+            at_most=1,
+            help="With full: fraction of the covariance of all rows in each cluster's covariance.",
         ),
         "init": Start(help="Start of the iterations: a name, or a .npy of centres or memberships."),
         "n_init": Integer(
@@ -53,7 +55,7 @@ class FuzzyCMeansOptions(Declaration):
         "tol": Real(at_least=0, help="The run ends when the quantity that stop names changes by no more than this."),
         "stop": Choice(
             *STOPS,
-            help="Quantity that tol bounds: moves of centres (per spread of the data), relative J, or memberships.",
+            help="Quantity that tol bounds: moves of centres (relative), of J (relative), or of memberships.",
         ),
         "noise_distance": Real(
             above=0,

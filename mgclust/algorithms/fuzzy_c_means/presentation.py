@@ -67,7 +67,7 @@ class FuzzyCMeansPresentation(Presentation):
     }
     facts = {
         "best_init": Fact("start with the lowest objective (counted from 0)"),
-        "last_change": Fact("change in the last iteration, of the quantity that stop names"),
+        "last_change": Fact("change of the quantity that stop names, in the last iteration"),
         "last_shift": Fact("largest move of a centre in the last iteration, in units of the data's spread"),
         "objectives": Fact("objective of each start"),
         "stop_reason": Fact(

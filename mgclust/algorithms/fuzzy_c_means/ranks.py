@@ -409,7 +409,7 @@ def estimate(
     if kept:
         what["memberships"] = -(-n // size) * c * itemsize
     if noise:
-        what["memberships beside noise"] = NOISE_BYTES * (c + 1) * min(n, partition.block_rows)
+        what["memberships with noise"] = NOISE_BYTES * (c + 1) * min(n, partition.block_rows)
     if full:
         what["distances and memberships of some rows"] = row_bytes(c, d) * min(n, partition.block_rows)
         what["covariances"] = 8 * 6 * models * c * d * d

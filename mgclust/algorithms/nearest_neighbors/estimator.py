@@ -34,8 +34,8 @@ class Neighborhoods(NamedTuple):
     distances : ndarray of shape (n_samples, n_neighbors)
         Distances to the nearest rows, ascending.
     indices : ndarray of shape (n_samples, n_neighbors), int64
-        Indices of the nearest rows; among equal distances, the lower index comes first. Which of several equally far
-        rows take the last places is decided by the squared distances, and for equal squares by the lower index.
+        Indices of the nearest rows; among equal distances, the lower index comes first. If several equally far rows
+        compete for the last places, the squared distances decide, and then the lower index.
     """
 
     distances: np.ndarray
@@ -61,9 +61,8 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     distances_ : ndarray of shape (n_samples, n_neighbors), of `dtype`
         Distances to the nearest rows, ascending.
     indices_ : ndarray of shape (n_samples, n_neighbors), int64
-        Indices of the nearest rows; among equal distances, the lower index comes first. Which of several equally far
-        rows take the last places is decided by the sums whose roots are the distances, and for equal sums by the lower
-        index.
+        Indices of the nearest rows; among equal distances, the lower index comes first. If several equally far rows
+        compete for the last places, the sums under the roots of the distances decide, and then the lower index.
     timings_, result_, n_features_in_
         As for `mgclust.DensityPeaks`.
 
@@ -144,8 +143,8 @@ def nearest_neighbors(
         Number of nearest rows; less than n_samples. A row is never its own neighbour, but a duplicate of it is a
         neighbour at distance 0.
     queries : array of shape (n_queries, n_features), path, URL or Dataset, optional
-        Rows whose nearest rows of `X` are searched, instead of the rows of `X`. No row is left out, so `n_neighbors`
-        may be n_samples. Each rank searches for a part of the queries.
+        Rows for which the nearest rows of `X` are searched. By default, the rows of `X` themselves. With `queries`, no
+        row of `X` is left out, so `n_neighbors` may be n_samples. Each rank searches for a part of the queries.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
         Distance between rows.
     dtype : {"float32", "float64"}, default="float32"
@@ -161,13 +160,13 @@ def nearest_neighbors(
         - `distances`, of `dtype`: distances to the nearest rows, ascending;
         - `indices`, int64: indices of these rows in `X`; among equal distances, the lower index comes first.
 
-        The result is bitwise identical on any number of workers. On a cluster, both are Dask arrays if the rows that
-        are searched for are one.
+        The result is bitwise identical on any number of workers. On a cluster, both are Dask arrays if `queries`
+        (without `queries`: `X`) is a Dask array.
 
     Raises
     ------
     InputError
-        If `n_neighbors` is too large, or `queries` have other features than `X`.
+        If `n_neighbors` is too large, or the features of `queries` differ from the features of `X`.
 
     See Also
     --------
@@ -254,8 +253,8 @@ def kneighbors_graph(
     X, n_neighbors
         As for `nearest_neighbors`.
     mode : {"connectivity", "distance"}, default="connectivity"
-        Values of the entries. "connectivity": 1. "distance": the distance to the neighbour; distances of 0 are stored,
-        too.
+        Values of the entries. "connectivity": 1. "distance": the distance to the neighbour; distances of 0 are also
+        stored.
     queries, metric, device, client, n_workers, workers, resources, retries, dtype, memory_limit
         As for `nearest_neighbors`.
 
@@ -267,7 +266,7 @@ def kneighbors_graph(
     Raises
     ------
     InputError
-        If `mode` is unknown, `n_neighbors` is too large, or `queries` have other features than `X`.
+        If `mode` is unknown, `n_neighbors` is too large, or the features of `queries` differ from the features of `X`.
 
     See Also
     --------
@@ -276,8 +275,9 @@ def kneighbors_graph(
 
     Notes
     -----
-    To find communities, take ``mode="connectivity"``, and make the graph symmetric by ``graph.maximum(graph.T)``.
-    `Communities` would read distances as strengths of edges, and ``maximum`` drops edges of distance 0.
+    To find communities, use ``mode="connectivity"``, and make the graph symmetric by ``graph.maximum(graph.T)``. Do not
+    use ``mode="distance"``: `Communities` would read distances as strengths of edges, and ``maximum`` drops edges of
+    distance 0.
 
     Examples
     --------

@@ -71,8 +71,8 @@ class Silhouette(SilhouetteOptions, Method):
     Parameters
     ----------
     labels : sequence of int or str of length n_samples, or path
-        Cluster of each row: from 2 to n_samples - 1 clusters, without negative labels. A path is that of a .npy, .npz,
-        .csv, .tsv or .txt file, of a volume (.nii, .nii.gz), or of a result directory (see `read_labels`).
+        Cluster of each row: from 2 to n_samples - 1 clusters, without negative labels. A path may name a .npy, .npz,
+        .csv, .tsv or .txt file, a volume (.nii, .nii.gz), or a result directory (see `read_labels`).
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         Distance between rows. "precomputed": X is the matrix of distances between all pairs, of shape
         (n_samples, n_samples). Each rank reads its own rows of the matrix. Entries that a sparse matrix does not store
@@ -197,8 +197,8 @@ def distances_left_out(dataset: Dataset) -> list[Doubt]:
     missing = n * (n - 1) - int((np.repeat(np.arange(n), np.diff(matrix.indptr)) != matrix.indices).sum())
     if not missing:
         return []
-    text = f"{missing:,} distances are not stored and count as 0, although a neighbour graph omits large distances: "
-    return [Doubt(f"{text}give the distances between all rows that are not equal.", DataWarning)]
+    text = f"{missing:,} distances are not stored and count as 0, but a neighbour graph omits large distances: "
+    return [Doubt(f"{text}give the distances of all pairs of distinct rows.", DataWarning)]
 
 
 def _provenance(labels: Any) -> dict[str, str]:
@@ -237,9 +237,9 @@ def silhouette_samples(
     labels : sequence of int or str of length n_samples, or path
         Cluster of each row: from 2 to n_samples - 1 clusters, without negative labels.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
-        Distance between rows. scikit-learn's names "l2", "l1" and "cityblock" are accepted, too. "precomputed": `X` is
-        the matrix of distances between all pairs, of shape (n_samples, n_samples). Entries that a sparse matrix does
-        not store are 0.
+        Distance between rows. The names "l2", "l1" and "cityblock" of scikit-learn are also accepted. "precomputed":
+        `X` is the matrix of distances between all pairs, of shape (n_samples, n_samples). Entries that a sparse matrix
+        does not store are 0.
     dtype : {"float32", "float64"}, default="float32"
         Number type of the distances. Only "euclidean" and "manhattan" use it; the other metrics compute in float64.
     device, client, n_workers, workers, resources, retries, memory_limit
@@ -311,7 +311,7 @@ def silhouette_score(
     X, labels, metric, device, client, n_workers, workers, resources, retries, dtype, memory_limit
         As for `silhouette_samples`.
     sample_size : int, optional
-        Number of rows to draw, in the same way as scikit-learn. Only distances between these rows are used. By default
+        Number of rows to draw, in the same way as scikit-learn. Only distances between these rows are used. By default,
         all rows are used.
     random_state : int, RandomState or Generator, optional
         Seed of the draw. None means 0.

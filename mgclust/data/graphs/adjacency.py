@@ -13,7 +13,7 @@ from mgclust.data.graphs.node_names import names_of
 
 __all__ = ["adjacency_frame", "is_adjacency", "open_dense", "open_matrix"]
 
-# By the bytes of a number: relative differences up to which a matrix is symmetric without a warning, and with one.
+# Largest relative difference of a symmetric matrix without a warning, and with a warning, by bytes per number.
 _ROUNDING = {4: (1e-6, 1e-5), 8: (1e-12, 1e-6)}
 _EDGE_NAMES = {"source", "target", "weight"}
 
@@ -21,9 +21,9 @@ _EDGE_NAMES = {"source", "target", "weight"}
 def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Graph:
     """Open a SciPy sparse adjacency matrix.
 
-    A symmetric or triangular matrix holds undirected edges; differences that are rounding do not matter. Any other
-    matrix holds arcs. Entries that are stored twice add up. An entry on the diagonal is the weight of a self-loop. If
-    all entries are 1, edges have no weights.
+    A matrix that is triangular, or symmetric up to rounding, holds undirected edges. Any other matrix holds arcs.
+    Entries that are stored twice add up. An entry on the diagonal is the weight of a self-loop. If all entries are 1,
+    edges have no weights.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")
@@ -48,17 +48,17 @@ def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Grap
 
 
 def _rounding(dtype: Any) -> tuple[float, float]:
-    """Relative differences that are rounding instead of a direction, without a warning and with one."""
+    """Return the largest relative differences that count as rounding, without a warning and with a warning."""
     return (0.0, 0.0) if dtype.kind != "f" else _ROUNDING.get(dtype.itemsize, _ROUNDING[8])
 
 
 def _undirected(matrix: Any) -> tuple[Any, float]:
     """Return the entries with duplicates added, and the asymmetry; only the upper half if the matrix is symmetric.
 
-    Differences are relative to the smaller of the two nodes' largest weights: a small number that is the difference of
-    large ones has their absolute error.
+    Differences are relative to the smaller of the two nodes' largest weights, because a small number that is the
+    difference of large numbers has their absolute error.
     """
-    # In uint8, 257 duplicates of 1 would add up to 1. A link that is True twice counts once.
+    # In uint8, 257 duplicates of 1 would add up to 1. An entry that is stored as True twice counts once.
     wide = matrix if matrix.dtype.kind == "b" else matrix.astype(np.float64)
     rows = wide.tocsr(copy=True)  # copy, so that the given CSR matrix is not sorted in place
     rows.sum_duplicates()

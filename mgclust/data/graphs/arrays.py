@@ -160,7 +160,7 @@ def _check_numbers(pairs: Any, weights: Any, name: str) -> None:
 
 
 def _count_nodes(pairs: Any, name: str) -> int:
-    """One more than the largest number of a node."""
+    """Return the largest number of a node plus one."""
     if not len(pairs):
         raise InputError(f"{name} is an empty graph: no edges, and n_nodes is not given; give n_nodes.")
     largest = -1
@@ -171,7 +171,7 @@ def _count_nodes(pairs: Any, name: str) -> int:
 
 
 def _reject_invalid(array: Any, parts: Any, bound: int, name: str) -> None:
-    """Raise the error for the first chunk of a Dask array with an invalid edge; `parts` has the answers per chunk."""
+    """Raise the error for the first chunk with an invalid edge; `parts` has the `largest_id` of each chunk."""
     first = int(computed(parts.argmax()))
     block, where = computed(array.blocks[first]), row_number(f"a chunk of {name}")
     edge_rows(block[:, :2], block[:, 2] if block.shape[1] == 3 else None, bound, where)

@@ -117,8 +117,8 @@ class Graph(Dataset):
         sentences = []
         if self.directed:
             sentences.append(
-                f"{shortened(self.name, 60)} is directed, and the direction is dropped: an arc and its reverse are an "
-                "edge of weight 2, or of the sum of their weights; for others, make it undirected first."
+                f"{shortened(self.name, 60)} is directed, and the direction is dropped: an arc and its reverse become "
+                "an edge of weight 2 (or their sum); else make it undirected first."
             )
         return [*sentences, *self._notes]
 
@@ -289,8 +289,8 @@ def check_weights(weights: Any, where: Where) -> None:
         return
     index = int((~good).argmax())
     raise InputError(
-        f"{where(index)}: weight {shortened(weights[index].item())} should be a finite number >= 0; "
-        "modularity is not defined for others. Drop the edge or fix its weight."
+        f"{where(index)}: weight {shortened(weights[index].item())} should be a finite number >= 0, because "
+        "modularity is not defined for other weights; drop the edge or fix its weight."
     )
 
 

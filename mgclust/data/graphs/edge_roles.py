@@ -184,7 +184,7 @@ def mention_columns(
     is_number: Callable[[int], bool],
     notes: Sequence[str],
 ) -> None:
-    """Warn of columns of numbers if a graph has no weights and the user said nothing about its columns."""
+    """Warn of columns of numbers if a graph has no weights and the user gave no option about its columns."""
     for note in notes:
         graph.note(note)
     if columns is None and len(chosen) == 2 and not notes:

@@ -232,8 +232,8 @@ def _why(line: str, dialect: Dialect) -> str:
             return f"weight {_short(weight)} is not a number; fix the line, or leave it out by columns=[...]."
         if not good:
             return (
-                f"weight {shortened(weight, 60)} should be a finite number >= 0; modularity is not defined for "
-                "others. Drop the edge or fix its weight."
+                f"weight {shortened(weight, 60)} should be a finite number >= 0, because modularity is not defined for "
+                "other weights; drop the edge or fix its weight."
             )
     return ""
 

@@ -17,7 +17,7 @@ from mgclust.outside.inflation import check_memory
 __all__ = ["IntegerIds", "NodeNames", "TextIds", "names_of", "number_nodes", "without_gaps"]
 
 _MARKS = 2**28  # ids below this are marked in a table of one byte per id
-_TABLE_FACTOR = 8  # a table from id to node may have up to so many entries per node
+_TABLE_FACTOR = 8  # largest number of entries per node in a table from ids to nodes
 
 
 class NodeNames:

@@ -24,7 +24,7 @@ _CHUNK = 2**22  # edges that are read at a time to count the nodes, if the file 
 
 
 class FileGraph(InFile, Graph):
-    """Edges at a `Location`. A pickle holds the path and what was found out when the file was opened."""
+    """Edges at a `Location`. A pickle holds the path and the properties that were found when the file was opened."""
 
     def __init__(self, location: Location, n_edges: int, n_nodes: int, **about: Any) -> None:
         super().__init__(n_edges, n_nodes, location.name, **about)

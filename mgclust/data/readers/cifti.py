@@ -1,4 +1,4 @@
-"""CIFTI-2: what the header tells about the grayordinates."""
+"""CIFTI-2: the description of the grayordinates in the header."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class VolumeDataset(Dataset):
         subjects = _subjects(self.runs)
         sentences = [] if len(subjects) < 2 else [
             f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel joins the series "
-            "of all of them; if that is not what you want, cluster the subjects one by one."
+            "of all subjects; if that is not what you want, cluster the subjects one by one."
         ]  # fmt: skip
         if not self.dropped:
             return sentences

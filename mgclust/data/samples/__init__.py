@@ -79,7 +79,7 @@ def load(name: str) -> Dataset:
     name : {"pendigits", "localizer", "lesmis"}
         "pendigits": 10,992 handwritten digits with 16 features; the labels are the digits. "localizer": 1,983 voxels of
         a BOLD series of 156 points in time, detrended and scaled to z-scores; it needs nibabel. "lesmis": the graph of
-        77 characters of Les Misérables; a weight is the number of chapters in which two of them meet.
+        77 characters of Les Misérables; a weight is the number of chapters in which two characters meet.
 
     Returns
     -------

@@ -286,7 +286,7 @@ class RunMonitor:
         return RunFailed(f"Dask lost a connection during the run: {error}. Run again.")
 
     def _no_scheduler(self) -> RunFailed:
-        remedy = "run again when it runs" if self._is_ours() else "connect a new client to a running scheduler"
+        remedy = "run again when it is back" if self._is_ours() else "connect a new client to a running scheduler"
         return RunFailed(f"the connection to the scheduler was lost during the run; {remedy}.")
 
     def _is_ours(self) -> bool:

@@ -156,7 +156,7 @@ def _closed(client: Client) -> ClusterUnavailableError | RunFailed:
     if isinstance(client, clients.Client):  # Dask has closed it, because its scheduler has gone
         return RunFailed(
             f"the connection to the scheduler at {_address(client)} was lost: it has ended, or cannot be reached. Run "
-            "again when it runs."
+            "again when the scheduler runs."
         )
     return ClusterUnavailableError(
         f"client={client!r} is closed; give an open one, and close it when all its runs have ended. Dask also closes "

@@ -316,7 +316,7 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
                 raise InputError(
                     f"data={str(data)!r} holds {' and '.join(kept)}, but the database has none of them: it was lost, "
-                    "or it is another database. Restore its last backup, or give the right one; 'mgclust serve "
+                    "or it is another database. Restore its last backup, or give the right database; 'mgclust serve "
                     "--adopt' starts a new database for this folder, whose jobs and uploads then belong to no user."
                 )
             if here is None:
@@ -325,8 +325,8 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             session.add(Folder(id=here))
         elif here != known:
             raise InputError(
-                f"data={str(data)!r} is not the data folder of this database; give that one (its file folder-id holds "
-                f"{known}), or another database."
+                f"data={str(data)!r} is not the data folder of this database; give the folder whose file folder-id "
+                f"holds {known}, or another database."
             )
 
 

@@ -279,7 +279,7 @@ def _under_root(name: str, folders: list[Path]) -> RootedFile:
     The file may be replaced before it is opened. That is safe, because `RootedFile` opens nothing outside the folder.
     """
     refusal = InputError(
-        f"path={name!r} is not a file or folder below those that this service may read "
+        f"path={name!r} is not a file or folder below the folders that this service may read "
         f"({', '.join(map(str, folders)) or 'no folders'}); upload it, or ask the administrator to add a root."
     )
     if "\0" in name or "://" in name or not os.path.isabs(name):

@@ -188,7 +188,7 @@ def save_as_job(
         attempt.parent.mkdir(exist_ok=True)
         folder.rename(attempt)
 
-    choice = ", ".join(f"{name}={value}" for name, value in given.items()) or "the automatic ones"
+    choice = ", ".join(f"{name}={value}" for name, value in given.items()) or "chosen automatically"
     # Write the log before the process may write to the folder: the process could leave a link instead of it.
     (folder / "log.txt").write_text(f"other centres for the result of job {parent.id}: {choice}\n")
     try:
