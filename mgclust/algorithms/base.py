@@ -52,7 +52,7 @@ __all__ = ["Clusterer", "Inputs", "Method", "UnconvergedWarning", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
 BLOCKS_OF_A_RANK = {"cpu": 1, "cuda": 1}  # a rank without a block has no rows
-NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # facts of `Dataset.describe` that are not the content
+NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # facts of `Dataset.describe` other than the content
 
 
 class UnconvergedWarning(ClusteringWarning, ConvergenceWarning):  # type: ignore[misc]
@@ -247,7 +247,7 @@ class Method(Declaration, BaseEstimator):
         validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
 
     def _check_shape(self, dataset: Dataset) -> None:
-        """Reject data with too few rows for any method, or of another shape than the method takes."""
+        """Reject data with too few rows for any method, or of a shape that the method does not take."""
         n = dataset.shape[0]
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
@@ -260,7 +260,7 @@ class Method(Declaration, BaseEstimator):
         return check_parameters({**self.constraints, **self.common}, self.get_params())
 
     def _facts(self, spec: RunSpec, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
-        """Facts that the result depends on: a run resumes from a checkpoint only if all of them are equal."""
+        """Return the facts on which the result depends; a run resumes from a checkpoint only if all are equal."""
         data = {name: fact for name, fact in dataset.describe().items() if name not in NAMES_OF_DATA}
         return {
             "mgclust": __version__,
@@ -276,7 +276,7 @@ class Method(Declaration, BaseEstimator):
     def _frame(
         self, outcome: Outcome, dataset: Dataset, parameters: dict[str, Any], digest: str | None
     ) -> dict[str, Any]:
-        """The part of a Result that is the same for all methods."""
+        """Return the part of a Result that is the same for all methods."""
         left_out = (
             "client",
             "n_workers",
@@ -297,7 +297,7 @@ class Method(Declaration, BaseEstimator):
         }
 
     def _place(self) -> dict[str, Any]:
-        """Arguments of `connect`, which say where to compute."""
+        """Return the arguments of `connect`, which determine where to compute."""
         return {
             name: getattr(self, name) for name in ("client", "device", "n_workers", "workers", "resources", "retries")
         }

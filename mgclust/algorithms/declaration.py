@@ -98,7 +98,7 @@ class Declaration:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        if "__init__" in cls.__dict__:  # Python's error about an unknown argument has this name
+        if "__init__" in cls.__dict__:  # Python's error about an unknown argument quotes this name
             inspect.unwrap(cls.__init__).__qualname__ = f"{cls.__qualname__.removesuffix('Options')}.__init__"
 
     @classmethod
@@ -123,7 +123,7 @@ class Declaration:
         return {name: each.default for name, each in inspect.signature(cls).parameters.items()}
 
     @classmethod
-    @functools.cache  # the service asks with every job
+    @functools.cache  # the service calls this for every job
     def options(cls) -> tuple[Option, ...]:
         """Return the parameters that users of the command line or the service give, this method's own first.
 

@@ -50,7 +50,7 @@ class Proxies:
         return known is not None and any(known in each for each in self._networks)
 
     def client_of(self, scope: Scope) -> str:
-        """Client address of a request; "local" if it came through the socket in the data folder."""
+        """Return the client address of a request; "local" if it came through the socket in the data folder."""
         peer = scope["client"][0] if scope.get("client") else "local"
         if not self._networks or not self.trusts(peer):
             return peer

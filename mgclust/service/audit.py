@@ -29,7 +29,7 @@ KEPT_FILES = 4  # number of rotated files that are kept
 LOCK_SECONDS = 1.0  # longest wait for a file that another process has locked
 MAX_QUEUED_LINES = 10_000  # lines that may wait to be written
 GATHER_SECONDS = 0.01  # lines of this period are written together, unless they are a large part of a file
-REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines per second, and burst
+REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines for rejected requests: average per second, and largest burst
 MAX_VALUE_CHARACTERS = 256
 
 noted: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("noted")
@@ -154,7 +154,7 @@ class Audit:
             self._close_file()
 
     def _close_file(self) -> None:
-        os.close(self._file)  # which releases its lock
+        os.close(self._file)  # closing also releases the lock
         self._file = -1
 
     def _has(self, path: Path) -> bool:

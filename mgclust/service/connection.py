@@ -24,7 +24,7 @@ __all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check"]
 
 CHUNK_BYTES = 1 << 20  # bytes of a file that are in memory at a time
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
-TELL_SECONDS = 0.5  # time of such pauses after which a command reports that it still tries
+TELL_SECONDS = 0.5  # time spent in these pauses after which a command reports that it still tries
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes of the path
 MAX_RETRY_SECONDS = 120.0  # limit for a request that is sent again because the service asks for it
 

@@ -276,19 +276,19 @@ class Settings:
                 )
 
     def job_folder(self, id_: str) -> Path:
-        """Folder of a job."""
+        """Return the folder of a job."""
         return self.data / "jobs" / id_
 
     def attempt_folder(self, id_: str, attempt: int) -> Path:
-        """Folder of an attempt: its log and its result."""
+        """Return the folder of an attempt: its log and its result."""
         return self.job_folder(id_) / f"attempt-{attempt}"
 
     def checkpoint_folder(self, id_: str) -> Path:
-        """Folder of the checkpoints of a job, with a subfolder per attempt; it is removed when the job ends."""
+        """Return the folder of a job's checkpoints, with a subfolder per attempt; it is removed when the job ends."""
         return Path(self.checkpoints, id_) if self.checkpoints else self.job_folder(id_) / "checkpoint"
 
     def cache_folder(self, owner: str) -> Path:
-        """Folder of the kernels that the jobs of a user have compiled."""
+        """Return the folder of the kernels that the jobs of a user have compiled."""
         return self.data / "cache" / "users" / owner
 
     def to_json(self) -> str:

@@ -1,7 +1,7 @@
 """Affinity propagation and its adaptive scan.
 
 `estimator` and `adaptive` have the two estimators, and `exemplars` has their base class. `ranks` has the equations of
-affinity propagation, and `adaptive_ranks` those of the adaptive method; these two modules begin the work on the ranks.
+affinity propagation, and `adaptive_ranks` describes the adaptive method. The work on the ranks begins in these modules.
 Both methods compute similarities and pass messages (`message_passing`). Then they assign each row to its most similar
 exemplar; ties go to the exemplar with the lowest row number (`MessagePassing.assign`, `MessageRows.nearest`).
 

@@ -13,8 +13,8 @@ the messages converge. The adaptive method finds both. In outline (`adaptive_sca
     score all candidates by their silhouettes, and choose one
 
 The chosen candidate has the largest mean silhouette. If that silhouette is below 0.3, `solution_findK.m` of the
-authors' package shows a second answer. Among the candidates that have at least the lower median number of clusters, it
-is the one with the largest minimum cluster silhouette. `choose` has both rules.
+authors' package shows a second answer: the candidate with the largest minimum cluster silhouette, among the candidates
+that have at least the lower median number of clusters. `choose` has both rules.
 
     adaptive_scan.step      decisions, from the number of exemplars of each iteration
     message_passing         iterations
@@ -22,7 +22,7 @@ is the one with the largest minimum cluster silhouette. `choose` has both rules.
 
 Chen and Zeng computed the similarities and the silhouettes of this method on a GPU, and the messages on the CPU. Here
 all three are computed on the devices. Their silhouette uses the dissimilarities -S, which are squared Euclidean
-distances. The package, and the default here, use Euclidean distances. The two can choose a different K.
+distances. The package, and the default here, use Euclidean distances. The two distances can lead to different K.
 
 Cost: that of `AffinityPropagation` for thousands of iterations, plus the silhouettes: O(n K d) per candidate, or one
 pass over all pairs for all candidates with the plain Euclidean distance.
@@ -118,7 +118,7 @@ def adaptive_affinity_propagation(
         similarities.synchronize()
     if preference is None:
         reject_scan(similarities, middle, affinity)
-    # The scan changes one number. If there is one preference per row, its differences from the median are added.
+    # The scan changes one number. If there is one preference per row, their differences from their median are added.
     first = None if preference is None else float(np.median(preference))
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
     if first is not None and PROFILES[profile].stride:
@@ -181,7 +181,7 @@ def unassigned(n: int) -> ExemplarAssignment:
 
 
 def reject_scan(similarities: Similarities, median: float, affinity: str) -> None:
-    """Reject similarities with which the preference, which starts at half the median, cannot fall."""
+    """Reject similarities with which the preference cannot fall; it starts at half their median."""
     noise = 1e3 * np.finfo(similarities.context.dtype).tiny
     if similarities.all_alike:
         every = similarities.highest if abs(similarities.highest) > noise else 0

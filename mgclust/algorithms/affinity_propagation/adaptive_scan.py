@@ -18,7 +18,7 @@ p = pm / 2, unit = f pm, escapes = 2, phase = 1. `waited` counts iterations sinc
                     2000), which ends the scan
     half confirmed  half at rest, but not at rest, T times in a row
     calm            the mean of the last six K is below that of one iteration before, and in phase 2 K did not rise
-                    either; or the last six K are equal. The last w iterations have such marks; at first all are calm
+                    either; or the last six K are equal. Each of the last w iterations has a mark; at first all are calm
 
     at a confirmation
         unit <- f pm / q(K);  r = number of confirmations in a row that repeat the K of the one before
@@ -337,7 +337,7 @@ def reaction(state: ScanState, damping: float, preference: float, renoise: bool)
 
 
 def relaxed(escapes: float, damping: float) -> tuple[float, float]:
-    """Forget escapes slowly; once they are forgotten, lower the damping above 0.9."""
+    """Return a slightly smaller number of escapes; if it is below 1, also lower a damping above 0.9."""
     escapes = max(escapes - 0.002, 0.98)
     return escapes, max(damping - 0.0001, 0.5) if damping > 0.9 and escapes < 1 else damping
 
@@ -370,8 +370,8 @@ def keep(state: ScanState, found: ScanCandidate) -> bool:
 def upcoming(state: ScanState, most: int) -> list[float]:
     """Return the dampings of the next iterations that are already known, whatever these iterations find.
 
-    At least one and at most `most`. Neither the preference nor the noise changes, and the scan does not end, before the
-    last of these iterations is done.
+    There are at least one and at most `most`. Neither the preference nor the noise changes, and the scan does not end,
+    before the last of these iterations is done.
     """
     if state.profile.stride or state.hastens:
         stride, first = falling(state).stride, falling(state).first_decision

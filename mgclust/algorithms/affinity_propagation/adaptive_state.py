@@ -44,7 +44,7 @@ MAX_UNSTABLE = 100  # up to this many clusters, "fast" records solutions that ar
 SPREAD_OF = 50  # number of iterations whose K determine the width of an escape
 # Fields that do not change during a scan, so checkpoints leave them out.
 GIVEN = ("profile", "n", "median", "max_iter", "fixed", "wait_limit", "low", "high")
-ALWAYS = 1 << 62  # longer than any run; before any flag was set, all flags had been the same forever
+ALWAYS = 1 << 62  # longer than any run; until a flag changes, all flags count as unchanged forever
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Profile:
     half_rest: int
     calm_share: float  # a smaller fraction of calm marks is an oscillation
     stall: int  # this many iterations without a confirmation are an oscillation, whatever the marks; 0: never
-    damping_limit: float  # largest damping that oscillations alone reach
+    damping_limit: float  # largest damping that oscillations reach by themselves
     # plain: the simpler rules of profile "paper" for changes of damping and preference; records only confirmed
     # solutions
     plain: bool
@@ -161,7 +161,7 @@ class ScanState:
     confirmations: int = 0  # confirmations in a row
     half_confirmations: int = 0
     confirmed_at: int = 0  # number of clusters at the last confirmation
-    repeats: int = 0  # confirmations in a row that found that number again
+    repeats: int = 0  # confirmations in a row that found `confirmed_at` again
     waited: int = 0
     pace: float = MIN_PACE  # size of the steps of profile "fast"
     oscillated: bool = False

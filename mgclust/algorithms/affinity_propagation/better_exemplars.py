@@ -3,8 +3,8 @@
 A new exemplar k changes the net similarity by its preference minus its old similarity s(k), plus
 ``sum over i of max(0, S(i,k) - s(i))`` for the rows that join it. The gain of each exemplar falls with the number of
 exemplars. So if several new exemplars improve the result together, one of them also improves it by itself. One pass
-over the pairs that are more similar than rows are to their exemplars shows whether an exemplar is missing. In a
-neighbour list, these pairs are the elements before the exemplar.
+over the pairs with S(i,k) > s(i) shows whether an exemplar is missing. In a neighbour list, these pairs are the
+elements before the exemplar.
 
 An exemplar is not needed if its similarity to another exemplar exceeds its own preference. Unneeded exemplars are
 dropped together, but one stays if its nearest exemplar is dropped. A dropped exemplar comes back if the net similarity

@@ -94,8 +94,8 @@ class MessagePassing:
         self.noise_of_zero = LATER_NOISE * float(np.finfo(context.dtype).tiny)
         self._numbers = Iteration.before_the_first(self._negligible)
         self._ahead = MAX_AHEAD
-        # The slots hold the exemplars of the last iterations, in turn. `_latest` holds those of the last iteration that
-        # had exemplars.
+        # The slots hold the exemplars of the last iterations, in turn. `_latest` holds the exemplars of the last
+        # iteration that had any.
         self._slots, self._count = np.arange(SLOTS), 0
         self._latest = context.kernels.xp.zeros(context.dataset_shape[0], "uint8")
         self.set_preference(preference)
@@ -179,7 +179,7 @@ class MessagePassing:
         return self._similarities.complete or not self.assign(self.states()[0]).missing
 
     def _flags(self) -> np.ndarray:
-        """Exemplar flags of each row: of the last iteration with exemplars, then of the last iterations in order."""
+        """Return the exemplar flags of the last iteration with exemplars, then of the last iterations in order."""
         to_host = self._context.kernels.memory.to_host
         return np.vstack([to_host(self._latest), to_host(self.rows.messages.exemplars)[self._slots]])
 
@@ -335,7 +335,7 @@ class MessagePassing:
 
         Let m1 and m2 be a row's two largest values of A + S, and p the second largest preference. Then m1 and m2 are at
         least min S + min(0, p - max S), because A(i,k) is at least min(0, R(k,k)) and R(k,k) is at least p(k) - max S.
-        Both are also at least the smallest preference. If a row may have no pair with that k, only the second bound
+        Both are also at least the smallest preference. If a row may have no pair with row k, only the second bound
         holds.
         """
         lowest, highest = self._similarities.lowest, self._similarities.highest

@@ -224,7 +224,7 @@ def is_poor(messages: MessagePassing) -> bool:
 
 
 def exemplars_of(context: Context, messages: MessagePassing, converged: bool) -> np.ndarray:
-    """Return the exemplars of a run: the last ones if it converged, else those of the highest net similarity.
+    """Return the exemplars of a run: the last ones if it converged, else the ones with the highest net similarity.
 
     Ties go to the newest state. The array is empty if no exemplar has ever emerged.
     """
@@ -242,8 +242,8 @@ def try_preferences(
     context: Context, rows: MessageRows, saved: Saved | None, limits: Limits, search: PreferenceSearch
 ) -> tuple[MessagePassing, np.ndarray]:
     """Pass messages with one preference after the other, each from the start; return messages and nearest exemplars."""
-    # Each preference starts with new messages. If messages continued from those of another preference, the result would
-    # depend on the search; so it equals a fit with the preference that was found.
+    # Each preference starts with new messages, so the result equals a fit with the preference that was found. If
+    # messages of another preference were continued, the result would depend on the search.
     nearest = np.zeros(0, np.int64)
     if saved is not None:
         search.tried = [Tried(*each) for each in saved.control["tried"]]

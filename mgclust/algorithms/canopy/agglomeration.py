@@ -61,14 +61,14 @@ class Agglomeration(NamedTuple):
 
 
 class AgglomerationTree(NamedTuple):
-    """Edges of a forest, in the order of reduced distance, and for equal distances of row numbers."""
+    """Edges of a forest, ordered by reduced distance, and edges of equal distance by row numbers."""
 
     s: np.ndarray  # (m,), of the rows' type: reduced distance
     low: np.ndarray  # (m,), int64: row number
     high: np.ndarray  # (m,), int64: row number, larger than low
 
     def clusters(self, n: int, n_clusters: int | None, kept: int) -> tuple[np.ndarray, int]:
-        """Labels of all rows, and the number of clusters: after `kept` merges, or down to `n_clusters` clusters.
+        """Return the labels of all rows and the number of clusters, after `kept` merges or down to `n_clusters`.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
     Returns
     -------
     AgglomerationTree
-        On rank 0, the forest of all pairs; on other ranks, of their canopies.
+        On rank 0, the forest of all pairs; on other ranks, the forest of the pairs within the rank's canopies.
     int
         Number of pairs that were compared on all ranks.
     """
@@ -142,7 +142,10 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
 
 
 def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, Array]:
-    """Canopy, row number and row of each membership of this rank's canopies; large canopies go to different ranks."""
+    """Exchange rows: return the canopy, row number and row of each membership in the canopies of this rank.
+
+    Large canopies go to different ranks.
+    """
     comm, xp, rows = context.comm, context.kernels.xp, context.rows
     rank_of = np.empty(len(sizes), np.int64)
     rank_of[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes)) % comm.size
@@ -159,9 +162,9 @@ def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> t
 
 
 def _check_room(context: Context, most: int) -> None:
-    """Reject, on every rank, canopies whose rows do not fit: a rank holds them as sent, as received, and sorted.
+    """Reject, on every rank, canopies whose rows do not fit into memory three times: sent, received, and sorted.
 
-    This also rejects rows that are streamed, because they exceed half the memory.
+    This also rejects data whose rows are streamed, because they exceed half the memory.
     """
     needed = int(most) * (4 * context.rows.n_features * context.dtype.itemsize + 64)
     room = int(context.comm.all_reduce(np.array([context.free], np.int64), "min")[0])
@@ -173,7 +176,7 @@ def _check_room(context: Context, most: int) -> None:
 
 
 def _tree_of(edges: AgglomerationTree, n: int) -> AgglomerationTree:
-    """The minimum spanning forest of edges, some of which may occur twice."""
+    """Return the minimum spanning forest of edges, some of which may occur twice."""
     _, first = np.unique(edges.low * n + edges.high, return_index=True)
     s, low, high = (part[first] for part in edges)
     order = np.lexsort((high, low, s))

@@ -90,7 +90,7 @@ def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
 
 
 def priorities(rows: Array, seed: int, xp: Any = np) -> Array:
-    """Random numbers that order rows, smallest first; each depends only on the seed and the row number.
+    """Return random numbers that order rows, smallest first; each depends only on the seed and the row number.
 
     The number is `splitmix64` of the seed plus the row number. This function is one-to-one, so no two rows have the
     same priority.
@@ -286,14 +286,14 @@ def pick_centers(
 
 
 def _most_offered(context: Context, room: int) -> int:
-    """Most candidates of a step, the same on every rank; the free memory of each is at least four times `room`."""
+    """Return the largest number of candidates of a step; each rank has at least four times `room` bytes free."""
     n, d = context.dataset_shape
     of_memory = room // 4 // ((1 + context.comm.size) * (d * context.dtype.itemsize + 16))
     return min(context.kernels.canopy.MAX_OFFERED, int(LARGEST_SHARE * n), of_memory)
 
 
 def _rows_in_order(context: Context, numbers: np.ndarray) -> Array:
-    """Rows by global number, in any order, on the device of every rank."""
+    """Return the rows with these global numbers, in any order, on the device of every rank."""
     order = np.argsort(numbers)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -329,7 +329,7 @@ def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -
 
 
 def _offered(context: Context, candidates: Candidates, count: int) -> tuple[Array, Array]:
-    """Row numbers and rows of the first `count` candidates of all ranks, in order of priority."""
+    """Return the row numbers and rows of the first `count` candidates of all ranks, in order of priority."""
     comm, xp = context.comm, context.kernels.xp
     own = candidates.priority[:count]
     if comm.size == 1:
@@ -345,7 +345,7 @@ def _offered(context: Context, candidates: Candidates, count: int) -> tuple[Arra
 
 
 def _independent(kernels: Kernels, x: Array, norm: str, threshold: float) -> Array:
-    """Positions of the rows that become centres, among the candidates of a step."""
+    """Return the positions of the rows that become centres, among the candidates of a step."""
     picked = kernels.xp.empty(len(x), dtype="uint8")
     kernels.canopy.first_independent(x, norm=norm, threshold=threshold, out=picked)
     return kernels.xp.flatnonzero(picked)

@@ -37,8 +37,8 @@ __all__ = ["Canopy", "Thresholds"]
 # 32 sets gave at most 0.01 for uniform and normal rows, and 0.19 to 0.32 for sets with clusters that lie apart.
 MIN_ALONE = 0.05
 FEW, MANY = 10, 200  # for most data, the suggested thresholds give a number of canopies in this range
-# On CPUs two ranks are faster than one from some 100,000 rows of 2 features on. Two GPUs take as long as one for
-# 3,000,000 rows of 2 features. They were 1.6 times as fast for 300,000 rows of 128, and for 10,000,000 rows of 6.
+# On CPUs two ranks are faster than one from about 100,000 rows of 2 features on. Two GPUs take as long as one for
+# 3,000,000 rows of 2 features. They were 1.6 times as fast for 300,000 rows of 128 features, and for 10,000,000 of 6.
 NUMBERS_OF_A_RANK = {"cpu": 1e5, "cuda": 1.5e7}
 NUMBERS_A_SECOND = {"cpu": 4e6, "cuda": 3e7}  # per rank, in these measurements
 LINKAGE: dict[str, Constraint] = {

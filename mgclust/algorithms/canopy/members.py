@@ -38,11 +38,11 @@ class Members(NamedTuple):
     memberships: csr_array  # (local rows, n_canopies), bool; columns ascend
     labels: np.ndarray  # (local rows,), int32: the nearest centre; among equally near centres, the first
     total: int  # number of memberships of all rows
-    alone: int  # number of all rows that are in exactly one canopy
+    alone: int  # number of rows, on all ranks, that are in exactly one canopy
 
 
 def own_pieces(context: Context) -> list[tuple[int, int]]:
-    """Bounds of batches of local rows that are on the device one at a time; a single batch if rows are resident."""
+    """Return bounds of batches of local rows, which are on the device one by one; one batch if rows are resident."""
     rows = context.rows
     step = max(1, -(-len(rows) // rows.chunk_count))
     edges = [*range(rows.start, rows.stop, step), rows.stop]
@@ -50,15 +50,15 @@ def own_pieces(context: Context) -> list[tuple[int, int]]:
 
 
 def candidate_bytes(rows: int, room: int) -> int:
-    """Bytes of the copies of a rank's rows that `Candidates` makes, before and after a step drops some of them.
+    """Return the bytes of the copies of a rank's rows that `Candidates` makes, before and after a step drops some.
 
-    It is 0 if `room` does not hold both copies. Rows are then copied in batches, of any size.
+    The number is 0 if `room` does not hold both copies. Rows are then copied in batches, of any size.
     """
     return 2 * rows if 2 * rows <= room else 0
 
 
 def candidate_pieces(context: Context) -> list[tuple[int, int]]:
-    """Bounds of batches for `Candidates`: a single batch if there is memory to copy its rows when some are dropped."""
+    """Return bounds of batches for `Candidates`: one if there is memory to copy its rows when some are dropped."""
     rows = context.rows
     row_bytes = rows.n_features * context.dtype.itemsize
     most = -(-context.partition.blocks // context.size) * context.partition.block_rows
@@ -75,7 +75,7 @@ def room_for_boxes(context: Context) -> bool:
 
 
 def piece_bytes(free: int, size: int) -> int:
-    """Bytes of the memberships of one batch, own and gathered: an eighth of the free memory is enough."""
+    """Return the bytes of the memberships of one batch, own and gathered: an eighth of the free memory is enough."""
     return min(4 * PIECE * (1 + size), free // 8)
 
 
@@ -118,7 +118,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
 
 
 def _count(context: Context, centers: Array, norm: str, threshold: float, reach: float) -> tuple[Array, Array]:
-    """Number of canopies of each local row, and its nearest centre; on the device."""
+    """Return the number of canopies of each local row, and its nearest centre; on the device."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     narrow = xp.empty(len(rows), dtype="int32")
     nearest = xp.empty(len(rows), dtype="int32")
@@ -139,7 +139,7 @@ def _count(context: Context, centers: Array, norm: str, threshold: float, reach:
 
 
 def _split(context: Context, counts: Array, total: int, limit: int) -> list[tuple[int, int]]:
-    """Bounds of batches of local rows with at most `limit` memberships, each within a batch that the device holds."""
+    """Return bounds of batches with at most `limit` memberships, each within a batch that the device holds."""
     if total <= limit:
         return own_pieces(context)
     first = context.rows.start
@@ -155,7 +155,7 @@ def _split(context: Context, counts: Array, total: int, limit: int) -> list[tupl
 
 
 def _list(context: Context, centers: Array, norm: str, threshold: float, counts: Array, start: int, stop: int) -> Array:
-    """The canopies of some local rows, row after row; int32, on the device."""
+    """Return the canopies of some local rows, row after row; int32, on the device."""
     xp, rows = context.kernels.xp, context.rows
     starts = xp.zeros(stop - start + 1, dtype="int64")
     starts[1:] = xp.cumsum(counts[start - rows.start : stop - rows.start], dtype="int64")
@@ -166,7 +166,7 @@ def _list(context: Context, centers: Array, norm: str, threshold: float, counts:
 
 
 def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None:
-    """Reject, on every rank, memberships that a host cannot hold: of its rank, or of all rows for the caller."""
+    """Reject, on every rank, memberships that exceed a host's memory: those of its rank, or all for the caller."""
     n = context.dataset_shape[0]
     kept, rows = (own, len(context.rows)) if context.keep_on_workers else (total, n)
     needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, their copy, flags; vectors

@@ -52,7 +52,7 @@ __all__ = ["CanopyOutput", "LinkageOutput", "Thresholds", "canopy", "estimate", 
 
 SAMPLE_ROWS = 2048
 LOOSE_SHARE, TIGHT_SHARE = 0.30, 0.15
-RATIO = 0.7  # t2 / t1 if all distances of the sample are equal or smaller
+RATIO = 0.7  # t2 / t1 if no distance of the sample exceeds t2
 
 
 class Thresholds(NamedTuple):
@@ -202,7 +202,10 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Memory of a rank in addition to its rows, without centres and memberships, whose number depends on the data."""
+    """Estimate the memory of a rank in addition to its rows, without centres and memberships.
+
+    The number of centres and memberships depends on the data.
+    """
     n, d = shape
     own = -(-n // size)
     what = {

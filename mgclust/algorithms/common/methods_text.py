@@ -1,4 +1,4 @@
-"""The paragraph on methods that a paper needs."""
+"""The paragraph for the methods section of a paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from mgclust.results.result import Result
 
 __all__ = ["methods_text"]
 
-SOFTWARE = {"mgclust": "mgclust", "NumPy": "numpy"}  # whose versions a paper names; `Result.versions` has all
+# Software whose versions the paragraph names; `Result.versions` has all versions.
+SOFTWARE = {"mgclust": "mgclust", "NumPy": "numpy"}
 NO_CHOICES = ("device", "memory_limit")  # parameters that do not change the result
 
 
@@ -25,9 +26,9 @@ def methods_text(
     ----------
     result : Result
     said : sequence of str
-        As of `Presentation.method_sentences`.
+        Sentences on the method, from `Presentation.method_sentences`.
     references : mapping of str to str
-        Publications, by how sentences cite them.
+        Publications, by the authors and year that sentences cite.
     defaults : mapping of str to object
         Defaults of the parameters, which the paragraph leaves out.
     """
@@ -62,7 +63,7 @@ def _equal(value: Any, other: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """A value of a parameter in few characters."""
+    """Write the value of a parameter in few characters."""
     if isinstance(value, np.ndarray) and value.size > 4:
         return f"an array of shape {value.shape}"
     return shortened(str(value))

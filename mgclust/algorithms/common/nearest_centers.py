@@ -1,4 +1,4 @@
-"""The nearest of some centres of each row."""
+"""The nearest centre of each row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = Any
 
 
 def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> Array:
-    """The nearest centre of each own row, of equally near ones the first; int32, on the device."""
+    """Return the nearest centre of each local row (ties: the first), int32, on the device."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     v = kernels.memory.to_device(centers.astype(context.dtype))
     labels = xp.zeros(len(rows), dtype="int32")
@@ -34,7 +34,7 @@ def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> 
 
 
 def nearest_given(context: Context, *, centers: np.ndarray, metric: str) -> None:
-    """Prepare the rows and centres that are given as rows, and deliver each row's nearest; on every rank."""
+    """Prepare the rows, and centres that are given like rows; deliver the nearest centre of each row, on every rank."""
     measure, origin = METRICS[metric], np.zeros(context.dataset_shape[1])
     prepare_again(context, measure, Prepared(0.0, origin))
     among = measure.prepare(origin)(np.asarray(centers, np.float64))
@@ -48,7 +48,7 @@ def labels_by_centers(
     place: Mapping[str, Any],
     memory_limit: int | None,
 ) -> Any:
-    """The nearest of some centres, which are given as rows, of each row of a data set.
+    """Find the nearest centre of each row of a data set; the centres are given like rows.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def labels_by_centers(
     place : mapping
         Where to compute, as arguments of `connect`.
     memory_limit : int, optional
-        Bytes of its device that each rank may use.
+        Bytes of memory that each rank may use on its device.
 
     Returns
     -------
     ndarray or Dask array of shape (n_samples,), int32
-        Of equally near centres the first. Computed in float64.
+        Ties go to the first centre. Distances are computed in float64.
     """
     arguments = {"centers": centers, "metric": metric}
     spec = RunSpec(nearest_given, arguments, dtype="float64", memory_limit=memory_limit, resident=False)

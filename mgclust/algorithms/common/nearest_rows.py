@@ -1,8 +1,8 @@
 """The nearest rows of some rows among all rows of the data, which stream past every rank.
 
-With few features the columns are gathered, as many at a time as memory allows, and put into boxes: a row then meets the
-columns near it, some hundreds of n. Where that would not pay, and with more features, all pairs meet, block by block.
-Answers have the same bits.
+With few features, columns are gathered, as many at a time as fit into memory, and put into bounding boxes. Each row is
+then compared only with columns near it: some hundreds of the n columns. With more features, or if boxes would not pay,
+all pairs are compared, block by block. Both ways give bitwise identical results.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from mgclust.kernels.pairs.boxes.column_boxes import MAX_FEATURES, column_bytes
 __all__ = ["search_all_rows"]
 
 Array = Any
-STEP_ROWS = 1 << 18  # that search boxes between two looks at whether the run was cancelled: 10 ms on a GPU
-CPU_STEP_ROWS = 1 << 14  # some 50 ms on two cores
-SHARE_OF_FREE = 8  # columns in boxes take no more than one part of so many
+STEP_ROWS = 1 << 18  # rows that search boxes between two checks whether the run was cancelled: 10 ms on a GPU
+CPU_STEP_ROWS = 1 << 14  # the same on CPUs: about 50 ms on two cores
+SHARE_OF_FREE = 8  # columns in boxes take at most this fraction (1 / SHARE_OF_FREE) of the spare memory
 
 
 def search_all_rows(
     context: Context, x: Array, norm: str, near: Array, near_index: Array, rows: Array | None
 ) -> Iterator[float]:
-    """Keep the nearest of all rows of the data in the lists of some rows; yield the share that is done, step by step.
+    """Enter the nearest rows of all data into the lists of some rows; yield the finished fraction after each step.
 
-    Every rank calls this equally often, perhaps without rows, and ends the iteration.
+    All ranks must call this equally often, even without rows, and exhaust the iterator.
 
     Parameters
     ----------
     context : Context
     x : array of shape (m, n_features)
     norm, near, near_index, rows
-        As of `Pairs.nearest_rows`.
+        See `Pairs.nearest_rows`.
     """
     pairs, comm, n = context.kernels.pairs, context.comm, context.dataset_shape[0]
     lists = {"norm": norm, "near": near, "near_index": near_index, "rows": rows}
@@ -54,14 +54,14 @@ def search_all_rows(
             own = None if rows is None else rows[part]
             of_part = {"near": near[part], "near_index": near_index[part], "rows": own}
             pairs.nearest_in_boxes(x[part], boxes, norm=norm, y_start=columns.start, **of_part)
-            if mark is not None:  # not many steps are queued, so that a run can be stopped
+            if mark is not None:  # only a few steps are queued at a time, so that a run can be cancelled
                 comm.synchronize(mark)
             mark = comm.mark()
             yield before + share * min(start + step, len(x)) / len(x)
 
 
 def _gathered(context: Context) -> Iterator[tuple[Block, list[int]]]:
-    """All rows of the data in few blocks where these have few features, else as they come; and where those ended."""
+    """Yield all rows of the data, with few features in few large blocks, and the edges of the original blocks."""
     n, d = context.dataset_shape
     if d > MAX_FEATURES:
         for block in context.comm.stream(context.rows):

@@ -16,13 +16,13 @@ from mgclust.engine.spmd import Context
 __all__ = ["check_square", "order_statistic", "order_statistics"]
 
 Array = Any
-BIN_BITS = 11  # of one pass
+BIN_BITS = 11  # bits of the numbers that one pass finds
 
 
 def check_square(dataset: Dataset, parameter: str, what: str, *, sparse: bool = False) -> None:
-    """Refuse rows that are no square matrix of all pairs; `what` names its figures in the error.
+    """Reject data that are not a square matrix of all pairs; `what` names the values of the matrix in the error.
 
-    With `sparse`, they may be stored as a sparse matrix.
+    With `sparse`, the data may be a sparse matrix.
     """
     n, d = dataset.shape
     if isinstance(dataset, SparseRows) and not sparse:
@@ -48,18 +48,18 @@ def order_statistics(
     ranks: Sequence[int],
     between: tuple[float, float] | None = None,
 ) -> list[float]:
-    """Find the rank-th smallest (from 1) of the numbers of all ranks, by their bits: 11 of them a pass.
+    """Find the k-th smallest of the numbers of all ranks, for some k, by their bits: 11 bits per pass.
 
     Parameters
     ----------
     context : Context
     parts : callable
-        Gives the rows of this rank, some at a time, each time that it is called: arrays of shape (m, at least n), in
-        the context's type, whose first n columns count; -inf is no number.
+        At each call, yields the rows of this rank, some at a time: arrays of shape (m, at least n) in the context's
+        type. Only the first n columns count, and -inf does not count as a number.
     ranks : sequence of int
-        Ascending. Those whose numbers share their first bits share the passes.
+        The values of k, from 1, ascending. If their numbers share the first bits, they share the passes.
     between : (float, float), optional
-        Where the numbers are believed to be; it saves passes if it is true.
+        Range in which the numbers probably lie; it saves passes if they do.
     """
     dtype = context.dtype
     bits = dtype.itemsize * 8
@@ -71,14 +71,17 @@ def order_statistics(
     while len(found) < len(ranks):
         keys = _descend(context, parts, ranks[len(found) :], low, left)
         found += [_number(key, dtype) for key in keys]
-        low, left = -(1 << (bits - 1)), bits  # for those that are not there, or not together
+        low, left = -(1 << (bits - 1)), bits  # for the numbers that this search has not found
     return found
 
 
 def _descend(
     context: Context, parts: Callable[[], Iterable[Array]], ranks: Sequence[int], low: int, left: int
 ) -> list[int]:
-    """Keys of the ranks, as many as share all passes; none if the first is not one of the 2^left from `low` on."""
+    """Return the keys of the first `ranks`, as many as share all passes.
+
+    The list is empty if the key of the first is not among the 2^left keys from `low` on.
+    """
     xp, n = context.kernels.xp, context.dataset_shape[0]
     keys = [low]
     while left:
@@ -98,14 +101,17 @@ def _descend(
 
 
 def _key(value: float, dtype: np.dtype) -> int:
-    """The bits of a number as an integer in the numbers' order: of a negative one, all but the sign inverted."""
+    """Return the bits of a number as an integer, so that integers sort like numbers.
+
+    For a negative number, all bits except the sign are inverted.
+    """
     bits = dtype.itemsize * 8
     pattern = int(np.array([value], dtype).view(f"i{bits // 8}")[0])
     return pattern if pattern >= 0 else pattern ^ ((1 << (bits - 1)) - 1)
 
 
 def _number(key: int, dtype: np.dtype) -> float:
-    """The number of a key."""
+    """Return the number that has a key, the inverse of `_key`."""
     bits = dtype.itemsize * 8
     pattern = key if key >= 0 else key ^ ((1 << (bits - 1)) - 1)
     return float(np.array([pattern], dtype=f"i{bits // 8}").view(dtype)[0])

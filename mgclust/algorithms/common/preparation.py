@@ -28,28 +28,30 @@ __all__ = [
 ]
 
 Array = Any
-# A product-based distance is used while |x|^2 <= this many squared dc: the float32 error of (d/dc)^2 is then about
-# 2e-6 for every pair. Where (d/dc)^2 goes with s^2, the error grows with s: no products there.
+# Distances are computed by products if |x|^2 is at most this many times dc^2. The float32 error of (d / dc)^2 is then
+# about 2e-6 for every pair. If (d / dc)^2 is proportional to s^2, the error grows with s, so products are not used.
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
-DOUBTFUL_DISTANCES = 1e-4  # relative error of a typical distance beyond which the nearest of close rows are in doubt
-DOUBTFUL_NEAREST = 3e-3  # and of distances to the nearest, where rows are not scaled, in more than that share of them:
+# Relative errors beyond which the nearest of close rows are in doubt: the error of a typical distance if rows are
+# scaled, else the error of distances to nearest rows that more than the fraction SHARE_OF_ROWS of them exceed.
+DOUBTFUL_DISTANCES = 1e-4
+DOUBTFUL_NEAREST = 3e-3
 SHARE_OF_ROWS = 0.01
 
 
 class Prepared(NamedTuple):
     """Prepared rows, and the changes that were made to them."""
 
-    radius: float  # largest squared length of a row since
-    origin: np.ndarray  # (n_features,) what was subtracted from every row, float64; 0 where rows are scaled instead
-    moved: float = 0.0  # by how much rounding to the rows' type has moved a row at most, in the length of `norm`
-    distance_error: float = 0.0  # of rows of unit length: what that is to a typical distance, relative
+    radius: float  # largest squared length of a prepared row
+    origin: np.ndarray  # (n_features,), float64: it was subtracted from every row; 0 if rows are scaled instead
+    moved: float = 0.0  # largest distance by which rounding to the rows' type has moved a row, in the metric's norm
+    distance_error: float = 0.0  # for rows of unit length: relative error of a typical distance, caused by moves
 
     def error_of(self, measure: Metric, distances: np.ndarray) -> float:
-        """Relative error that all but one in a hundred of these distances have at most; at most 1.
+        """Return the relative error that 99% of these distances do not exceed; at most 1.
 
-        Both rows of a pair move, and a square changes by twice as much as its root. Rows at no distance are left out:
-        nearly all are equal.
+        Both rows of a pair move, and the relative error of a square is twice that of its root. Distances of 0 are left
+        out, because nearly all of them are between equal rows. For rows of unit length, return `distance_error`.
         """
         if measure.unit_rows or not self.moved:
             return self.distance_error
@@ -62,9 +64,9 @@ class Prepared(NamedTuple):
 
 
 def prepare_rows(context: Context, measure: Metric, weights: Array | None = None, *, gaussian: bool = True) -> Prepared:
-    """Centre (or normalise) the rows; about the mean of those that have a weight, if some have none.
+    """Centre the rows about their (weighted) mean, or normalise them.
 
-    gaussian: whether the squares of distances have to be in the range of the rows' type, too.
+    gaussian: whether the type of the rows must also hold the squares of distances.
     """
     comm, xp, kernels = context.comm, context.kernels.xp, context.kernels
     d = context.dataset_shape[1]
@@ -85,7 +87,7 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     reject_out_of_range(context, measure, largest, gaussian=gaussian)
     offset = context.rows.offset
     radius = float(comm.all_reduce(longest, "max")[0])
-    # Each number changes by half a unit in its last place at most, so a row by that share of its length, each time.
+    # Each rounding changes a number by at most half a unit in its last place, and a row by this fraction of its length.
     unit = float(np.finfo(context.dtype).eps) / 2
     if measure.unit_rows:
         moved = unit * (1.0 + narrowed)
@@ -98,43 +100,44 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
 
 
 class _Watched:
-    """A transform of rows that sees whether the subtraction of a centre was rounded, until it was."""
+    """Transform of rows that records whether the subtraction of a centre was rounded for any row."""
 
     def __init__(self, transform: Callable[[Array], Array], center: Array, rounded: bool) -> None:
         self._transform, self._center, self.rounded = transform, center, rounded
 
     def __call__(self, x: Array) -> Array:
         y = self._transform(x)
-        if not self.rounded:  # back again is not where it was; float64 is wide enough to tell for narrower types
+        if not self.rounded:  # a sum in float64 shows rounding of narrower types; float64 rows count as rounded
             self.rounded = any_true(y + self._center != x) if x.dtype.itemsize < 8 else True
         return y
 
 
 def _any(context: Context, mine: bool) -> bool:
-    """Find whether it is so on one rank at least."""
+    """Return whether a condition holds on at least one rank. Collective."""
     return bool(context.comm.all_reduce(np.array([int(mine)]), "max")[0])
 
 
 def _distance_error(context: Context, moved: float) -> float:
-    """Relative error of the mean squared distance between unit rows that are this far from where they were."""
+    """Return the relative error of the mean squared distance between unit rows, each of which has moved so far."""
     n, column_sums = context.dataset_shape[0], context.kernels.exact_sums.column_sums
     about = context.kernels.xp.asarray(context.sum_over_blocks(column_sums) / n)
     variance = float((context.sum_over_blocks(lambda x: column_sums(x, about)) / n).sum())
-    # Both rows of a pair move, and a square by twice as much as its root: of all pairs the mean is 2 variances.
+    # Both rows of a pair move, and the relative error of a square is twice that of its root. The mean squared distance
+    # of all pairs is 2 variances.
     return 4.0 * moved / (2.0 * variance) ** 0.5 if variance > 0 else 0.0
 
 
 def doubtful(error: float, measure: Metric) -> bool:
-    """Tell whether `Prepared.error_of` is worth a word."""
+    """Return whether an error from `Prepared.error_of` needs a warning."""
     return error > (DOUBTFUL_DISTANCES if measure.unit_rows else DOUBTFUL_NEAREST)
 
 
 def warnings_of_distances(error: float, metric: str, dtype: str, option: str = "metric") -> list[Doubt]:
-    """A sentence where rows are so near each other that their type holds few digits of distances.
+    """Return a warning if rows are so near each other that their type holds few digits of their distances.
 
     option: the parameter that names the metric.
     """
-    if not error:  # as for given distances, which have no measure
+    if not error:  # precomputed distances also have the error 0; they have no entry in `METRICS`
         return []
     measure, which = METRICS[metric], "a typical distance"
     if not doubtful(error, measure):
@@ -148,7 +151,7 @@ def warnings_of_distances(error: float, metric: str, dtype: str, option: str = "
 
 
 def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None:
-    """Do to new rows what was done to those of an earlier run."""
+    """Prepare new rows in the same way as the rows of an earlier run."""
     xp, offset = context.kernels.xp, context.rows.offset
     if measure.unit_rows:
         _reject_undefined(context, measure)
@@ -167,9 +170,9 @@ def _reject_far(context: Context, measure: Metric, largest: float, *, gaussian: 
 def prepare_beside(
     context: Context, measure: Metric, prepared: Prepared, *, gaussian: bool = True, name: str = "X"
 ) -> Array:
-    """Prepare this rank's share of the rows beside the data as the context's own were; on the device.
+    """Prepare this rank's part of the rows in `context.beside` like the rows of the data; return them on the device.
 
-    name: of these rows, as users give them. gaussian: as for `prepare_rows`.
+    name: the parameter by which users give these rows. gaussian: see `prepare_rows`.
     """
     assert context.beside is not None
     offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
@@ -194,7 +197,10 @@ def prepare_beside(
 
 
 def _over_all_ranks(context: Context, counts: np.ndarray) -> tuple[int, int]:
-    """Sum of counts of the rows beside the data, and the first row with one; of this rank's share they are given."""
+    """Return the sum of counts over the rows in `context.beside`, and the first row with a positive count. Collective.
+
+    `counts` has one number for each row of this rank's part.
+    """
     assert context.beside is not None
     rows = context.beside.source.shape[0]
     first = context.beside.start + int(np.flatnonzero(counts)[0]) if counts.any() else rows
@@ -203,7 +209,7 @@ def _over_all_ranks(context: Context, counts: np.ndarray) -> tuple[int, int]:
 
 
 def _pieces(context: Context) -> Iterator[Array]:
-    """Own rows, a few at a time."""
+    """Yield the local rows, a few at a time."""
     step = max(1, context.rows.piece // context.dataset_shape[1])
     for chunk in context.rows.chunks():
         for start in range(0, len(chunk.x), step):
@@ -211,7 +217,7 @@ def _pieces(context: Context) -> Iterator[Array]:
 
 
 def largest_value(context: Context) -> float:
-    """The largest absolute number of all ranks' rows."""
+    """Return the largest absolute value in the rows of all ranks. Collective."""
     xp = context.kernels.xp
     largest = xp.zeros(1)
     for x in _pieces(context):
@@ -220,9 +226,9 @@ def largest_value(context: Context) -> float:
 
 
 def reject_out_of_range(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
-    """Squares (of squares, for some metrics) must neither overflow nor lose digits to underflow."""
+    """Reject rows whose squares (for some metrics, squares of squares) overflow, or lose digits to underflow."""
     low, high = _range(context, measure, gaussian=gaussian)
-    # Numbers that became 0 in a narrower type are 0 whatever was subtracted.
+    # If all numbers became 0 in a narrower type, all centred values are 0, so check the original numbers.
     largest = largest or float(context.comm.all_reduce(np.array([context.rows.vanished]), "max")[0])
     if largest and not low < largest < high:
         reach = f"reach {largest:.3g}" if np.isfinite(largest) else "overflow"
@@ -236,9 +242,9 @@ def reject_out_of_range(context: Context, measure: Metric, largest: float, *, ga
 
 
 def _range(context: Context, measure: Metric, dtype: Any = None, *, gaussian: bool = True) -> tuple[float, float]:
-    """Between which the largest number may lie; in the type of the rows, or in another one.
+    """Return the limits of the largest absolute value, for the type of the rows or for `dtype`.
 
-    Densities with an exponential take the reduced distance to the metric's power, others as it is.
+    Gaussian densities raise reduced distances to the metric's power; everything else uses them unchanged.
     """
     limits, d = np.finfo(dtype or context.dtype), context.dataset_shape[1]
     sums_squares = measure.norm == "l2"
@@ -248,7 +254,7 @@ def _range(context: Context, measure: Metric, dtype: Any = None, *, gaussian: bo
 
 
 def _reject_undefined(context: Context, measure: Metric) -> None:
-    """Refuse rows without a direction, and such as have lost it when they became narrower."""
+    """Reject rows without a direction, including rows that have lost it by conversion to a narrower type."""
     narrowed = _any(context, context.rows.rounded)
     count, first = _rows_that(context, measure.undefined)
     if count:
@@ -265,7 +271,7 @@ def _undefined(measure: Metric, count: int, first: int, narrowed: str = "") -> I
 
 
 def _reject_faint(context: Context, measure: Metric) -> None:
-    """Refuse rows that were narrowed to numbers with fewer digits than their type has elsewhere."""
+    """Reject rows whose numbers are so small in a narrower type that they have fewer digits than its other numbers."""
     least = float(np.finfo(context.dtype).tiny / np.finfo(context.dtype).eps)
     count, first = _rows_that(context, lambda x: abs(x).max(axis=1) < least)
     if count:
@@ -276,7 +282,7 @@ def _reject_faint(context: Context, measure: Metric) -> None:
 
 
 def _rows_that(context: Context, marks: Callable[[Array], Array]) -> tuple[int, int]:
-    """Count the rows of all ranks that a function marks, and find the first; it is given a few at a time."""
+    """Count the rows of all ranks that a function marks, and find the first; the function gets a few rows at a time."""
     count, first = 0, context.dataset_shape[0]
     step = max(1, context.rows.piece // context.dataset_shape[1])
     for chunk in context.rows.chunks():
@@ -290,7 +296,7 @@ def _rows_that(context: Context, marks: Callable[[Array], Array]) -> tuple[int, 
 
 
 def round_center(context: Context, weights: Array | None = None) -> np.ndarray:
-    """The (weighted) mean of the rows, of few digits so that integers stay integers; float64."""
+    """Return the (weighted) mean of the rows in float64, rounded to few digits so that integers stay integers."""
     beside = [] if weights is None else [weights.astype("float64")[:, None]]
     total = (
         context.dataset_shape[0]
@@ -310,7 +316,7 @@ def round_center(context: Context, weights: Array | None = None) -> np.ndarray:
 
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float, reach: float) -> str:
-    """Products where they are accurate enough at the scale s, by the kernels' `PRODUCT_REACH`; else differences."""
+    """Choose products if they are accurate enough at the scale s, else differences; reach: the `PRODUCT_REACH`."""
     affordable = measure.power == 1 and radius <= reach * DOT_CONDITION * s
     if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and affordable:
         return "l2-dot"

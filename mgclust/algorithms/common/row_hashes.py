@@ -1,4 +1,4 @@
-"""Hashes of rows: equal rows have equal ones."""
+"""Hashes of rows: equal rows have equal hashes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from mgclust.base.hashing import GOLDEN, splitmix64
 __all__ = ["row_hashes"]
 
 Array = Any
-PIECE_NUMBERS, PIECE_NUMBERS_ON_GPU = 1 << 16, 1 << 22  # hashed together: a core's cache; enough for a GPU
+# Numbers that are hashed at once: they fit into a core's cache, or occupy a GPU.
+PIECE_NUMBERS, PIECE_NUMBERS_ON_GPU = 1 << 16, 1 << 22
 
 
 def row_hashes(x: Array, xp: Any) -> Array:
-    """A hash of each row's values; 0 and -0 are one value."""
+    """Return a hash of the values of each row; 0 and -0 count as the same value."""
     m, d = x.shape
     salts = xp.asarray(np.arange(1, d + 1, dtype=np.uint64) * np.uint64(GOLDEN))
     out = xp.empty(m, "uint64")

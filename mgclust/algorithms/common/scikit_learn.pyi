@@ -1,7 +1,7 @@
 """The classes of scikit-learn that methods are derived from.
 
-scikit-learn has no types. An estimator derived from a class without types has any attribute, as type checkers see it,
-so they would report no misspelt method.
+scikit-learn has no types. Type checkers assume that an estimator derived from a class without types has every
+attribute, so they would not report a misspelt method.
 """
 
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""Weights of rows, in the methods that take them."""
+"""Weights of rows, for the methods that take them."""
 
 from __future__ import annotations
 
@@ -59,20 +59,23 @@ class WeightedClusterer(Clusterer):
 
 @dataclass(frozen=True)
 class RowWeights:
-    """Weights of rows, and what is to be known of them before a run.
+    """Weights of rows, and facts about them that are needed before a run.
 
     Attributes
     ----------
     array : array of shape (n_samples,), float64
-        Of NumPy; or of Dask, in the chunks of the rows.
+        A NumPy array, or a Dask array in the chunks of the rows.
     positive : int
-        How many are above 0.
+        Number of weights above 0.
     largest : float
+        Largest weight.
     all_one : bool
-        Whether each is 1, as if there were none.
+        Whether each weight is 1, which is the same as no weights.
     all_equal : bool
+        Whether all weights are equal.
     rows : int
-        So many rows that are repeated say as much, where all weights are whole; else `positive`.
+        The sum of the weights if they are whole numbers, because this number of repeated rows has the same meaning;
+        else `positive`.
     """
 
     array: Any
@@ -84,12 +87,12 @@ class RowWeights:
 
     @classmethod
     def of(cls, array: Any) -> RowWeights:
-        """Look at float64 weights, those of a Dask array where its chunks are.
+        """Check float64 weights, and collect facts about them; for a Dask array, on the workers with its chunks.
 
         Raises
         ------
         InputError
-            Some are negative or not finite.
+            Some weights are negative or not finite.
         """
         bad = ~np.isfinite(array) | (array < 0)
         found = [bad.sum(), (array > 0).sum(), array.max(), array.min(), array.sum(), (array == np.rint(array)).min()]
@@ -106,18 +109,18 @@ class RowWeights:
         return cls(array, int(positive), largest, least == largest == 1, least == largest, rows)
 
     def heaviest(self, count: int) -> np.ndarray:
-        """Numbers of the rows with the largest weights, ascending; of equal weights the first rows.
+        """Return the numbers of the rows with the largest weights, ascending; ties go to the first rows.
 
         Parameters
         ----------
         count : int
-            How many, if there are so many rows.
+            Number of rows to return, unless there are fewer.
         """
         n = len(self.array)
         count = min(count, n)
         if not is_dask(self.array):
             return np.sort(np.argsort(-self.array, kind="stable")[:count])
-        # Keys without equals, each of which holds its row: those above the least weight that is among them come first.
+        # Each row gets a distinct key that holds its number. Rows above the least of the largest weights come first.
         array = _without_empty_chunks(self.array)
         least = on_host(array.topk(count))[-1]
         behind = n - np.ones_like(array).cumsum(axis=0)
@@ -125,12 +128,12 @@ class RowWeights:
         return np.sort(n - 1 - on_host(keys.topk(count)).astype(np.int64) % n)
 
     def take(self, rows: np.ndarray) -> RowWeights:
-        """Weights of some rows, here."""
+        """Return the weights of some rows, in the memory of this process."""
         return RowWeights.of(open_dataset(self.array[:, None]).take(rows)[:, 0])
 
 
 def _without_empty_chunks(array: Any) -> Any:
-    """The same array; of Dask in chunks that all have rows, as some of its functions need."""
+    """Return the array; if it is a Dask array, without empty chunks, which some functions of Dask do not accept."""
     return array.rechunk((tuple(filter(None, array.chunks[0])),)) if is_dask(array) else array
 
 
@@ -144,7 +147,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
         return None
     if isinstance(weights, (str, os.PathLike)):
         weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
-    if type(weights).__module__ == "dask.delayed":  # which has whatever attribute it is asked for
+    if type(weights).__module__ == "dask.delayed":  # such an object seems to have every attribute
         raise InputError(
             f"sample_weight is a {type(weights).__name__} of Dask, which is not an array; give "
             "dask.array.from_delayed(sample_weight, (n_samples,), float), or sample_weight.compute()."
@@ -167,7 +170,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
 
 
 def _collection(weights: Any) -> Any:
-    """Dask array of a collection of Dask, in chunks of known sizes; what is masked is NaN."""
+    """Convert a collection of Dask to a Dask array with chunks of known sizes; masked values become NaN."""
     if hasattr(weights, "to_dask_array"):
         weights = weights.to_dask_array(lengths=True)
     if any(size != size for size in weights.shape):
@@ -178,6 +181,6 @@ def _collection(weights: Any) -> Any:
 
 
 def on_host(values: Any) -> np.ndarray:
-    """Whatever NumPy makes of an array, perhaps from a device or from Dask's workers."""
+    """Convert an array, which may be on a device or on workers of Dask, to a NumPy array."""
     values = computed(values) if is_dask(values) else values
     return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") else values)

@@ -1,7 +1,7 @@
 r"""Communities of a graph by modularity: `FastNewman` merges greedily, `Communities` can also move nodes in parallel.
 
-m is the weight of all edges, m_ij the weight between two communities i and j, and d_i the strength of a community: the
-weighted degrees of its nodes, summed. To merge i and j changes the modularity by (Newman 2004; Wang 2012, eq. 3)::
+m is the weight of all edges, m_ij the weight between two communities i and j, and d_i the strength of community i: the
+sum of its nodes' weighted degrees. Merging i and j changes the modularity by (Newman 2004; Wang 2012, eq. 3)::
 
     dQ = m_ij / m - resolution d_i d_j / (2 m^2)
 
@@ -15,8 +15,8 @@ Strategy "greedy" is equal to these lines::
         merge the two communities of least strength       # no edge connects them
     labels = the communities after the merge with the largest modularity
 
-Merging continues to the end, so that every number of clusters can be cut. Once the largest dQ is not positive, it
-stays so: the modularity is largest there.
+Merging continues to the end, so that every number of clusters can be cut. Once the largest dQ is not positive, it never
+becomes positive again, so the modularity is largest at this point.
 
 Gains are compared as integers, g = 2m m_ij - d_i d_j, if the weights are integers and resolution is 1, up to m = 2^31.
 Otherwise gains are float64 values of weights that are rounded to 51 bits of their total, so exact ties may be lost.
@@ -34,7 +34,8 @@ Parallel execution. Every rank reads its share of the edges, and owns the adjace
     hierarchy    parallel: the merges that lead to the communities, if requested
 
 Cost, for E edges. Memory: 56 to 90 bytes per edge over all ranks to build the graph, and 64 bytes per node on each
-rank. Time, greedy: each merge costs the length of the shorter row; parallel: see there. Communication: each edge twice.
+rank. Time, greedy: each merge costs the length of the shorter row; parallel: see its module. Communication: each edge
+twice.
 """
 
 from __future__ import annotations

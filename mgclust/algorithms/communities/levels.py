@@ -5,7 +5,7 @@ contracted from the previous one: the nodes of a group become one node, and the 
 
 Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
-and rounded, but positive weights not to 0. Gains are exact (int64) with integer weights and resolution 1, if twice the
+and rounded; positive weights stay positive. Gains are exact (int64) with integer weights and resolution 1, if twice the
 total is below 2^31. Otherwise they are float64, computed from exact sums with each operation rounded.
 """
 
@@ -44,7 +44,7 @@ class Level:
     n: int  # number of nodes
     entries: int  # number of neighbours of all nodes, which is twice the number of edges
     rows: Adjacency  # rows of this rank's nodes, without self-loops
-    strength: Array  # int64 array of shape (n,): sum of each node's weights, self-loops twice
+    strength: Array  # int64 array of shape (n,): sum of each node's weights; self-loops count twice
     gain: Gain
     largest: int = 0  # upper bound of all weights; 0 if all weights are 1. Only set if ranks share the rows.
     shared: int = SHARED_ENTRIES  # every rank has the whole of a coarser graph with at most this many entries

@@ -1,7 +1,7 @@
 """Local moving: nodes move to the neighbouring community that raises the modularity most.
 
 All nodes of a class see the same state and move at once, one class after the other. A node's class is a hash of its
-number that changes from sweep to sweep, so two neighbours seldom move past each other. A node is checked again if a
+number that changes from sweep to sweep, so two neighbours seldom swap communities. A node is checked again if a
 neighbour has moved and is not in the node's community. `Gain` compares gains, and ties go to the lower label, so the
 result depends only on the graph. Except for classes, a sweep is equal to these lines::
 
@@ -9,7 +9,7 @@ result depends only on the graph. Except for classes, a sweep is equal to these 
         label[node] = the label among its neighbours and its own with the largest modularity; ties: the lowest label
     active nodes = neighbours of moved nodes that are not in the new community of the moved node
 
-Cost per sweep: about as many weights are read as the active nodes have; 4 exchanges of n int32 and one of n bytes.
+Cost per sweep: the weights of the active nodes are read about once; 4 exchanges of n int32 and one of n bytes.
 """
 
 from __future__ import annotations

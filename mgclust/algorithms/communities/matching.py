@@ -1,10 +1,10 @@
 r"""Coarsening by matching: nodes that choose each other become one node.
 
-Each node chooses the neighbour with the largest dQ / sqrt(d_i d_j) among those with dQ > 0. Ties are decided by a hash
-of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge so, nodes whose
-choice merges follow their choice. This happens at hubs, which many nodes choose but which choose only one; without this
-rule, a star of a thousand leaves would take a thousand rounds. Then a sort sums the weights between the groups, and the
-next round begins.
+Each node chooses, among neighbours with dQ > 0, the one with the largest dQ / sqrt(d_i d_j). Ties are decided by a hash
+of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge in this way,
+a node also joins the group of the node that it chose. This is needed at hubs, which many nodes choose but which choose
+only one: without this rule, a star of a thousand leaves would take a thousand rounds. Then a sort sums the weights
+between the groups, and the next round begins.
 
 A round reads every weight once and sorts the weights that are left. The exchange is n int32 of choices, and every
 weight that belongs to another rank.
@@ -23,7 +23,7 @@ from mgclust.base.hashing import GOLDEN
 __all__ = ["Round", "coarsen", "rounds"]
 
 Array = Any
-FEW = 0.2  # if a smaller fraction of the nodes that could be matched is matched, others follow their choice
+FEW = 0.2  # if a smaller fraction of the nodes that could be matched is matched, others join their choice's group
 KEPT = 0.6  # a level is kept when its nodes are at most this fraction of the last kept level
 KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same fraction for graphs of so many entries that levels would fill the memory
 

@@ -91,8 +91,8 @@ class MergeTree:
         Returns
         -------
         MergeTree
-            Tree with n - 1 merges: the present ones, then those of the two communities of smallest strength (ties:
-            smallest number).
+            Tree with n - 1 merges: the present ones; after them, each merge joins the two communities of smallest
+            strength (ties: smallest number).
         """
         roots = self._roots(len(self.merges))
         total = np.zeros(self.n, self.gains.dtype)

@@ -66,7 +66,7 @@ def choose_clusters(
 
 
 def _mixed(context: Context, separated: ChosenClusters, denser: ChosenClusters) -> int:
-    """Return the number of separated clusters if the others cut across them; else 0."""
+    """Return the number of separated clusters if the other clusters cut across them; else 0."""
     count, others = len(separated.centers), len(denser.centers)
     pair = separated.labels.astype("int64") * others + denser.labels
     table = context.kernels.memory.to_host(occurrences(pair, count * others, context.kernels.xp)).reshape(count, others)

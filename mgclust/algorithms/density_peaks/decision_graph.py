@@ -1,7 +1,7 @@
 """Choice of the centres from a decision graph, and the assignment of the other rows to clusters.
 
-gamma is ``rho * delta``. The drop after k centres is the ratio of the k-th largest gamma to the next one. Labels are
-those of these lines::
+gamma is ``rho * delta``. The drop after k centres is the ratio of the k-th largest gamma to the next one. These lines
+define the labels::
 
     for row in rows by decreasing rho:
         label[row] = number of the centre, if row is a centre, else label[nearest_higher[row]]
@@ -101,12 +101,15 @@ def choose_centers(
 
 
 def number_of_different(delta: Array) -> int:
-    """Number of distinct rows: the first of several equal rows has a positive delta, unless all rows are equal."""
+    """Return the number of distinct rows, from delta: the first of several equal rows has a positive delta.
+
+    If all rows are equal, every delta is 0, and the number is 1.
+    """
     return max(1, count_true(delta != 0))
 
 
 def largest_gamma(xp: Any, gamma: Array, most: int) -> np.ndarray:
-    """Rows with the `most` largest gamma, and rows that tie with the last; largest first, equal gamma by index."""
+    """Return the rows with the `most` largest gamma, and ties with the last; largest first, equal gamma by index."""
     return _by_gamma(gamma, (gamma >= _nth_largest(xp, gamma, most)).nonzero()[0])
 
 
@@ -126,7 +129,7 @@ def _leave_out_beyond(above: Array, rho: Array, delta: Array, rho_max: float | N
 
 
 def _nth_largest(xp: Any, values: Array, nth: int) -> float:
-    """The nth largest value. The maxima of parts give a lower bound, which leaves few of many values to sort."""
+    """Return the nth largest value. The maxima of parts give a lower bound, so only few of many values are sorted."""
     largest = values[: len(values) // PART * PART].reshape(-1, PART).max(axis=1)
     if len(largest) >= nth:
         values = values[values >= xp.partition(largest, len(largest) - nth)[len(largest) - nth]]
@@ -153,13 +156,13 @@ def _given_centers(indices: Array, rho: Array) -> Array:
 
 
 def automatic_count(gamma: np.ndarray, n: int) -> int:
-    """Number of centres that stand out: the k >= 2 after which the sorted gamma falls by the largest factor.
+    """Return the number of centres that stand out: the k >= 2 after which the sorted gamma falls most.
 
     Parameters
     ----------
     gamma : ndarray
         The largest ``rho * delta``, in descending order. Only the first 2 sqrt(n) values, at most 256, are considered:
-        later ones are of rows within clusters.
+        later values belong to rows within clusters.
     n : int
         Number of distinct rows.
 
@@ -176,7 +179,7 @@ def automatic_count(gamma: np.ndarray, n: int) -> int:
 
 
 def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
-    """Logarithms of the factors by which the sorted gamma falls after 2, 3, ... centres; see `automatic_count`."""
+    """Return logs of the factors by which the sorted gamma falls after 2, 3, ... centres; see `automatic_count`."""
     positive = int(np.count_nonzero(gamma > 0))
     most = min(most_centers(n), positive - 1)
     logs = np.log(gamma[1 : max(most, 0) + 1])
@@ -184,7 +187,7 @@ def log_drops(gamma: np.ndarray, n: int) -> np.ndarray:
 
 
 def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
-    """Ratio of the smallest ``rho * delta`` of the centres to the largest of all other rows."""
+    """Return the ratio of the smallest ``rho * delta`` of the centres to the largest of all other rows."""
     gamma, chosen = rho * delta, xp.asarray(centers)
     least = float(gamma[chosen].min())
     gamma[chosen] = 0.0
@@ -193,7 +196,7 @@ def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
 
 
 def clear_drop(n_clusters: int, n: int, *, n_features: int = 2, squares: bool = False) -> float:
-    """Least drop of ``rho * delta`` of n distinct rows after `n_clusters` centres that counts as clear.
+    """Return the least drop of ``rho * delta`` of n distinct rows after `n_clusters` centres that counts as clear.
 
     squares: whether the distances are squares, such as with "cosine". Then delta falls by the square of the factor.
     """
@@ -204,12 +207,12 @@ def clear_drop(n_clusters: int, n: int, *, n_features: int = 2, squares: bool = 
 
 
 def most_centers(n: int) -> int:
-    """Largest number of centres that the automatic choice considers for n distinct rows."""
+    """Return the largest number of centres that the automatic choice considers for n distinct rows."""
     return min(MAX_AUTOMATIC_CENTERS, int(2 * np.sqrt(n)))
 
 
 def density_order(xp: Any, rho: Array) -> Array:
-    """Position of each row in the order of decreasing rho, and of increasing index for equal rho; int32."""
+    """Return the position of each row by decreasing rho; rows of equal rho are ordered by index; int32."""
     order = xp.empty(rho.shape[0], dtype="int32")
     order[xp.argsort(-rho, kind="stable")] = xp.arange(rho.shape[0], dtype="int32")
     return order

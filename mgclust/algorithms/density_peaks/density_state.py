@@ -27,14 +27,14 @@ class DensityState:
     cut: CutoffDistance | None = None
     # rho, best and nearest are None, or arrays of shape (n,) on the device of every rank.
     rho: Array = None  # density
-    neighbors: Neighbors | None = None  # until `nearest` is known, or the borders of significant peaks
+    neighbors: Neighbors | None = None  # kept until `nearest`, or the borders of significant peaks, are known
     best: Array = None  # reduced distance to the nearest denser row
     nearest: Array = None  # index of the nearest denser row
     log_density: LogDensity | None = None
 
     @classmethod
     def finished(cls, context: Context) -> DensityState:
-        """Load the state that an interrupted run saved; an empty state if there is none."""
+        """Return the state that an interrupted run saved, or an empty state if there is none."""
         saved = context.checkpoint.load()
         if saved is None:
             return cls()

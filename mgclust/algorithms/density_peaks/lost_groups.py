@@ -38,7 +38,7 @@ def lost_groups(
     inside[where] = False
     length, part, inside = (each.get() if hasattr(each, "get") else each for each in (delta, part, inside))
     size, longest = np.bincount(part), np.zeros(len(ends))
-    distinct = np.bincount(part, (length > 0) | ~inside)  # a copy has a denser row at distance 0
+    distinct = np.bincount(part, (length > 0) | ~inside)  # a duplicate has a denser row at distance 0
     np.maximum.at(longest, part[inside], length[inside])
     parts = [[at] for at in range(len(ends))]
     fixed, found = set(centers.tolist()), (0, 0)

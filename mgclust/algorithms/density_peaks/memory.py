@@ -31,7 +31,7 @@ def estimate(
     compared: bool = False,
     pairs: int,
 ) -> Estimate:
-    """Memory of a rank in addition to its rows.
+    """Estimate the memory of a rank in addition to its rows.
 
     k: length of the lists of nearest rows that are kept for densities, or 0.
     with_errors: whether the densities have errors.
@@ -76,5 +76,5 @@ def estimate(
 
 
 def estimate_choice(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
-    """Memory of a rank that chooses other centres for a finished fit."""
+    """Estimate the memory of a rank that chooses other centres for a finished fit."""
     return Estimate({"vectors of all rows": 64 * shape[0]})

@@ -135,7 +135,7 @@ def predict_labels(
 def _adaptive_density(
     context: Context, measure: Metric, near: Array, near_index: Array, dim: float, fitted: np.ndarray
 ) -> Array:
-    """Density of new rows; each has as many neighbours as its nearest fitted row."""
+    """Compute the density of new rows; each has as many neighbours as its nearest fitted row."""
     xp = context.kernels.xp
     k = context.kernels.memory.to_device(fitted)[near_index[:, 0]]
     r = measure.distances(near.astype("float64"), xp)
@@ -181,7 +181,7 @@ def estimate_prediction(
     weighted: bool,
     adaptive: bool,
 ) -> Estimate:
-    """Memory of a rank in addition to the fitted rows."""
+    """Estimate the memory of a rank in addition to the fitted rows."""
     what = {
         "new rows": -(-rows // size) * (shape[1] * (16 + itemsize) + k * (itemsize + 8) + 64),
         "vectors of all rows": 32 * shape[0],

@@ -230,7 +230,7 @@ class DensityPeaksPresentation(Presentation):
 
 
 def _saddles(result: Result) -> Table:
-    """Table of the densest saddles between clusters, densest first."""
+    """Return a table of the densest saddles between clusters, densest first."""
     saddles, centers = np.asarray(result.arrays["saddles"]), np.asarray(result.arrays["centers"])
 
     def at(name: str, rows: np.ndarray) -> np.ndarray:

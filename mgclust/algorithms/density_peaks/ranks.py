@@ -27,7 +27,7 @@ rank in one global order. A tile of distances is reduced as soon as it is comput
     dc        bracket the quantile by a sample; then, in one pass over the pairs i < j, build a histogram of the
               representable values in the bracket, and refine the bin that holds the requested rank until it is one
               value wide (seldom needed in float32). The result is the value that sorting all distances would give.
-    rho       one pass over all pairs; duplicate rows                           (`passes.duplicate_rows`)
+    rho       one pass over all pairs; duplicate rows get the same rho          (`passes.duplicate_rows`)
               "knn": up to a constant, the d-th root of the density k / (n V_d r^d) of Loftsgaarden and Quesenberry
               (1965), where r is the distance to the k-th nearest row. The root keeps the order of the rows and does not
               overflow for any d.
@@ -288,7 +288,7 @@ def density_peaks(
 
 
 def _on_a_line(context: Context) -> bool:
-    """Find whether rows of 2 to 1,024 features lie on a line, by the nearer nine tenths of a sample."""
+    """Find whether rows of 2 to 1,024 features lie on a line, by the nine tenths of a sample nearest its median."""
     n, d = context.dataset_shape
     if not 1 < d <= MAX_LINE_FEATURES:
         return False
@@ -299,7 +299,7 @@ def _on_a_line(context: Context) -> bool:
     x = x[xp.argsort(far)[: -(-9 * len(numbers) // 10)]]
     x = x - x.mean(axis=0)
     products = context.kernels.memory.to_host(x.T @ x if d < len(x) else x @ x.T)
-    # On a line, the largest eigenvalue is nearly the trace (the sum), and nearly the root of the sum of squares of all.
+    # On a line, the largest eigenvalue nearly equals the sum of all (the trace), and the root of their sum of squares.
     most = (1 + LINE_SPREAD * len(products)) ** 2
     if len(x) <= 2 or np.trace(products) ** 2 > most * np.square(products).sum() * (1 + 1e-6):
         return False
@@ -310,7 +310,10 @@ def _on_a_line(context: Context) -> bool:
 def _nearest_higher(
     xp: Any, passes: AllPairs, norm: str, rho: Array, neighbors: Neighbors | None
 ) -> tuple[Array, Array]:
-    """Reduced distance and index of each row's nearest denser row; for the densest row, of the farthest row, and -1."""
+    """Return the reduced distance and index of each row's nearest denser row.
+
+    For the densest row, return the distance to the farthest row, and -1.
+    """
     order = density_order(xp, rho)
     best, nearest = passes.nearest_higher(norm, order, neighbors)
     densest = int(xp.argmin(order))
@@ -321,7 +324,7 @@ def _nearest_higher(
 def _standing_out(
     context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors, *, on_a_line: bool
 ) -> np.ndarray:
-    """Centres that stand out clearly if the density comes from a few nearest rows; else none."""
+    """Return the centres that stand out clearly if the density comes from a few nearest rows; else none."""
     xp = context.kernels.xp
     k = min(CLEAR_NEIGHBORS, near.s.shape[1])
     if not any_true(context.comm.all_gather(near.s[:, k - 1].astype("float64")) > 0):
@@ -339,7 +342,7 @@ def _standing_out(
 
 
 def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -> np.ndarray:
-    """Mask of the rows in the halo of their cluster, from a mask of the border rows."""
+    """Return a mask of the rows in the halo of their cluster, from a mask of the border rows."""
     on_border = context.kernels.memory.to_host(border).astype(bool)
     label = context.kernels.memory.to_host(labels)
     densest_border = np.full(int(label.max()) + 1, -np.inf)

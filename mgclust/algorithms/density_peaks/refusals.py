@@ -12,7 +12,7 @@ from mgclust.base.errors import InputError
 
 __all__ = ["is_automatic", "refuse"]
 
-LIGHTEST, HEAVIEST = 1e-20, 1e20  # limits of the largest weight, for which float32 holds sums of weights
+LIGHTEST, HEAVIEST = 1e-20, 1e20  # limits of the largest weight, within which float32 holds sums of weights
 
 
 def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> None:
@@ -30,7 +30,7 @@ def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> No
     Raises
     ------
     InputError
-        With the parameter that is wrong, and the remedy.
+        The message names the wrong parameter and the remedy.
     """
     n_clusters, dc = parameters["n_clusters"], parameters["dc"]
     density, k = parameters["density"], parameters["k"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CHOSEN_BY", "RowCounts", "noise_drop", "warnings_of"]
 
 SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
-# Limit of the bound on the relative error of rho. The errors of large data are some 30 times smaller than their bound.
+# Limit of the bound on the relative error of rho. With large data, errors are about 30 times smaller than the bound.
 # Beyond this limit, densities may be off by 1e-4 and lose the three digits that pictures and tables show.
 DOUBTFUL_DENSITIES = 1e-3
 # Separated clusters are clear if low density shows them CLEAR_RATIO times as clearly as another number, and the least
@@ -120,7 +120,7 @@ def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
 
 
 def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
-    """Doubts about clusters that cut across separated clusters, and about groups far from the rest of their cluster."""
+    """Return doubts about clusters that cut across separated ones, and groups far from the rest of their cluster."""
     doubts, (groups, rows) = [], counts.lost
     if counts.mixed:
         text = f"n_clusters={model.n_clusters_} by denser rows cuts across {counts.mixed} clusters that are separated "
@@ -145,7 +145,7 @@ def _of_densities(model: DensityPeaks) -> list[Doubt]:
 
 
 def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
-    """Doubts about significant peaks that noise also has, and about small clusters that the test may have merged."""
+    """Return doubts about significant peaks that noise also has, and small clusters that the test may have merged."""
     if peaks is None:
         return []
     doubts, weak = [], int((peaks.heights < CLEAR_HEIGHT).sum())
@@ -167,7 +167,7 @@ def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
 
 
 def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], counts: RowCounts) -> list[Doubt]:
-    """Doubts about limits that turn rows within clusters into centres."""
+    """Return doubts about limits that turn rows within clusters into centres."""
     if "n_clusters" in given or "indices" in given:
         return []
     n, k, most = len(model.rho_), model.n_clusters_, most_centers(counts.different)
@@ -182,7 +182,7 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], coun
 
 
 def least_and_next(model: DensityPeaks) -> tuple[float, float]:
-    """Prominence Z of the least prominent separated cluster, and of the next peak (at least 1, as in noise)."""
+    """Return the least prominence Z of a separated cluster, and the next peak's Z (at least 1, as in noise)."""
     apart, k = model._separation, model.n_clusters_
     largest = np.zeros(0) if apart is None else np.sort(apart.prominence)[::-1]
     return float(largest[:k].min(initial=np.inf)) if len(largest) else 0.0, float(largest[k : k + 1].max(initial=1.0))
@@ -199,7 +199,7 @@ def _of_squares(model: DensityPeaks) -> bool:
 
 
 def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt]:
-    """Doubts about a number that neither the decision graph nor separation by low density shows clearly."""
+    """Return doubts about a number that neither the decision graph nor separation by low density shows clearly."""
     n, (stable, other) = counts.different, _other_number(model)
     found, least = (model.dc_choice_ or {}).get("separated"), noise_drop(model, counts)
     prominence, following = least_and_next(model)

@@ -20,15 +20,15 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["arguments_by_row", "list_length", "run_spec", "unequal", "work_of"]
 
-# On CPUs two ranks are faster than one from some 10,000 rows of 8 features on. Two GPUs were 1.4 and 1.5 times as fast
+# On CPUs two ranks are faster than one from about 10,000 rows of 8 features on. Two GPUs were 1.4 and 1.5 times as fast
 # as one with 300,000 rows of 8 and of 128 features, and not faster with 100,000 rows: tensor cores take little more
 # time for more features. By trees and grids, two GPUs took as long as one with 10,000,000 rows.
 PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
 TYPICAL_NUMBERS = 1 << 20  # up to this size of the data, rows are shifted by the mean of all, whatever their order
-ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs all ranks that have a block of rows
-# Per rank, with 30,000 rows of 8 features on four cores, and a million rows of 128 features on a GPU.
+ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs, this uses all ranks that have a block of rows
+# Speed of one rank, with 30,000 rows of 8 features on four cores, and a million rows of 128 features on a GPU.
 PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
-# Per rank, by trees and grids: with 100,000 rows on two cores, and 50 million rows on a GPU.
+# Speed of one rank by trees and grids, with 100,000 rows on two cores, and 50 million rows on a GPU.
 ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}
 
 
@@ -90,7 +90,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
 
 
 def _all_rows(n: int, d: int, weights: RowWeights | None) -> np.ndarray:
-    """Numbers of all rows, repeated by whole weights.
+    """Return the indices of all rows; each index is repeated by the weight of its row if weights are whole.
 
     So weighted rows and repeated rows are shifted by the same mean before they are rounded, and have the same dc.
     """
@@ -110,7 +110,7 @@ def _fraction(parameters: dict[str, Any]) -> float | str:
 
 
 def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
-    """Work of a run on rows, not on precomputed distances.
+    """Return the work of a run on rows, not on precomputed distances.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
 
 
 def list_length(k: int | str, n: int) -> int:
-    """Length of the lists of nearest rows, for densities from `k` nearest rows of n rows.
+    """Return the length of the lists of nearest rows, for densities from `k` nearest rows of n rows.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def unequal(weights: RowWeights | None) -> RowWeights | None:
 
 
 def arguments_by_row(weights: RowWeights | None) -> dict[str, Any]:
-    """Arguments of a run that have one value per row.
+    """Return the arguments of a run that have one value per row.
 
     Parameters
     ----------

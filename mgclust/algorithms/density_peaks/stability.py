@@ -4,7 +4,7 @@ Each draw is one half of the rows, without replacement. The half is clustered wi
 number of clusters are found again unless they are given. The adjusted Rand index compares the labels of the half with
 the labels of the same rows in the whole fit. It is 1 if they agree, and near 0 if chance decides. Ben-Hur, Elisseeff
 and Guyon (A stability based method for discovering structure in clustered data, Pacific Symposium on Biocomputing
-7:6-17, 2002) compare such halves with each other instead.
+7:6-17, 2002) compare halves with each other instead.
 
 Cost. Half the rows are a quarter of the pairs: 20 draws take about five times as long as the fit.
 """

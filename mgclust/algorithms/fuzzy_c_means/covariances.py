@@ -21,10 +21,10 @@ of all rows is the identity, so that they do not depend on units: with F_0 = T^-
 
     M <- (1 - shrinkage) M + shrinkage I,    eigenvalues of M at least the largest / `MAX_CONDITION`.
 
-Clusters start round. If they started with the covariance of all rows, which the distances of the clusters stretch,
+Clusters start round. The distances between clusters stretch the covariance of all rows. If clusters started with it,
 separate clusters would look like one long cluster. Drawn centres first go through `ROUND_STEPS` iterations of fuzzy
 c-means. The kernels use a factor R with R' R = F^-1 (QR of the whitened eigenvectors). Rank 0 computes it on one thread
-and sends it to the others, so that all ranks have the same bits.
+and sends it to the others, so that it is bitwise identical on all ranks.
 
 Cost of an iteration on a rank with k rows: k c d^2 multiply-adds. Memory: c (d + 1) (d + 2) / 2 sums for each block of
 rows, and a tile of distances. All numbers are float64.
@@ -255,7 +255,7 @@ def _libraries() -> ThreadpoolController:
 
 
 def _one_thread() -> Any:
-    """Return a context in which LAPACK runs on one thread, because its bits depend on the number of threads."""
+    """Return a context in which LAPACK runs on one thread, because its rounding depends on the number of threads."""
     return _libraries().limit(limits=1, user_api="blas")
 
 

@@ -13,9 +13,9 @@ canopies
     The rows that canopy clustering selects (see `mgclust.algorithms.canopy.estimator`), with the largest radius that
     gives at least c of them. The c rows with most rows around them are the centres.
 random memberships
-    u_ij = r_ij / sum_k r_ik with r uniform in (0, 1]; the first step (2) computes centres from them. They lie within
-    about 1 / sqrt(n) of the data's spread from the mean, which is a stationary point of J. So runs leave it slowly, or
-    not at all.
+    u_ij = r_ij / sum_k r_ik with r uniform in (0, 1]; the first step (2) computes centres from them. These centres lie
+    within about 1 / sqrt(n) of the data's spread from the mean, which is a stationary point of J. So runs leave it
+    slowly, or not at all.
 
 Why the result does not depend on the ranks: a row's random number is a function of the seed and of its number in the
 data. Sums that decide are sums of integers, or `Context.sum_parts`. Work that needs all rows (or candidates) in one
@@ -156,7 +156,7 @@ def _gather(context: Context, chosen: np.ndarray | None) -> Array:
 def _by_content(context: Context, x: Array, weights: Array | None) -> tuple[Array, Array | None]:
     """Sort the rows by their content if some rows are equal, or if they have weights other than 1.
 
-    Rows are drawn in this order, so a row of weight 2 is drawn as a row is that the data contain twice.
+    Rows are drawn in this order. So a row of weight 2 is drawn in the same way as a row that occurs twice in the data.
     """
     xp = context.kernels.xp
     if weights is not None:
@@ -290,7 +290,7 @@ def _own_pieces(context: Context) -> Iterator[tuple[int, int]]:
 
 
 def _first_row(context: Context, worth: Callable[[int, int], Array] | None, rng: np.random.Generator) -> Array:
-    """Draw one row in proportion to the weights: that of the smallest -log(uniform) / weight, or uniform number."""
+    """Draw one row in proportion to the weights: the smallest -log(uniform) / weight, or uniform number, decides."""
     xp, key = context.kernels.xp, int(rng.integers(2**63))
     least, row = np.inf, context.dataset_shape[0]
     for start, stop in _own_pieces(context):

@@ -1,7 +1,7 @@
 """Memberships of rows in given clusters: never all at once unless requested.
 
-They are cheap to compute again (one distance per centre) and large to store (n x c). So a fit stores only those of
-small data. This module computes them block by block, into an array, a zarr store, or labels.
+Memberships are cheap to compute again (one distance per centre) and large to store (n x c). So a fit stores them only
+for small data. This module computes them block by block, into an array, a zarr store, or labels.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 Array = Any
 SMALL = 64 << 20  # up to this many bytes, a fit returns the memberships at once
-PIECE_COPIES = 3  # copies of the memberships of a piece: as computed, on the host, and those they are compared with
+PIECE_COPIES = 3  # copies of the memberships of a piece: as computed, on the host, and those of the comparison
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Memberships:
     def somewhere(self) -> Any:
         """Return the memberships in memory if they fit into half of the free memory, else in a temporary zarr store.
 
-        The array keeps the store. Memberships of a Dask array stay on the workers that hold its rows.
+        The temporary store exists as long as the array. Memberships of a Dask array stay on the workers with its rows.
         """
         reject_lost(self._dataset.dask_array)
         with connect(**self._place, optional=True) as cluster:

@@ -45,7 +45,7 @@ class Prototypes:
     @property
     def roots(self) -> np.ndarray:
         """Upper triangular C of each cluster, so that C C' is its covariance; (c, d, d)."""
-        # Not with LAPACK, because its bits depend on its threads, and ranks must decide alike.
+        # LAPACK is not used: its rounding depends on the number of threads, and all ranks must make the same decisions.
         assert self.factors is not None
         roots, d = np.zeros_like(self.factors), self.factors.shape[1]
         for e in reversed(range(d)):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["problems_of"]
 
 # Two centres coincide if their distance is below this fraction of the rows' distance from them. In fits on 24 known
-# data sets, the fraction was below 0.0005 if centres had coincided, and above 0.3 else
+# data sets, the fraction was below 0.0005 if centres had coincided, else above 0.3
 # (`benchmarks.fuzzy_c_means.fuzzifier`).
 COINCIDE = 0.03
 MIN_SHARE = 0.01  # a cluster with less than this fraction of the mean number of rows is tiny

@@ -32,7 +32,8 @@ TYPICAL_ROWS = 1024  # number of the heaviest rows; the origin should be near th
 # clusters. With two GPUs, 3,000,000 rows of 8 features and 8 clusters were 1.3 times as fast. 300,000 rows of 128
 # features and 256 clusters were not faster, because the ranks communicate once per cluster before the first iteration.
 PRODUCTS_OF_A_RANK = 3e6
-# Features (rows times columns) for which a GPU pays, if clusters are few; twice as many with `AS_MUCH_AGAIN` clusters.
+# Numbers in the data (rows times columns) for which a GPU pays, if clusters are few; with `AS_MUCH_AGAIN` clusters,
+# twice as many are needed.
 FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200
 PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # speed of one rank over all iterations of such fits (100 on GPUs)
 MAX_AUTOMATIC_M = 2.0

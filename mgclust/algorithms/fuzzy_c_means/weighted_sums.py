@@ -259,7 +259,7 @@ class WeightedSums:
         return math.sqrt(max(0.0, float(self.context.fetch(sums_at_mean)()[0, -3]) / self.total))
 
     def centers_of(self, memberships: Callable[[int, int], Array], c: int) -> np.ndarray:
-        """Return centres (2) of c clusters, (c, d), float64; a function returns the memberships of ranges of rows."""
+        """Return centres (2) of c clusters, (c, d), float64; `memberships` is a function of the bounds of some rows."""
         context, xp = self.context, self.context.kernels.xp
         d = context.dataset_shape[1]
         parts = xp.zeros((len(context.partition.blocks_of(context.rank)), c * d + c))

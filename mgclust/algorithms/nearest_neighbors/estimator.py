@@ -82,7 +82,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     """
 
     presentation = NearestNeighborsPresentation()
-    _links = False  # whether the caller makes a graph, whose memory counts, too
+    _links = False  # whether the caller makes a graph, so that its memory also counts
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:

@@ -89,7 +89,10 @@ def estimate(
     queries: int | None,
     links: bool = False,
 ) -> Estimate:
-    """Memory of a rank in addition to its rows; rank 0 also has one distance per row. links: for a graph."""
+    """Estimate the memory of a rank in addition to its rows; rank 0 also has one distance per row.
+
+    links: whether the run makes a graph.
+    """
     lists, rows = n_neighbors * (itemsize + 8), shape[0] if queries is None else queries
     what = {
         "neighbours of local rows": lists * -(-rows // size),

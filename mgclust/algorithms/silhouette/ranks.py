@@ -18,8 +18,8 @@ sqeuclidean, cosine, correlation
     Communication per rank: K d sums and 8 n bytes.
 euclidean, manhattan
     One pass over all pairs, n^2 d, for any number of labelings. The distance of each pair is added, for every labeling,
-    to the sum of its column's cluster. If products are faster than differences on the device, they are computed about
-    the mean of the column's cluster. A sample shows how many pairs would need differences anyway.
+    to the sum of its column's cluster. If products are faster than differences on the device, distances are computed by
+    products about the mean of the column's cluster. A sample shows how many pairs would need differences anyway.
 precomputed
     The given distances are added unchanged.
 
@@ -242,7 +242,8 @@ class _Scorer:
         self.labels = xp.asarray(np.stack(numbered).astype(np.int32))
         self.all_sizes = xp.asarray(np.concatenate(self.sizes))
         self.samples = [xp.zeros(own, dtype="float64") for _ in labelings]
-        # For each row the larger of its two means, in `unit`; and by how much rounding of sums seems to move a row.
+        # For each row, the larger of its two means in multiples of `unit`. `rounding` is the distance by which rounding
+        # of sums seems to move a row.
         self.larger = [xp.zeros(own, dtype="float64") for _ in labelings if watched]
         self.unit, self.rounding = 1.0, 0.0
 
@@ -257,7 +258,7 @@ class _Scorer:
         return results
 
     def matrix(self, read: Callable[[int, int], Array], shift: float) -> None:
-        """Silhouettes of local rows in each labeling, from the dissimilarities ``shift - s``.
+        """Compute silhouettes of local rows in each labeling, from the dissimilarities ``shift - s``.
 
         ``read(start, stop)`` returns s of these local rows and all columns.
         """
@@ -280,7 +281,7 @@ class _Scorer:
             context.progress((done + 1) / len(pieces))
 
     def all_pairs(self, measure: Metric) -> None:
-        """Silhouettes of local rows in each labeling, from the distances of all pairs."""
+        """Compute silhouettes of local rows in each labeling, from the distances of all pairs."""
         context, xp = self.context, self.context.kernels.xp
         n, d = context.dataset_shape
         root = not measure.squared and measure.norm == "l2"
@@ -314,7 +315,7 @@ class _Scorer:
                 self._keep(labeling, start, stop, means, 0.0)
 
     def closed_form(self, measure: Metric) -> None:
-        """Silhouettes of local rows in each labeling, from squared distances to the means of the clusters."""
+        """Compute silhouettes of local rows in each labeling, from squared distances to the means of the clusters."""
         context = self.context
         n, d = context.dataset_shape
         means, spread = self._means_and_spread(3)
@@ -337,7 +338,7 @@ class _Scorer:
                 context.progress((2 + (done + (labeling + 1) / len(self.samples)) / len(pieces)) / 3)
 
     def _centres(self, norm: str, root: bool) -> tuple[Array, Array] | None:
-        """Mean and spread of each cluster if they make sums of distances faster, else None; equal on all ranks."""
+        """Return mean and spread of each cluster, or None if they do not make sums faster; equal on all ranks."""
         context, xp, kernels = self.context, self.context.kernels.xp, self.context.kernels
         n, first = context.dataset_shape[0], context.rows.start
         few, shape = context.rows.read(first, first), {"labelings": len(self.labels), "clusters": self.edges[-1]}
@@ -358,7 +359,7 @@ class _Scorer:
         return (means, spread) if doubtful <= MAX_DOUBTFUL else None
 
     def _means_and_spread(self, looks: int) -> tuple[Array, Array]:
-        """Mean of each cluster, and mean squared distance of its rows to it, float64: two of `looks` passes."""
+        """Return each cluster's mean, and its rows' mean squared distance to it, float64: two of `looks` passes."""
         context, xp, rows = self.context, self.context.kernels.xp, self.context.rows
         total = context.sum_over_blocks(lambda x: abs(x).sum(axis=1, dtype="float64"))
         scale = _fixed_point(float(total.max()))
@@ -408,7 +409,7 @@ class _Scorer:
 
 
 def _row_sums(x: Array) -> Array:
-    """Sums along the rows of a scratch array, in an order that depends only on its width."""
+    """Return sums along the rows of a scratch array, in an order that depends only on its width."""
     width = x.shape[1]
     while width > 1:
         half = -(-width // 2)
@@ -418,12 +419,12 @@ def _row_sums(x: Array) -> Array:
 
 
 def _fixed_point(bound: float) -> float:
-    """The largest power of two by which sums up to a bound can be multiplied and stay within int64."""
+    """Return the largest power of two by which sums up to a bound can be multiplied without exceeding int64."""
     return float(2.0 ** np.floor(FIXED_POINT_BITS - np.log2(bound))) if bound > 0 else 1.0
 
 
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, closed: bool, n_clusters: int) -> Estimate:
-    """Memory of a rank in addition to its rows; closed: whether sums have a closed form about the means."""
+    """Estimate the memory of a rank in addition to its rows; closed: see `has_closed_form`."""
     n, d = shape
     what = {"labels and silhouettes": 56 * n}
     piece = MIN_PIECE * 40 * n_clusters

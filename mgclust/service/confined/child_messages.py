@@ -20,13 +20,13 @@ __all__ = [
     "AttemptMessages", "Findings", "check_findings", "first_warnings", "parse_object",
 ]  # fmt: skip
 
-MAX_LINE_BYTES = 64 << 10  # a genuine line has a few hundred, an error a few thousand
+MAX_LINE_BYTES = 64 << 10  # a genuine line has a few hundred bytes, a line with an error a few thousand
 MAX_READING_BYTES = 1 << 20  # limit of a reader's answer; a preview of a hundred thousand clusters exceeds it
 MAX_ERROR_CHARACTERS = 4096  # as JSON (up to 12 bytes per character), this fits into a line
-MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # per result, together as long as an error; a genuine one has a few
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # per result; together as long as an error, and usually few
 MAX_DEPTH = 16  # nesting of dicts and lists
-MAX_MESSAGES = 1000  # per read of the pipe, without heartbeats; a genuine attempt writes a few per second
-MAX_PROGRESS_NAMES = 40  # in a progress event
+MAX_MESSAGES = 1000  # limit per read of the pipe, without heartbeats; a genuine attempt writes a few per second
+MAX_PROGRESS_NAMES = 40  # number of names in a progress event
 MAX_TEXT_CHARACTERS = 200  # length of a name or a value in a progress event
 TOO_LARGE = "the file is too large to be read here: reading it {}."
 HEARTBEAT = b"{}"
@@ -37,8 +37,8 @@ _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 class AttemptMessages:
     """Parses the messages of an attempt, which `mgclust.service.runner.attempt` writes.
 
-    The runner passes the result of one read of the pipe per step. So a process that writes without end cannot cause
-    more work than that.
+    The runner passes the result of one read of the pipe per step. So even a process that writes without end
+    causes only this work per step.
     """
 
     def __init__(self) -> None:

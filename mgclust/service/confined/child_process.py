@@ -27,7 +27,7 @@ __all__ = ["ChildProcess", "HangWatch", "Member", "kill_tree", "process_tree"]
 STOP_GRACE_SECONDS = 30.0  # time for a child to end by itself
 KILL_SECONDS = 5.0  # time for a killed child to end
 PIPE_BYTES = 64 << 10  # capacity of a pipe: one exchange reads all output that an ended child has left
-IDLE_FACTOR = 4  # the limit is so many times longer for a process that is idle instead of stopped
+IDLE_FACTOR = 4  # factor of the time limit for a process that is idle, but not stopped
 
 
 class ChildProcess:

@@ -14,9 +14,8 @@ Hidden paths are the data folder, the roots, files of secrets, and devices such 
 on the machine can still be read and executed, because an attempt needs drivers, libraries and shared folders that no
 list could name in advance.
 
-Landlock lists paths that are reachable. So the siblings of the hidden paths are listed, at
-every level on the way to them; an entry that is created later directly in one of these parent folders is not reachable
-either.
+Landlock needs a list of the paths that are reachable. So the siblings of the hidden paths are listed, at every level on
+the way to them. An entry that is created later directly in one of these parent folders is not reachable.
 
 A process may write to the job's own folders, devices of GPUs and networks, shared memory and the pipes of CUDA
 MPS. Jobs on several GPUs may also write to files of the account's processes in ``/proc``. The environment has only the
@@ -59,16 +58,17 @@ _NETWORK = 1 << 0 | 1 << 1  # TCP: bind, connect; from version 4 on
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals; from version 6 on
 _NO_NEW_PRIVS, _DUMPABLE, _DEATH, _ADOPT = 38, 4, 1, 36  # prctl
 # Capabilities of root that are kept: own files whatever their mode, signals to children, pinned memory, priorities.
-# for example, would allow reading the environment of processes that Landlock protects.
+# CAP_PERFMON, for example, is not kept: it would allow reading the environment of processes that Landlock protects.
 _CAPABILITIES = sum(1 << bit for bit in (1, 2, 3, 5, 14, 23))
 _CAPABILITY_VERSION = 0x20080522
 _NEW_MOUNTS = 0x20000  # flag of unshare
 _MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 1, 32, 1 << 12, 1 << 14, 1 << 19  # flags of mount
-_MAX_BESIDE = 100_000  # entries in folders on the way to hidden paths, at most
+_MAX_BESIDE = 100_000  # largest number of entries in folders on the way to hidden paths
 _DEVICES, _PROCESSES = "/dev", "/proc"
 _NULL_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _GPUS = ("/dev/nvidia*", "/dev/dxg")
-# What attempts write to besides their own folders: null devices, shared memory, semaphores, GPUs, InfiniBand.
+# Attempts may also write to these paths outside their folders: null devices, shared memory, semaphores, GPUs and
+# InfiniBand.
 _WRITABLE = (*_NULL_DEVICES, "/dev/shm", *_GPUS, "/dev/gdrdrv", "/dev/infiniband")
 _MPS = "/tmp/nvidia-mps"  # default folder of the pipes of CUDA MPS
 # Names and prefixes of variables that confined processes inherit. All other variables may hold secrets, such as
@@ -117,9 +117,9 @@ def confine(
     reading_only : bool
         Whether to forbid devices, programs and sockets.
     cuda_processes : bool
-        Whether to allow CUDA in the processes that it starts, too. CUDA writes the names of its threads to the folder
-        of its process in ``/proc``, which no rule can name before the process exists. So the folders of all processes
-        can be written, as far as the kernel allows the account to do so.
+        Whether to allow CUDA also in the processes that this process starts. CUDA writes the names of its threads to
+        the folder of its process in ``/proc``, which no rule can name before the process exists. So the folders of all
+        processes can be written, as far as the kernel allows the account to do so.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def _allow(ruleset: int, path: str | Path | int, rights: int) -> None:
 
 
 def _close_settings() -> None:
-    """Make everything in ``/proc`` except processes read-only, in this process's view of the file system."""
+    """Make ``/proc`` read-only in this process's view of the file system, except for the folders of processes."""
     paths = [entry.path for entry in os.scandir(_PROCESSES) if not entry.name.isdigit() and not entry.is_symlink()]
     if not libc().unshare(_NEW_MOUNTS) and not libc().mount(None, b"/", None, _MS_REC | _MS_SLAVE, None):
         for name in map(os.fsencode, paths):

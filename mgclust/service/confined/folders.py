@@ -98,7 +98,7 @@ def _make_accessible(path: str | Path, parent: int | None) -> None:
 
 
 def set_aside(folder: Path, beside: Path) -> Path | None:
-    """Rename a folder to a name in the folder `beside` that a sweep removes; None if the folder does not exist."""
+    """Move a folder into the folder `beside`, where a sweep removes it; return None if this is not possible."""
     target = beside / f"{secrets.token_hex(8)}{DELETED_SUFFIX}"
     try:
         try:

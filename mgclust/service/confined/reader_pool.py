@@ -59,6 +59,7 @@ class Readers:
 
     Parameters
     ----------
+    settings : Settings
         Settings of the service.
     """
 

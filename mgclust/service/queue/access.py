@@ -60,7 +60,7 @@ MAX_DAYS = 36_500.0
 MAX_TOKENS = 100  # per user: valid tokens, and invalid tokens that are kept
 USE_RESOLUTION_SECONDS = 3600.0
 TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # any other text is rejected without a lookup
-ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # of a token, an upload or a job; any other text is rejected without a lookup
+ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # id of a token, an upload or a job; other text is rejected without a lookup
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 
@@ -347,7 +347,7 @@ def _valid() -> ColumnElement[bool]:
 
 
 def _admin_tokens() -> Any:
-    """Ids of the tokens that can create tokens."""
+    """Return a query for the ids of the tokens that can create tokens."""
     admin = Token.scopes.like("%admin%")
     return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), admin)
 

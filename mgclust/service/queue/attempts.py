@@ -2,7 +2,8 @@
 
 A claim creates a new attempt. A report names its attempt, and is discarded if the job has a newer attempt. So a job
 ends once, even if an attempt was declared lost by mistake. An attempt is lost if its heartbeat stays unchanged for a
-long time. Only time during which the judging runner ran counts; times in the table, by any clock, are for display.
+long time. Only time during which the judging runner ran counts. The times in the table, which may come from different
+clocks, are only displayed.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class Attempts(Jobs):
         self._log_attempt(job, facts)
 
     def requeue(self, id_: str, attempt: int) -> None:
-        """Queue the job of an attempt again that a stopping runner has ended; the attempt does not count."""
+        """Queue a job again after a stopping runner has ended its attempt; the attempt does not count."""
         with writing(self._engine) as session:
             job = self._current(session, id_, attempt)
             if job is None:
@@ -169,7 +170,7 @@ class Attempts(Jobs):
         self._log_attempt(job)
 
     def requeue_all(self, runners: Sequence[str]) -> None:
-        """Queue the jobs of runners again that hung and were ended with all their attempts.
+        """Queue the jobs of runners again after these runners hung and were ended with all their attempts.
 
         These attempts do not count, except for jobs with many attempts: such a job may be the reason why runners hang.
         """
@@ -184,7 +185,7 @@ class Attempts(Jobs):
                 self.fail(id_, attempt, f"attempt {attempt} was ended with its runner, which hung.", "cluster")
 
     def requeue_lost(self, after: float) -> list[str]:
-        """Queue running jobs again whose heartbeat has not changed for `after` seconds of `clock`; return their ids."""
+        """Queue running jobs again if their heartbeat is unchanged for `after` seconds of `clock`; return their ids."""
         running = select(Job.id, Job.attempt, Job.heartbeat).where(Job.state == "RUNNING")
         with reading(self._engine) as session:
             marks = {id_: (attempt, heartbeat) for id_, attempt, heartbeat in session.execute(running)}

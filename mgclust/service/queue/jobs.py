@@ -109,7 +109,7 @@ class Jobs:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self._engine, self._settings = engine, settings
         self._log = JobLog(settings.log)
-        self._counted, self._waiting = -math.inf, 0  # when waiting jobs of all users were counted, and their number
+        self._counted, self._waiting = -math.inf, 0  # time of the last count of all waiting jobs, and their number
 
     def submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
         """Add jobs in one transaction.
@@ -312,7 +312,7 @@ class Jobs:
         return job
 
     def retry(self, caller: Caller, id_: str) -> Job | None:
-        """Queue a job again that has failed or was cancelled.
+        """Queue a failed or cancelled job again.
 
         Raises
         ------

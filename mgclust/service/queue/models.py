@@ -1,7 +1,7 @@
 """Tables of the service, in SQLite or PostgreSQL.
 
 Times are seconds since 1970, UTC. SQLite runs in WAL mode, in which readers and one writer do not wait for each other.
-A transaction that writes is a writing one from its beginning, because a reading transaction cannot always be upgraded.
+A transaction that writes begins as a writing transaction, because a reading transaction cannot always be upgraded.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Devices:
         return asked or min(1, count)
 
     def free(self, number: int, held: Iterable[Iterable[str]]) -> list[str] | None:
-        """Pick GPUs, those with the fewest jobs first; return None if not enough are free.
+        """Pick GPUs, starting with the GPUs that have the fewest jobs; return None if not enough are free.
 
         Parameters
         ----------

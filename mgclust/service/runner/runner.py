@@ -74,7 +74,7 @@ class Runner:
         self.stopping = False
 
     def take_over(self, hung: Sequence[str]) -> None:
-        """Queue the jobs of runners again that hung and were killed."""
+        """Queue the jobs of runners again after these runners hung and were killed."""
         with writing(self._engine) as session:
             session.execute(delete(RunnerSign))  # a runner that is alive writes its heartbeat again
         if hung:
@@ -205,9 +205,7 @@ class Runner:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return
         process = self._server.start()
-        with contextlib.suppress(
-            OSError
-        ):  # without the folder there are no checkpoints, which the log of the attempt reports
+        with contextlib.suppress(OSError):  # without the folder, the attempt writes no checkpoints and logs this
             self._inherit_checkpoint(job)
         process.send(order)
         self._running.append(RunningAttempt(job, process, self._settings, devices))

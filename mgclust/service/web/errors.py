@@ -25,7 +25,7 @@ from mgclust.service.web.perimeter.rates import RateLimited
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
-RETRY_AFTER_SECONDS = 2  # if the database does not answer, or too many requests of a user are open
+RETRY_AFTER_SECONDS = 2  # wait of clients if the database does not answer, or too many requests are open
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; try again later."
 NO_SPACE = "there is no space left where the service keeps its jobs; free some, then try again."
 

@@ -1,7 +1,7 @@
 """Other centres for a job that has succeeded: a preview, or a new job with the result for these centres.
 
-This needs only the result of the method and no pass over the data. It is for methods that can choose centres, and is
-computed by `mgclust.service.confined.reader_process`.
+The computation needs only the result of the method, and no pass over the data. It is available for methods that can
+choose centres, and runs in `mgclust.service.confined.reader_process`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CenterChoice(BaseModel):
 
 
 class PreviewRequest(CenterChoice):
-    """Centres, and what the answer should hold."""
+    """Centres, and the parts that the answer should have."""
 
     answer: Literal["sizes", "points", "labels"] = Field(
         "sizes",

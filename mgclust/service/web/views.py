@@ -83,7 +83,7 @@ class Receipt(BaseModel):
 
 
 def job_view(job: Job) -> JobView:
-    """All facts about a job."""
+    """Return all facts about a job."""
     return JobView(**{name: getattr(job, name) for name in JobView.model_fields})
 
 
@@ -98,7 +98,7 @@ def receipt(caller: Caller, job: Job, status: int = 200) -> Response:
 
 
 def job_summary(row: Any) -> JobSummary:
-    """Facts about a job for lists and events."""
+    """Return the facts about a job for lists and events."""
     summary = row.summary
     return JobSummary(
         **summary, **{name: getattr(row, name) for name in JobSummary.model_fields if name not in summary}

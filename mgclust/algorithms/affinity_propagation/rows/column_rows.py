@@ -4,8 +4,8 @@
 elements. This module adds columns if rows are undecided. It also keeps the history of the iterations (c, u, sigma and
 damping), from which A of a new column is computed.
 
-Few clusters are left at this stage, and a scan does not return to many clusters. So this form is final. It is not
-saved; a run resumes from the last checkpoint of its lists.
+Few clusters are left at this stage, and a scan does not return to many clusters. So rows never change to another form
+again. Columns are not saved; a run resumes from the last checkpoint of its lists.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class IterationRange:
 
 
 class ColumnRows(MessageRows):
-    """Few columns: stores only those that decide, and computes all similarities again in each iteration.
+    """Few columns: stores only the columns that decide, and computes all similarities again in each iteration.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ class ColumnRows(MessageRows):
         span.dampings.append(damping)
 
     def _take(self, count: int) -> None:
-        """Store `count` more columns, those with the largest a(k)."""
+        """Store `count` more columns: the columns with the largest a(k)."""
         messages, xp, dtype, m = self.messages, self.context.kernels.xp, self.context.dtype, len(self._rows)
         order = xp.argsort(xp.where(self._taken, np.inf, -messages.a_column))
         columns = xp.sort(order[: min(count, messages.n - len(messages.columns))]).astype("int32")

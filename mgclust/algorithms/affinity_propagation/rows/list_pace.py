@@ -1,4 +1,4 @@
-"""Costs and limits of a device, for the decision when neighbour lists become longer or shorter, or become columns."""
+"""Costs and limits of a device, which decide when neighbour lists become longer or shorter, or become columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Pace:
     """
 
     long_list: int  # up to this length, each extension of a list multiplies its growth by `LIST_GROWTH`
-    nearly_short: float  # lists of which this fraction is in use are extended together with those that are too short
+    nearly_short: float  # a list with this fraction in use is extended together with lists that are too short
     # Active columns are chosen if one in `rows_a_choice` rows has undecided maxima; they are at most `most_active`.
     rows_a_choice: int
     most_active: int

@@ -110,7 +110,7 @@ class StoredLists(MessageRows):
         messages.floor[rows] = xp.where(low > lowest, low, -xp.inf)
 
     def _floors(self, s: Array, wanted: Array | None, growth: Array = LIST_GROWTH) -> Array:
-        """Return the similarity down to which each list should reach: that of the needed length, plus some margin."""
+        """Return the similarity down to which each list should reach, from the needed length plus some margin."""
         xp, n = self.context.kernels.xp, self.messages.n
         lowest = np.finfo(s.dtype).min
         sample = s[:, : n : _sample_step(n)]
@@ -182,7 +182,7 @@ class StoredLists(MessageRows):
         messages, xp = self.messages, self.context.kernels.xp
         if self._used + more <= len(messages.column):
             return
-        # At least as large as before, so that new arrays can reuse the memory of old ones.
+        # New arrays are at least as large as before, so that they can reuse the memory of old ones.
         needed, most = int(_padded(messages.length).sum()) + more, self._largest_room()
         room = max(int(ROOM * needed), len(messages.column))
         if room > most:  # drop elements that no row needs now, and keep lists tight from now on

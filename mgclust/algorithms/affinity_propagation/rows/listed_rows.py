@@ -282,7 +282,7 @@ class ListedRows(StoredLists):
         self._looks, self._in_use[...] = 0, 0
 
     def _choose_active(self, slack: Array, most: int, pairs: float = math.inf) -> bool:
-        """Make those columns active that decide nearly all rows with this slack.
+        """Make the columns active that decide nearly all rows with this slack.
 
         Returns False without a change if that takes more than `most` columns, or more similarities than `pairs`.
         """
@@ -299,7 +299,7 @@ class ListedRows(StoredLists):
         return False
 
     def _active_from(self, least: float) -> int:
-        """Return the number of active columns with which all columns of a(k) >= least are among them."""
+        """Return a number of active columns that is large enough to include all columns with a(k) >= least."""
         return 16 + int(LIST_GROWTH * count_true(self.messages.a_column >= least))
 
     def _take_active(self, count: int, pairs: float) -> bool:

@@ -37,7 +37,7 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
     InsufficientMemoryError
         All elements are needed, and do not fit.
     """
-    free = int(context.comm.all_reduce(np.array([context.free]), "min")[0])  # all ranks decide alike
+    free = int(context.comm.all_reduce(np.array([context.free]), "min")[0])  # all ranks make the same decision
     sizes = context.dataset_shape, context.dtype.itemsize, context.size, free
     if saved is not None:
         listed = bool(saved.control["messages"]["rows"] == SPARSE)

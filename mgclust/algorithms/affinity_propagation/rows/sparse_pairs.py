@@ -220,7 +220,7 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
     parts, part = connected_components(graph, connection="weak")
     closed, group = connected_components(graph, connection="strong")
     closed -= len(np.unique(group[rows[group[rows] != group[columns]]]))  # groups with a pair to a row outside
-    # In each part, count the rows with the most pairs that are needed so that all rows of the part could have a pair.
+    # In each part, take the rows with the most pairs until they could have pairs with all rows of the part; count them.
     reached = 1 + np.bincount(columns, minlength=n)
     order = np.lexsort((-reached, part))
     sizes = np.bincount(part)

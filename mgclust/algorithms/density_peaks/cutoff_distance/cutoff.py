@@ -16,7 +16,7 @@ from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["CHOOSE", "FIRST", "CutoffDistance", "find_cutoff"]
 
-# Meaning of dc_fraction="auto": FIRST, the first of `FRACTIONS`, if other parameters leave no choice; CHOOSE, choose.
+# dc_fraction="auto" becomes FIRST, the first of `FRACTIONS`, if other parameters leave no choice; else CHOOSE.
 FIRST, CHOOSE = "first", "choose"
 
 
@@ -50,8 +50,8 @@ def find_cutoff(
     passes : AllPairs
         Passes over the pairs of rows.
     dc_fraction : float, `FIRST` or `CHOOSE`
-        Fraction of the pairs within dc. If so many pairs are equal that dc would be 0: for a given fraction, dc is the
-        smallest positive distance; for `FIRST` and `CHOOSE`, the quantile of the pairs that differ.
+        Fraction of the pairs within dc. If so many pairs have equal rows that dc would be 0: for a given fraction, dc
+        is the smallest positive distance; for `FIRST` and `CHOOSE`, the quantile of the pairs whose rows differ.
     choice : dict or None
         Return value of `choose_fraction`, for `CHOOSE`.
     exactness : dict
@@ -78,7 +78,7 @@ def find_cutoff(
         else:
             s, error = random_pair_quantile(context, measure, fraction, pairs, seed)
             exactness["dc_pairs"] = pairs
-        if s <= 0 and not exact:  # too many of the sampled pairs are equal, but maybe not of all pairs
+        if s <= 0 and not exact:  # too many of the sampled pairs have equal rows, but maybe not of all pairs
             s, error = passes.cutoff(fraction, exact=True, seed=seed)
             exactness.pop("dc_pairs", None)
     if s <= 0:

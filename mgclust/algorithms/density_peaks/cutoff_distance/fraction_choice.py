@@ -15,9 +15,9 @@ than the rating of the number that the first fraction shows::
 The constants of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
 Clusters separated by low density (`separation`). If no number stands out by rho * delta, separated clusters are taken,
-even if they have the same number, but are other clusters. If a number stands out, separated clusters must be clearer.
-If both rules find the same number, and the centres stand out, their clusters stay, provided that all rows show this
-number, too. `separated_number` has the full rule.
+even if their number is the same and only the clusters differ. If a number stands out, separated clusters must be
+clearer. If both rules find the same number, and the centres stand out, their clusters stay, provided that all rows show
+this number, too. `separated_number` has the full rule.
 
 Cost. One pass over the pairs of a sample serves all fractions. The sample (`row_sample`) is a third of the distinct
 rows, at least 3,072 and at most 16,384. Another pass finds the nearest rows of each row. For nearly all rows, they
@@ -27,7 +27,7 @@ fraction takes its own pass for its density.
 dc. The dc of a fraction comes from 1,024 rows, within one bin of a histogram. The dc of the chosen fraction is found
 from all rows, as if the fraction had been given.
 
-If at least 0.02 of the pairs are equal, dc would be 0. Then all fractions are fractions of the pairs that differ.
+If at least 0.02 of the pairs have equal rows, dc would be 0. Then fractions refer to the pairs whose rows differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ __all__ = ["BYTES_PER_ROW", "FRACTIONS", "MIN_DROP", "choose_fraction"]
 
 FRACTIONS = (0.02, 0.01, 0.005, 0.002, 0.001)
 MIN_WITHIN = 5  # average number of rows within dc that a fraction needs
-CLEARER, MIN_DROP = 4 / 3, 2.0  # a number replaces the first fraction's if its rating exceeds these
+# A number replaces the number of the first fraction if its rating is CLEARER times as large, and at least MIN_DROP.
+CLEARER, MIN_DROP = 4 / 3, 2.0
 DC_ROWS = 1024  # rows of the sample from which the dc of each fraction is found
 BYTES_PER_ROW = 2048  # densities, nearest rows, and the edges between clusters
 MAX_SHOWN = 5  # numbers of clusters that are reported
@@ -99,8 +100,8 @@ def choose_fraction(
     choice : dict
         `DensityPeaks.dc_choice_`, of types that JSON can hold: "dc_fraction", the choice; "rows", the size of the
         sample; "tried", the decision graphs; "numbers", the numbers of clusters that stood out, with their evidence;
-        "different", whether fractions are of the pairs that differ, because 0.02 of all pairs are equal; "separated",
-        the clusters separated by low density, or None if they are not taken.
+        "different", whether fractions refer to pairs whose rows differ, because 0.02 of all pairs have equal rows;
+        "separated", the clusters separated by low density, or None if they are not taken.
     better : BetterNumber or None
         The number of separated clusters, if they are taken.
     graph : SeparationGraph or None
@@ -145,7 +146,7 @@ def choose_fraction(
     choice = unknown | judge(counted)
     features = 1 if on_a_line else context.dataset_shape[1]
     if assignment == "denser" or (assignment == "auto" and features == 1) or m <= MIN_NEIGHBORS:
-        return choice, None, None  # with one feature, noise has gaps that are as wide
+        return choice, None, None  # with one feature, gaps in noise are as wide as between clusters
     which = next(at for at, graph in enumerate(graphs) if graph.fraction == choice["dc_fraction"])
     first, centers = graphs[which], ranked[which]
     n_clusters = int(first.drops.argmax()) + 2

@@ -5,8 +5,8 @@ sort like the integers with the same bits. So the search uses integers: histogra
 bracket. Each bin holds neighbouring representable values; their number is a power of two.
 
 1. A sample of 2048 rows brackets the value. If the next steps are short, samples of 256 and then 1024 rows (or half of
-   the rows) do, because a pair of the first sample costs two to four times as much as a pair outside a bracket. p_i is
-   the fraction of the sample within s of row i. The standard error of the sampled fraction is about
+   the rows) suffice, because a pair of the first sample costs two to four times as much as a pair outside a bracket.
+   p_i is the fraction of the sample within s of row i. The standard error of the sampled fraction is about
    ``2 sd(p_i) / sqrt(m)`` (a U-statistic). The bracket spans four standard errors to each side.
 2. A sample of 32768 rows narrows the bracket, which is quick within the first bracket. (An eighth of the rows, if that
    is less and the next step takes near-linear time.) Before a pass over all pairs, an eighth of the rows narrows it
@@ -15,7 +15,7 @@ bracket. Each bin holds neighbouring representable values; their number is a pow
    of pairs within a bracket of fixed width grows with the square of n.
 3. One pass over all pairs counts the pairs below the bracket, and the pairs in each of its bins. The bin that holds
    rank k becomes the next bracket, until bins are one value wide. In float32 the first bins nearly always are. If they
-   cannot be, all passes find the same number of bits of the value, so that there are few passes, on few bins. If the
+   are not, all passes find the same number of bits of the value, so that there are few passes, on few bins. If the
    bracket missed the value, the side that holds the rank becomes the next bracket, so the result is exact in any case.
 
 The caller provides the function that counts in the last step: over all pairs, or by a tree.
@@ -59,7 +59,7 @@ SECOND_WORK = 1 << 32  # most multiply-adds for all pairs of the second sample
 DIGITS = 20  # most binary digits of a value that one pass finds
 BINS = 1 << DIGITS
 SAMPLE_BINS = 1 << 16  # bins of a sample's bracket: in the first, 0.8% of a value, far less than the sampling error
-BLOCK = 1 << 10  # most bins whose sum is formed first
+BLOCK = 1 << 10  # largest number of bins per block; the host gets only the sums of blocks
 FEWEST_BLOCKS = 1 << 5  # bins come in whole blocks; with this many, the excess beyond the bracket is small
 COARSE_DIGITS = 8  # binary digits of a value in the histogram of `sample_quantiles`
 STANDARD_ERRORS = 4.0
@@ -113,7 +113,7 @@ class Histogram:
         self.below, self.total = (int(count) for count in self._below_end[[0, -1]])
 
     def bins_of(self, ranks: list[int]) -> list[int | None]:
-        """First value of the bin that holds each rank (from 1); None for a rank outside the bracket."""
+        """Return the first value of the bin that holds each rank (from 1); None for a rank outside the bracket."""
         blocks = np.searchsorted(self._below_end, ranks) - 1
         return [
             self._bin_of(rank, block) if self.below < rank <= self.total else None
@@ -130,7 +130,7 @@ Count = Callable[[int, int, int], Array]  # (first, shift, bins) -> pairs below,
 
 
 def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = False) -> list[int]:
-    """Numbers of rows of the samples, ascending.
+    """Return the numbers of rows of the samples, ascending.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def sample_sizes(n: int, d: int, *, exact: bool = True, near_linear: bool = Fals
 
 
 def pair_rank(n: int, fraction: float) -> int:
-    """Rank, from 1, of the quantile among the distances of all pairs of n rows.
+    """Return the rank, from 1, of the quantile among the distances of all pairs of n rows.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def pair_rank(n: int, fraction: float) -> int:
 
 
 def pair_rank_of(pairs: int, fraction: float) -> int:
-    """Rank, from 1, of the quantile among the distances of `pairs` pairs.
+    """Return the rank, from 1, of the quantile among the distances of `pairs` pairs.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def pair_rank_of(pairs: int, fraction: float) -> int:
 
 
 def different_rank(pairs: int, fraction: float, equal: int) -> int:
-    """Rank, from 1, among the distances of all pairs, of the quantile of the pairs whose rows differ.
+    """Return the rank, from 1, among the distances of all pairs, of the quantile of the pairs whose rows differ.
 
     Parameters
     ----------
@@ -285,10 +285,10 @@ def _narrow(
 def sample_quantiles(
     context: Context, norm: str, x: Array, fractions: Sequence[float], weights: np.ndarray | None = None
 ) -> tuple[list[float], bool]:
-    """Reduced distances below which fractions of the pairs of a few rows lie, within one bin of a histogram (0.4%).
+    """Find reduced distances below which fractions of the pairs of a few rows lie, within one histogram bin (0.4%).
 
-    If at least the first fraction of all pairs are equal, the fractions are of the pairs that differ. Else a distance
-    is 0 if its fraction of all pairs is equal.
+    If at least the first fraction of all pairs have equal rows, the fractions refer to the pairs whose rows differ.
+    Else the distance of a fraction is 0 if at least this fraction of all pairs have equal rows.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def sample_quantiles(
     s : list of float
         Reduced distance for each fraction.
     different : bool
-        Whether the fractions are of the pairs that differ.
+        Whether the fractions refer to the pairs whose rows differ.
     """
     kernels, dtype = context.kernels, np.dtype(context.dtype)
     shift = np.finfo(dtype).nmant - COARSE_DIGITS
@@ -341,7 +341,7 @@ def weighted_bracket(
 
 
 def smallest_positive(context: Context, measure: Metric, count: Count, seed: int) -> tuple[float, int]:
-    """Smallest positive reduced distance, 0 if there is none; and the number of pairs of equal rows."""
+    """Return the smallest positive reduced distance, 0 if there is none, and the number of pairs of equal rows."""
     dtype, n = np.dtype(context.dtype), context.dataset_shape[0]
     chosen = np.random.default_rng(seed).choice(n, min(n, FIRST_ROWS), replace=False)
     x = context.gather_rows(np.sort(chosen))
@@ -358,14 +358,14 @@ def smallest_positive(context: Context, measure: Metric, count: Count, seed: int
 
 
 def pair_quantile(context: Context, sample: PairSample, count: Count) -> tuple[float, int]:
-    """The exact reduced distance of the sample's rank, and the number of passes over all pairs that it took."""
+    """Return the exact reduced distance of the sample's rank, and the number of passes over all pairs."""
     if sample.complete:
         return sample.value, 0
     return _refine(context, count, sample.rank, sample, np.dtype(context.dtype))
 
 
 def _refine(context: Context, count: Count, rank: int, bracket: PairSample, dtype: np.dtype) -> tuple[float, int]:
-    """The value of a rank, from histograms within narrower and narrower brackets; and the number of histograms."""
+    """Find the value of a rank by histograms in ever narrower brackets; return it with the number of histograms."""
     first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0
     while True:
@@ -386,23 +386,23 @@ def _refine(context: Context, count: Count, rank: int, bracket: PairSample, dtyp
 
 
 def _digits(first: int, stop: int) -> int:
-    """Number of binary digits that distinguish the values of a bracket."""
+    """Return the number of binary digits that distinguish the values of a bracket."""
     return (stop - first - 1).bit_length()
 
 
 def _shift(first: int, stop: int, most: int) -> int:
-    """Binary logarithm of the width of the narrowest bins of which at most `most` cover the bracket."""
+    """Return the binary logarithm of the width of the narrowest bins of which at most `most` cover the bracket."""
     return max(0, (-(-(stop - first) // most) - 1).bit_length())
 
 
 def _bins(first: int, stop: int, shift: int) -> int:
-    """Number of bins that cover the bracket, in whole blocks."""
+    """Return the number of bins that cover the bracket, in whole blocks."""
     bins = max(1, -(-(stop - first) >> shift))
     return -(-bins // (block := _block_of(bins))) * block
 
 
 def _block_of(bins: int) -> int:
-    """Number of bins per block: a power of two, or all bins if there are few."""
+    """Return the number of bins per block: a power of two, or all bins if there are few."""
     return bins if bins <= BLOCK else min(BLOCK, 1 << ((bins // FEWEST_BLOCKS).bit_length() - 1))
 
 

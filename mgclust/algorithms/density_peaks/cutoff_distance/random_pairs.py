@@ -6,7 +6,7 @@ the order statistics at its 2.5% and 97.5% points enclose the exact distance in 
 distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
 
 Pairs among sampled rows are not independent, nor are x entries of each row of the matrix, which CUDA-DP draws (Ge et
-al. 2017). For them there is no such interval.
+al. 2017). No such interval exists for these samples.
 
 Every rank draws the same pairs and gets their rows, some at a time: 2 m d numbers over the network, and m distances on
 each rank. The cost does not depend on n.
@@ -31,7 +31,7 @@ PAIRS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 18, 1 << 22  # most pairs, and most number
 
 
 def places(pairs: int, share: float) -> tuple[int, int, int]:
-    """Places of the quantile and of the ends of its confidence interval among sorted distances, counted from 1.
+    """Return the places of the quantile and its confidence limits among sorted distances, counted from 1.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def random_pair_quantile(
 
 
 def random_pairs_bytes(pairs: int, d: int, itemsize: int) -> int:
-    """Memory of a rank for random pairs: their distances, and the rows and differences of the pairs read at once."""
+    """Return the bytes of a rank for random pairs: distances, and rows and differences of the pairs read at once."""
     return 2 * itemsize * pairs + 7 * 8 * d * min(pairs, _at_once(d))
 
 
@@ -110,7 +110,7 @@ def _at_once(d: int) -> int:
 
 
 def _drawn(context: Context, measure: Metric, pairs: int, seed: int) -> np.ndarray:
-    """Reduced distances of random pairs, in the rows' type, on the host of every rank."""
+    """Return the reduced distances of random pairs, in the rows' type, on the host of every rank."""
     (n, d), xp = context.dataset_shape, context.kernels.xp
     rng, found = np.random.default_rng(seed), np.empty(pairs, context.dtype)
     everything = context.gather_rows(np.arange(n)) if n <= 2 * min(pairs, _at_once(d)) else None

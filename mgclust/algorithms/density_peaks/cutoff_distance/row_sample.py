@@ -37,7 +37,7 @@ class RowSample:
     Attributes
     ----------
     numbers : int64 array of shape (m,)
-        Row number of each: the first of its equal rows that has a weight. On the host, in random order.
+        Row numbers: among equal rows, the first one with a positive weight. On the host, in random order.
     x : array of shape (m, n_features)
         The rows; if precomputed, their distances, shape (m, m).
     weights : float64 array of shape (m,) or None

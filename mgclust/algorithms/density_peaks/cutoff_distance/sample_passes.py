@@ -27,7 +27,7 @@ GIVEN_ROWS = 256  # rows of distances that are sorted at a time
 
 
 def nearest_rows(context: Context, measure: Metric, sample: RowSample, k: int) -> Neighbors:
-    """The k nearest other rows of this rank's rows of the sample."""
+    """Find the k nearest other rows for this rank's rows of the sample."""
     xp, x, own = context.kernels.xp, sample.x, _own(context, len(sample))
     shape, rows = (own.stop - own.start, k), xp.arange(own.start, own.stop)
     near = Neighbors(xp.full(shape, xp.inf, dtype=x.dtype), xp.full(shape, -1, dtype="int64"))
@@ -47,7 +47,7 @@ def nearest_rows(context: Context, measure: Metric, sample: RowSample, k: int) -
 
 
 def densities_at(context: Context, measure: Metric, sample: RowSample, cuts: list[float]) -> list[Array]:
-    """Gaussian densities at each dc, float64 on the device, from one pass over all pairs of the sample."""
+    """Compute Gaussian densities at each dc, float64 on the device, from one pass over all pairs of the sample."""
     equal = sample.weights is None or bool((sample.weights == sample.weights[0]).all())
     if measure is GIVEN or not equal:
         return _weighted_densities(context, measure, sample, cuts)
@@ -83,7 +83,7 @@ def _weighted_densities(context: Context, measure: Metric, sample: RowSample, cu
 
 
 def nearest_denser(context: Context, measure: Metric, sample: RowSample, rho: Array, near: Neighbors) -> np.ndarray:
-    """Distance delta of each row of the sample to its nearest denser row, on the host."""
+    """Return the distance delta of each row of the sample to its nearest denser row, on the host."""
     xp, kernels, x = context.kernels.xp, context.kernels, sample.x
     order = density_order(xp, rho)
     best = context.comm.all_gather(_nearest_higher(context, measure, x, order, near))
@@ -95,7 +95,7 @@ def nearest_denser(context: Context, measure: Metric, sample: RowSample, rho: Ar
 
 
 def _own(context: Context, m: int) -> slice:
-    """The rows of the sample that this rank computes."""
+    """Return the rows of the sample that this rank computes."""
     return slice(m * context.rank // context.size, m * (context.rank + 1) // context.size)
 
 
@@ -107,7 +107,7 @@ def _blocks(context: Context, x: Array) -> Iterator[tuple[int, Array]]:
 
 
 def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, near: Neighbors) -> Array:
-    """Reduced distance of this rank's rows to their nearest denser row."""
+    """Return the reduced distance of this rank's rows to their nearest denser row."""
     xp, own = context.kernels.xp, _own(context, len(x))
     higher = order[near.index] < order[own][:, None]
     first = higher.argmax(axis=1)[:, None]  # the nearest, because lists ascend by distance

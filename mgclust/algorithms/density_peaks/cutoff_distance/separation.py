@@ -19,15 +19,15 @@ count against 0. The bound is needed because dense clusters make dc too small fo
 The same bound holds for a cluster behind a neck, because a bridge of a few rows is as dense as the clusters that it
 joins. A cluster behind a neck has at least 2 k rows, with few edges to other rows. Few means at most half the
 ``k (k + 2) / 4`` edges that cross a point of a curve if each row is joined to its k nearest rows. If k is less than 16,
-the bound is not used for necks, because they occur in curves by chance.
+the bound is not used for necks, because curves then have necks by chance.
 
 Number of clusters. Z_k is the k-th largest Z at a fraction, at most `CERTAIN_Z`. k clusters are rated by
 ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, in the geometric mean over two neighbouring fractions. The power is needed because
 the few largest of many values lie farthest apart. At one of the two fractions, Z_k must be at least `MIN_Z`. The mean
 ratio, without the power, must be at least `MIN_RATIO`.
 
-Clusters of all rows. Each peak of the sample, also a merged one, is followed along its links to nearest denser rows,
-while these are nearer than the nearest rows of the sample that it exceeded. The row at the end is a peak of all rows.
+Clusters of all rows. Each peak of the sample, also a merged one, is followed along links to nearest denser rows, while
+these rows are nearer than `Separated.reach` of the peak. The row at the end is a peak of all rows.
 The link of each such peak is cut. The peak begins its cluster, or joins the cluster that the saddles lead to. All other
 rows follow their links.
 
@@ -80,7 +80,7 @@ MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 20.0, 1.5
 MIN_WITHIN = 3.5  # average number of rows within dc that a fraction needs; the two largest fractions always count
 SURE_RATIO = 2.0  # least ratio of separated clusters if a number stands out by rho * delta, or if they are fewer
 SURE_Z = 3.0  # least Z of each separated cluster if a number stands out
-STABLE_DROP = 3.0  # drop of rho * delta at two fractions, after many centres, that makes these stable
+STABLE_DROP = 3.0  # many centres are stable if rho * delta drops by this factor at two fractions
 MAX_DIMENSION = 4.0
 MAX_CLUSTERS = 256
 
@@ -94,7 +94,7 @@ class Separated(NamedTuple):
     reach: list[float]  # reduced distance within which no row of the sample is denser
     n_clusters: int
     unless: int = 0  # if all rows show this number of centres, the centres may stay; 0: never
-    doubted: bool = False  # taken only if all rows show as many centres, and their clusters cut across these
+    doubted: bool = False  # taken only if all rows show as many centres, whose clusters cut across these clusters
     saddle: Sequence[float] = ()  # density at which each peak merges, as a fraction of its own density; 0: it does not
 
 
@@ -115,7 +115,7 @@ class Shown(NamedTuple):
     drop: float  # drop of rho * delta after them
     both: float  # geometric mean of the drops at two neighbouring fractions
     chosen: bool  # whether the fraction was chosen for their number
-    least: Callable[[int], float]  # drop after this number of centres that noise does not reach
+    least: Callable[[int], float]  # drop that noise does not reach after this number of centres
 
     def clear(self, number: int) -> bool:
         """Return whether the drop exceeds the drop that noise has after this number of centres."""
@@ -132,13 +132,13 @@ def least_within(m: int, fractions: tuple[float, ...]) -> int:
 
 
 def prominences(tree: SpanningTree, dimension: float) -> np.ndarray:
-    """Z of each peak."""
+    """Return the prominence Z of each peak."""
     scale = 2 ** (min(max(dimension, 1.0), MAX_DIMENSION) / 4) / np.sqrt(2)
     return np.maximum(2 * scale * (np.sqrt(tree.rho) - np.sqrt(tree.saddle)), 2 * np.sqrt(tree.apart))
 
 
 def dimension_of(s: np.ndarray) -> float:
-    """Intrinsic dimension from the distances of distinct rows to their two nearest rows, shape (m, 2)."""
+    """Return the intrinsic dimension from the distances of distinct rows to their two nearest rows, shape (m, 2)."""
     apart = s[:, 0] > 0
     return two_nearest_dimension(np.log(s[apart, 1] / s[apart, 0]))
 

@@ -37,7 +37,7 @@ class SpanningTree(NamedTuple):
 
 
 def neighbors_of(m: int) -> int:
-    """Number of nearest rows to which each row of a sample of m rows is joined.
+    """Return the number of nearest rows to which each row of a sample of m rows is joined.
 
     Parameters
     ----------

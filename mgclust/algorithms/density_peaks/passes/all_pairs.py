@@ -100,13 +100,13 @@ class AllPairs:
         self.watch_distances(np.zeros(0))
 
     def watch_distances(self, distances: np.ndarray) -> None:
-        """Record by how much rounding may change the distances on which densities depend, if it is too much."""
+        """Record the error by rounding of the distances on which densities depend, if it is too large."""
         error = self._prepared.error_of(self._measure, distances)
         if doubtful(error, self._measure):
             self._exactness["distance_relative_error"] = float(f"{error:.2g}")
 
     def rho_error(self, dc: float, total: float) -> float:
-        """Bound of the relative error of Gaussian densities of at least 1, if the weights of all rows sum to `total`.
+        """Bound the relative error of Gaussian densities of at least 1, if the weights of all rows sum to `total`.
 
         The bound adds the error of the sum and the error of the rows. Rounding has moved the rows of a pair by
         e = 2 `moved`. With r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc to first order. If d
@@ -138,7 +138,7 @@ class AllPairs:
         return pairs if self._weights is None else self._weights.in_rows(pairs)
 
     def cutoff(self, fraction: float, *, exact: bool, seed: int) -> tuple[float, float]:
-        """Reduced distance below which this fraction of the pairs lies, and the error of the distance."""
+        """Return the reduced distance below which this fraction of the pairs lies, and the error of the distance."""
         if self._weights is not None:
             return self._weighted_cutoff(self._weights, fraction, seed), 0.0
         sample = sample_rows(
@@ -156,7 +156,10 @@ class AllPairs:
         return s, 0.0
 
     def smallest_positive(self, seed: int) -> tuple[float, int]:
-        """Smallest positive reduced distance, 0 if all rows are equal; and the number of pairs of equal rows."""
+        """Return the smallest positive reduced distance and the number of pairs of equal rows.
+
+        The distance is 0 if all rows are equal.
+        """
         if self._weights is not None:
             return self._smallest_weighted(self._weights)
         return smallest_positive(self._context, self._measure, partial(self.pair_histogram, self._measure.norm), seed)
@@ -169,7 +172,7 @@ class AllPairs:
         return self._at_place(weights, zeros + 1), equal
 
     def _at_place(self, weights: PairWeights, place: int, bracket: PairSample | None = None) -> float:
-        """The reduced distance at a place in the sorted distances of all ordered pairs."""
+        """Return the reduced distance at a place in the sorted distances of all ordered pairs."""
         bracket = bracket or PairSample(0.0, 0.0, float("inf"), np.inf, place, np.nan, False)
         count = weighted_count(self._context, weights, self._tiles)
         s, self._exactness["dc_passes"] = pair_quantile(self._context, bracket, count)
@@ -204,7 +207,7 @@ class AllPairs:
         return count
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
-        """Gaussian density, float64, and the nearest rows of this rank's rows if the pass can keep them."""
+        """Compute the Gaussian density, float64, and the nearest rows of local rows if the pass can keep them."""
         context, rows = self._context, self._context.rows
         scale = self._measure.scale(dc)
         exponents = norm == "l2-dot" and self._measure.power == 1
@@ -231,10 +234,10 @@ class AllPairs:
         return context.comm.all_gather(mine), near if keep else None
 
     def _rho_both_ways(self, norm: str, scale: float) -> Array:
-        """Gaussian density, float64, with each pair computed once.
+        """Compute the Gaussian density, float64, with each pair computed once.
 
-        Terms are rounded to whole units, which are so small that n terms fit into 63 bits. Rows whose density is so low
-        that this rounding could matter are summed again by `gaussian_sum`.
+        Terms are rounded to multiples of the smallest unit with which the sum of n terms fits into 63 bits. If the
+        density of a row is so low that this rounding could matter, `gaussian_sum` sums the row again.
         """
         context, xp, n = self._context, self._xp, self._context.partition.n_rows
         unit = 2.0 ** (62 - n.bit_length())
@@ -255,7 +258,7 @@ class AllPairs:
         return self._recomputed(rho, low, norm, scale) if self._exactness["rho_recomputed_rows"] else rho
 
     def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
-        """Densities of all rows; rows that the mask selects are summed again by `gaussian_sum`."""
+        """Return the densities of all rows; `gaussian_sum` sums the rows again that the mask `low` selects."""
         context, xp = self._context, self._xp
         duplicate_rows = DuplicateRows(context)
         mine = rho[context.rows.start : context.rows.stop].copy()
@@ -263,7 +266,7 @@ class AllPairs:
         for chunk, block in context.all_pairs():
             own = self._own(chunk)
             few = xp.flatnonzero(low[chunk.start : chunk.stop])
-            left_out = duplicate_rows.columns(chunk, block)  # must see each block, in order
+            left_out = duplicate_rows.columns(chunk, block)  # must be called for each block, in order
             sums = mine[own.start + few]
             self._kernels.pairs.gaussian_sum(
                 chunk.x[few],
@@ -279,7 +282,7 @@ class AllPairs:
         return context.comm.all_gather(mine)
 
     def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:
-        """Reciprocal of the distance to the k-th nearest other row, float64, and the k nearest rows of local rows.
+        """Return the reciprocal distance to the k-th nearest other row, float64, and the k nearest rows of local rows.
 
         A row that is equal to k other rows gets twice the largest density of the remaining rows.
         """
@@ -291,7 +294,7 @@ class AllPairs:
         return self._inverse(near.s[:, k - 1], k)
 
     def nearest_rows(self, k: int) -> Neighbors:
-        """The k nearest other rows of each local row; among equal distances, the lower row number comes first."""
+        """Find the k nearest other rows of each local row; among equal distances, the lower row number comes first."""
         context, xp = self._context, self._xp
         near = Neighbors.none_yet(context, k)
         for done, chunk in enumerate(context.chunks()):
@@ -302,19 +305,19 @@ class AllPairs:
         return near
 
     def _inverse(self, s: Array, k: int) -> Array:
-        """Reciprocal of the distance of all rows to their k-th nearest row, from reduced distances of local rows."""
+        """Return each row's reciprocal distance to its k-th nearest row, from reduced distances of local rows."""
         last = self._measure.distances(self._context.comm.all_gather(s.astype("float64")), self._xp)
         return 1.0 / positive_radii(last, k, self._xp)
 
     def weighted_rho(self, density: str, s_dc: float, weights: Array | None) -> Array:
-        """Gaussian or cutoff density of weighted rows, float64; `weights` of all rows, or None for 1.
+        """Compute the Gaussian or cutoff density of weighted rows, float64; `weights`: of all rows, or None for 1.
 
         Rows at distance 0, the row itself included, count as one row. Its weight is the sum of their weights less 1,
         and not below 0. So the densities of equal rows are bitwise identical, and a weight of 2 has the same effect as
         a repeated row.
         """
         xp = self._xp
-        self._exactness["rho"] = "all pairs"  # also if trees and grids compute the rest
+        self._exactness["rho"] = "all pairs"  # even if trees and grids compute all other values
         equal, others = (xp.zeros(len(self._context.rows), dtype="float64") for _ in range(2))
         for own, columns, s in self._tiles():
             add_density(
@@ -339,7 +342,7 @@ class AllPairs:
                 yield _shifted(rows, own.start), _shifted(columns, block.start), s
 
     def count_within(self, norm: str, threshold: float) -> Array:
-        """Number of rows within a reduced distance of each row, which itself counts; int64."""
+        """Return the number of rows within a reduced distance of each row, including the row itself; int64."""
         mine = self._xp.zeros(len(self._context.rows), dtype="int64")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.count_within(
@@ -348,7 +351,7 @@ class AllPairs:
         return self._context.comm.all_gather(mine)
 
     def nearest_higher(self, norm: str, order: Array, neighbors: Neighbors | None) -> tuple[Array, Array]:
-        """Reduced distance and index of each row's nearest denser row; inf and -1 for the densest row."""
+        """Find the reduced distance and index of each row's nearest denser row; inf and -1 for the densest row."""
         context, xp, rows = self._context, self._xp, self._context.rows
         own_order = order[rows.start : rows.stop]
         best = xp.full(len(rows), xp.inf, dtype=context.dtype)
@@ -381,7 +384,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def nearest_below(self, order: Array, few: Array, limit: Array) -> tuple[Array, Array]:
-        """Reduced distance and index of the nearest row whose order is below a limit, for a few rows and limits."""
+        """Find the nearest row whose order is below a limit, for a few rows and limits: reduced distance and index."""
         context, xp, rows = self._context, self._xp, self._context.rows
         mine = xp.flatnonzero((few >= rows.start) & (few < rows.stop))
         best = xp.full(len(mine), xp.inf, dtype=context.dtype)
@@ -400,7 +403,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def gap(self, group: np.ndarray) -> float:
-        """Least reduced distance between a group of rows and all other rows."""
+        """Return the least reduced distance between a group of rows and all other rows."""
         context, xp = self._context, self._xp
         x, inside = context.gather_rows(group), xp.zeros(context.dataset_shape[0], dtype="int32")
         inside[xp.asarray(group)] = 2
@@ -414,7 +417,7 @@ class AllPairs:
         return float(context.comm.all_reduce(best, "min").min())
 
     def border(self, norm: str, threshold: float, labels: Array) -> Array:
-        """Mask of the rows that have a row of another label within a reduced distance, uint8."""
+        """Return a mask of the rows that have a row of another label within a reduced distance, uint8."""
         mine = self._xp.zeros(len(self._context.rows), dtype="uint8")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.border(
@@ -429,7 +432,7 @@ class AllPairs:
         return self._context.comm.all_gather(mine)
 
     def farthest(self, row: int) -> float:
-        """The largest reduced distance from one row to any other row."""
+        """Return the largest reduced distance from one row to any other row."""
         context, xp = self._context, self._xp
         owner = context.partition.owner(row // context.partition.block_rows)
         x = context.rows.read(row, row + 1) if owner == context.rank else None
@@ -442,7 +445,7 @@ class AllPairs:
         return float(context.comm.all_reduce(largest, "max")[0])
 
     def _own(self, chunk: Block) -> slice:
-        """Position of a chunk in this rank's rows."""
+        """Return the position of a chunk in this rank's rows."""
         return slice(chunk.start - self._context.rows.start, chunk.stop - self._context.rows.start)
 
 

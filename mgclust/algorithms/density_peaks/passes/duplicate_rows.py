@@ -40,7 +40,7 @@ class DuplicateRows:
         self._some = any_true(self._first != xp.arange(rows.start, rows.stop))
 
     def columns(self, chunk: Block, block: Block) -> Array:
-        """Column that each row of a chunk leaves out; blocks must come in ascending order.
+        """Return the column that each row of a chunk leaves out; blocks must come in ascending order.
 
         Parameters
         ----------
@@ -91,12 +91,12 @@ def kinds_of_rows(context: Context) -> tuple[Array, Array]:
 
 
 def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
-    """Number of the first row if it is equal to the row, else the row's own number."""
+    """Return the number of the first row if it is equal to the row, else the row's own number."""
     return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `masks`
 
 
 def first_with_hash(hashes: Array, xp: Any) -> Array:
-    """First position with the same hash, for each position."""
+    """Return the first position with the same hash, for each position."""
     n = len(hashes)
     ordered = xp.sort(hashes)
     if not any_true(ordered[1:] == ordered[:-1]):

@@ -44,7 +44,7 @@ def half_pairs(context: Context) -> Iterator[tuple[Block, Block, bool]]:
 
 
 def _column_runs(own: range, theirs: range, of_block: range, of_chunk: range) -> list[tuple[int, int]]:
-    """Runs of a block's columns that have the same partners, and lie entirely inside or outside the chunk."""
+    """Return runs of a block's columns that have the same partners, and lie entirely inside or outside the chunk."""
     middle = theirs.start + len(theirs) // 2
     cuts = [*_group_edges(own), of_chunk.start, of_chunk.stop] if own == theirs else [middle]
     inside = {cut for cut in cuts if of_block.start < cut < of_block.stop}
@@ -52,7 +52,10 @@ def _column_runs(own: range, theirs: range, of_block: range, of_chunk: range) ->
 
 
 def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
-    """Runs of own blocks, other than its own, that count their pairs with the run of columns that begins at block j."""
+    """Return the runs of own blocks that count their pairs with the run of columns that begins at block j.
+
+    If j is one of the own blocks, its group is left out.
+    """
     if own == theirs:
         edges = _group_edges(own)
         count, at = len(edges) - 1, bisect_right(edges, j) - 1
@@ -67,6 +70,6 @@ def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
 
 
 def _group_edges(own: range) -> list[int]:
-    """First block of each group of a rank, and the end of the last group; few groups, because each tile is a launch."""
+    """Return the first block of each group of a rank, and the end of the last; few groups save launches of kernels."""
     count = min(len(own), GROUPS)
     return [own.start + len(own) * group // count for group in range(count + 1)] if count else [own.start]

@@ -4,7 +4,7 @@ Passes over all pairs cost n^2. With few features, every rank can hold all rows 
 tree of bounding boxes (`mgclust.kernels.pairs.boxes.column_boxes`). Each rank computes a part of the results, and skips
 distant boxes::
 
-    dc       counts pairs of boxes that lie wholly inside or outside the bracket at once    bitwise identical
+    dc       counts a pair of boxes at once if all is inside, or outside, the bracket       bitwise identical
     delta    nearest denser row, best box first                                             bitwise identical
     cutoff   counts boxes that lie wholly within dc at once                                 bitwise identical
     halo     searches only boxes of other labels                                            bitwise identical
@@ -70,7 +70,7 @@ def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
 
 
 def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> int:
-    """Largest number of bytes at once for the boxes and the results of searches, in addition to a rank's rows.
+    """Return the most bytes at once for boxes and the results of searches, in addition to a rank's rows.
 
     Making boxes needs four copies of their rows, and the sorted positions. Finished boxes keep two copies, and the row
     numbers. The boxes of all rows are made first, then the boxes of a sample; then come the searches, which need
@@ -81,7 +81,7 @@ def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> i
 
 
 def most_cells(n: int) -> int:
-    """Number of cells of the largest grid that `gaussian_rho` uses; for finer grids it passes over all pairs."""
+    """Return the most cells of a grid in `gaussian_rho`, which passes over all pairs if it would need a finer grid."""
     return min(max(MIN_CELLS, CELLS_PER_ROW * n), MAX_CELLS)
 
 

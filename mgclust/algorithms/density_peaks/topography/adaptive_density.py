@@ -81,7 +81,7 @@ class LogDensity(NamedTuple):
 
 
 def most_neighbors(n: int) -> int:
-    """Length of the lists of nearest rows of n rows for ``k="adaptive"``.
+    """Return the length of the lists of nearest rows of n rows for ``k="adaptive"``.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def log_densities(
 
 
 def _dimension(context: Context, measure: Metric, near: Neighbors, most: float) -> tuple[float, int]:
-    """Intrinsic dimension, at most `most`, and the number of rows from which it was found."""
+    """Return the intrinsic dimension, at most `most`, and the number of rows from which it was found."""
     xp = context.kernels.xp
     two = context.comm.all_gather(measure.distances(near.s[:, :2].astype("float64"), xp))
     r = context.kernels.memory.to_host(two)
@@ -162,7 +162,7 @@ def _dimension(context: Context, measure: Metric, near: Neighbors, most: float) 
 
 
 def _pieces(context: Context) -> Iterator[slice]:
-    """Positions of local rows, block by block: each block has the same rows on any number of ranks."""
+    """Yield positions of local rows, block by block: each block has the same rows on any number of ranks."""
     first = context.rows.start
     for block in context.partition.blocks_of(context.rank):
         start, stop = context.partition.bounds(block)
@@ -170,7 +170,7 @@ def _pieces(context: Context) -> Iterator[slice]:
 
 
 def _radii_beyond(context: Context, s: Array, index: Array) -> Array:
-    """Reduced distance of each row's (k + 1)-th nearest row to its own k-th nearest row, for k = 3, 4, ...."""
+    """Return the reduced distance of each row's (k + 1)-th nearest row to its own k-th nearest row, for k >= 3."""
     xp, columns = context.kernels.xp, slice(MIN_K, s.shape[1])
     out = xp.zeros((len(s), s.shape[1] - MIN_K), dtype=s.dtype)
     place = xp.arange(MIN_K - 1, s.shape[1] - 1)
@@ -217,7 +217,7 @@ def neighborhoods(r: Array, beyond: Array, dim: float, xp: Any) -> Array:
 
 
 def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
-    """Logarithm of the density times the volume of a ball of radius r_k: b, which replaces log(k).
+    """Return the logarithm of the density times the volume of a ball of radius r_k: b, which replaces log(k).
 
     Parameters
     ----------
@@ -272,11 +272,11 @@ def _moments(v: Array, t: Array, a: Array, xp: Any) -> tuple[Array, Array, Array
 
 
 def adaptive_error(k: Array, xp: Any) -> Array:
-    """Standard error of the logarithm of a density from k rows, float64."""
+    """Return the standard error of the logarithm of a density from k rows, float64."""
     ks = k.astype("float64")
     return xp.sqrt((4 * ks + 2) / (ks * (ks - 1)))
 
 
 def adaptive_rho(b: Array, error: Array, radius: Array, dim: float, xp: Any) -> Array:
-    """The d-th root of exp(log density - error), up to a constant."""
+    """Return the d-th root of exp(log density - error), up to a constant."""
     return xp.exp((b - error) / dim) / radius

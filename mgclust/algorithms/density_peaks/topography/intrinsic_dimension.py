@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["two_nearest_dimension"]
 
-KEPT = 0.9  # fraction of the rows that is used, those with the smallest mu
+KEPT = 0.9  # fraction of the rows that is used: the rows with the smallest mu
 
 
 def two_nearest_dimension(log_ratios: np.ndarray) -> float:

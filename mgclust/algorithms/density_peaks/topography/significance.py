@@ -145,7 +145,7 @@ def significant_clusters(
 
 
 def _peaks(context: Context, k: Array, near: Neighbors, order: Array) -> Array:
-    """Rows without a denser row in their neighbourhood, and in no neighbourhood of a denser row; int64, ascending."""
+    """Find rows without a denser row in their neighbourhood, and in no denser row's neighbourhood; int64, ascending."""
     xp, rows = context.kernels.xp, context.rows
     own = order[rows.start : rows.stop, None]
     inside = xp.arange(near.s.shape[1]) < k[rows.start : rows.stop, None]
@@ -159,7 +159,7 @@ def _peaks(context: Context, k: Array, near: Neighbors, order: Array) -> Array:
 def _borders(
     context: Context, k: Array, near: Neighbors, labels: Array, peaks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Border rows: the cluster of each row, the cluster that it borders on, and its row number."""
+    """Find the border rows: return the cluster of each row, the cluster that it borders on, and its row number."""
     xp, rows, host = context.kernels.xp, context.rows, context.kernels.memory.to_host
     own = slice(rows.start, rows.stop)
     label = labels[near.index]
@@ -181,7 +181,7 @@ def _borders(
 
 
 def height(value: np.ndarray, error: np.ndarray, peak: int, saddle: int) -> float:
-    """Height of a peak over a saddle, relative to the sum of their errors."""
+    """Return the height of a peak over a saddle, relative to the sum of their errors."""
     return float((value[peak] - value[saddle]) / (error[peak] + error[saddle]))
 
 

@@ -4,7 +4,7 @@ const LEFT = 52;
 const BOTTOM = 30;
 const EDGE = 14;
 const MAX_DISCS = 20000; // more points are drawn as a density of pixels
-const KEY_STEP = 0.01; // of the width or height, for an arrow key
+const KEY_STEP = 0.01; // fraction of the width or height by which an arrow key moves
 
 function dark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;

@@ -9,7 +9,7 @@ const LOG_POLL_MS = 3000;
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
-let methodInfo = { title: "", scores: {}, centers: {} }; // as the service describes it
+let methodInfo = { title: "", scores: {}, centers: {} }; // the service's description of the method
 let shown = null; // the attempt whose result is on the page
 let last = null;
 
@@ -37,7 +37,7 @@ function describe(job) {
   by("warned").hidden = !job.warnings?.length;
   by("warnings").replaceChildren(...(job.warnings || []).map((text) => element("li", text)));
   const scores = Object.entries(job.scores || {}).map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]);
-  figures(by("scores"), [...new Map(scores)]); // a score under two names is one figure
+  figures(by("scores"), [...new Map(scores)]); // show a score that has two names once
   facts(by("request"), requestOf(job));
 }
 
@@ -70,8 +70,8 @@ function requestOf(job) {
 async function follow() {
   show("problem", "");
   try {
-    const { method, request } = await askJson(path); // they never change, and events come without the request
-    methodInfo = (await askJson("/methods"))[method] || methodInfo; // a job's may be of a method that is gone
+    const { method, request } = await askJson(path); // neither changes, and events do not contain the request
+    methodInfo = (await askJson("/methods"))[method] || methodInfo; // the method of an old job may not exist any more
     for await (const job of events(id)) describe({ ...job, request });
     if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
     if (by("log-part").open) await showLog();

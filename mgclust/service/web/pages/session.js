@@ -1,7 +1,7 @@
 // The session: a token, kept while the tab is open, and requests with it.
 
 const KEY = "mgclust-token";
-const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // before a broken stream is opened again
+const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // pauses before a broken stream is opened again
 
 export class Refusal extends Error {
   constructor(status, sentence) {

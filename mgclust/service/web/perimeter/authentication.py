@@ -30,7 +30,7 @@ __all__ = ["AuthenticationMiddleware"]
 UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
 # Reads of results and logs, which the audit log records. Requests with methods other than GET are always recorded.
 DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
-MAX_OPEN = {"requests": 128, "streams": 64}  # open at once, per user
+MAX_OPEN = {"requests": 128, "streams": 64}  # requests and streams that are open at once, per user
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
 
 
@@ -185,5 +185,5 @@ class AuthenticationMiddleware:
 
 
 def _closing(scope: Scope) -> dict[str, str]:
-    """Headers of a rejection, which close the connection of a client that waits for permission to send its body."""
+    """Return headers of a rejection; they close the connection if the client waits for permission to send a body."""
     return {"Connection": "close"} if any(name == b"expect" for name, _ in scope["headers"]) else {}

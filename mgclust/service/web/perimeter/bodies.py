@@ -19,8 +19,8 @@ MAX_BODY_BYTES = 512 << 10  # twice the limit of a job in the queue
 SHORT_BODY_BYTES = 16 << 10  # bodies up to this size do not wait
 LONG_BODIES_PER_USER, LONG_BODIES = 8, 32  # longer bodies in memory at once, per user and in total; others wait
 WAIT_SECONDS = 30.0
-# Twice as many as in a list of 10,000 row numbers, the longest list in a request. A body of the same length with many
-# more delimiters takes a hundred times its size in memory, and seconds to parse.
+# At most twice as many delimiters as in a list of 10,000 row numbers, the longest list in a request. A body of the same
+# length with many more delimiters takes a hundred times its size in memory, and seconds to parse.
 DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
 
 
@@ -36,7 +36,7 @@ class ShortBodies:
         """Read the body of a request, or reject it, before the request is handled."""
         caller = scope.get("state", {}).get("caller")
         if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
-            # `AuthenticationMiddleware` lets requests without a caller have no body.
+            # Requests without a caller have no body here: `AuthenticationMiddleware` passes on an empty one.
             await self._app(scope, receive, send)
             return
         async with contextlib.AsyncExitStack() as turn:

@@ -31,14 +31,14 @@ from mgclust.service.web.perimeter import authentication
 __all__ = ["Connections", "LimitedConnection", "Server"]
 
 CHUNK_BYTES, UPLOAD_CHUNK_BYTES = 16 << 10, 64 << 10  # bytes that are read and parsed at once
-MAX_UNREAD_BYTES = 4 << 10  # of a body: above this, reading pauses until the application has taken them
+MAX_UNREAD_BYTES = 4 << 10  # unread bytes of a body beyond which reading pauses until the application has taken them
 MAX_HEADERS = 128
 MAX_PIPELINED = 8  # waiting requests per connection
 LINGER_SECONDS = 1.0  # time for a client that still sends a rejected request to read the rejection
 DEADLINE_CHECK_SECONDS = 0.25
 MAX_CONNECTIONS = 2000  # beyond this number, idle and incomplete connections without a token are closed
-MAX_CONNECTIONS_OF_ADDRESS = 256  # without a valid token, except of trusted proxies
-MAX_HEADER_BYTES = 32 << 10  # of the first line and all headers
+MAX_CONNECTIONS_OF_ADDRESS = 256  # connections of one address without a valid token; no limit for trusted proxies
+MAX_HEADER_BYTES = 32 << 10  # size of the first line and all headers
 HEADER_SECONDS = 10.0  # time for headers to arrive
 BODY_SECONDS = 30.0  # time for a body to arrive; for an upload, the longest pause
 UPLOAD_BYTES_PER_SECOND = 1024.0  # average rate that an upload needs after `BODY_SECONDS`
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
         self._path, self._waiting, self._stopping = path, False, stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Listen at the address and at the socket in the data folder."""
         await super().startup(sockets)
         await self._listen_at_path()
 
@@ -117,6 +117,7 @@ class Connections:
 
     Parameters
     ----------
+    settings : Settings
         Settings of the service.
     """
 
@@ -197,7 +198,10 @@ class Connections:
 
 
 def _drop_oldest(those: Place, known: bool = False) -> bool:
-    """Close the oldest connection without a complete request; `known` connections only if they send no body."""
+    """Close the oldest connection without a complete request; return whether there was one.
+
+    known: whether the connections have a valid token; then none is closed while a body arrives.
+    """
     found = next((each for each in those if not (each.is_sending() if known else each.is_answered())), None)
     if found is not None:
         found.drop()
@@ -251,7 +255,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes: small except for uploads, because each connection may keep as many."""
+        """Return the buffer for the next bytes. It is small except for uploads: each connection may keep its bytes."""
         return self._all.buffer[: CHUNK_BYTES if math.isnan(self._upload_began) else UPLOAD_CHUNK_BYTES]
 
     def buffer_updated(self, size: int) -> None:

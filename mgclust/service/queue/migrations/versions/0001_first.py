@@ -1,4 +1,4 @@
-"""All tables."""
+"""First migration: creates all tables."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make them."""
+    """Create the tables."""
     op.create_table(
         "users",
         sa.Column("name", sa.String(64), primary_key=True),
