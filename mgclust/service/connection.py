@@ -40,7 +40,7 @@ class ServiceConnection:
     Attributes
     ----------
     on_wait : callable or None
-        Called with a sentence if a request has not been answered for a second, and is going to be sent again.
+        Called with a sentence if a request has not been answered for half a second, and is going to be sent again.
 
     Raises
     ------
