@@ -1,15 +1,15 @@
-"""Message passing on the CPU: one sweep over A and S an iteration. The equations: `messages`.
+"""Message passing on the CPU: one sweep over A and S per iteration. The equations are in `messages`.
 
-A row is swept once, 32 columns at a time; for each vector::
+Each row is swept once, 32 columns at a time. For each vector::
 
-    load S, A, c;  A <- the new A;  store A            12 bytes an element in float32, 5 arithmetic operations
+    load S, A, c;  A <- the new A;  store A            12 bytes per element in float32, 5 arithmetic operations
     A + S >= m2 so far,  or  next_sigma S > a lower bound of the new u?       one branch, rarely taken
 
-The recent columns and the diagonal come first. They hold the latest maxima of the row, so that m1 and m2 start near
-their final values; and since u only rises with m1, the bound of u that is known on the way finds every column with
-R > 0, and few others: the vectors that have one are listed, and looked at again when u is known.
+The recent columns and the diagonal come first. They have the latest maxima of the row, so m1 and m2 start near their
+final values. u only rises with m1, so the bound of u during the sweep finds every column with R > 0, and few others.
+The vectors with such columns are listed, and are read again when u is known.
 
-Each row is the work of one thread. Column sums are integers: every thread has its own, and they are added at last.
+Each row is processed by one thread. Column sums are integers; each thread has its own sums, which are added at the end.
 """
 
 from __future__ import annotations

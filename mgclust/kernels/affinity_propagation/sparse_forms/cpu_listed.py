@@ -153,7 +153,7 @@ def pass_listed_iterations(
 
 
 def is_halted(messages: ListedMessages) -> bool:
-    """Return whether later calls of the same iterations would do nothing."""
+    """Return whether an iteration has undecided rows, so that later calls do nothing."""
     return bool(messages.progress[0])
 
 

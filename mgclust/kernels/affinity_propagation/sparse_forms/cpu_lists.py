@@ -1,4 +1,4 @@
-"""Functions that make, move and search the neighbour lists of message passing on the CPU; for the lists see `listed`."""
+"""Functions that make, move and search the neighbour lists of message passing on the CPU; see `listed`."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def redraw_rows(
                 continue
             recent_s[i, h] = _noisy(recent_s[i, h], k, numbers[i], draw, seed, factor, tiny)
             if recent_place[i, h] >= 0:
-                a[at + recent_place[i, h]] = infinite  # marks an own element, because no A is that large
+                a[at + recent_place[i, h]] = infinite  # marks it as recent; no A is that large
             recent_place[i, h] = -1
         for q in range(at, end):
             value = _noisy(s[q], column[q], numbers[i], draw, seed, factor, tiny)
