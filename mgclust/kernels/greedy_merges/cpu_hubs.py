@@ -1,4 +1,4 @@
-"""Long rows, where one community meets hundreds of thousands: its best pair without looking at all of them.
+"""Long rows of communities with hundreds of thousands of neighbours: the best pair without reading all of them.
 
 A hub's gain with neighbour k is a line in the hub's strength D, ``two_m * w_k - D * d_k``, and D only grows. Above the
 hub's table stands a tree: the winner of every 16 cells, of every 16 of these, and so on, each node with the D

@@ -228,8 +228,8 @@ def gaussian(
 ) -> None:
     """Add to out[f] the sum of 2^(factors[f] s^power), for rows start..stop-1; column 0 has this number.
 
-    Each row skips the column with the number given for it. If near has columns, the nearest columns are also kept there,
-    sorted by s. The last three arguments are temporary arrays; `own` marks the panels with a column that a row skips.
+    Each row skips the column with the number given for it. If near has columns, the nearest columns are also kept
+    there, sorted by s. The last three arguments are temporary arrays; `own` marks panels with skipped columns.
     """
     count = (columns + WIDTH - 1) // WIDTH
     step = len(sums) // (len(factors) * WIDTH)
