@@ -72,12 +72,12 @@ def _distances(centers: Any, c: int, d: int, base: int, panels: Any, at: int, li
 
 @inlined
 def _powers(least: Any, c: int, exponent: Any, plain: bool, times_ratio: bool, g: Any, to: int) -> Any:
-    """s in g becomes p, or p r if asked; return the sums of p, of p^2 and of p log2 p."""
+    """Replace s in g by p, or by p r with `times_ratio`; return the sums of p, of p^2 and of p log2 p."""
     real = g.dtype.type
     zero = splat(real(0))
     sum_p, sum_squares, sum_logs = zero, zero, zero
     lowest, power = splat(real(LOWEST)), splat(exponent)
-    # In short chains: a thousand small p one after the other on top of a large one would each be rounded by it.
+    # In short chains, because a thousand small p that are added to a large p would each be rounded to its precision.
     for first in range(0, c, CHAIN):
         few_p, few_squares, few_logs = zero, zero, zero
         for j in range(first, min(first + CHAIN, c)):

@@ -81,7 +81,7 @@ def greedy_merges(
 
 
 def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resolution: float) -> MergeGraph:
-    """All rows as tables; their keys are looked for as `advance` meets them."""
+    """Make the tables of all rows; their keys are computed when `advance` needs them."""
     n, dtype = len(strength), strength.dtype
     slots, bits = np.zeros(n, SLOTS), np.empty(n, np.uint8)
     used = lay_out(starts, slots, bits)
@@ -104,12 +104,12 @@ def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resol
 
 
 def _cells(count: int, dtype: Any) -> tuple[Array, Array, Array]:
-    """Room for so many cells, and for what belongs to them in hubs; memory that no hub uses is never touched."""
+    """Allocate cells, and their arrays for hubs; memory that no hub uses is never touched."""
     return (np.empty(count, CELLS[dtype.kind]), np.empty(count, dtype), np.empty(count >> 3, NODES[dtype.kind]))
 
 
 def _repacked(graph: MergeGraph) -> MergeGraph:
-    """The same without the cells of absorbed rows, and with room for any row to grow."""
+    """Copy a graph without the cells of absorbed rows, and with room for any row to grow."""
     sizes = np.left_shift(1, graph.bits, dtype=np.int64)
     live = int(sizes[graph.slots["length"] > 0].sum())
     cells, seen, nodes = _cells(live + max(live // 2, 2 * int(sizes.max())), graph.strength.dtype)
@@ -119,7 +119,7 @@ def _repacked(graph: MergeGraph) -> MergeGraph:
 
 @called
 def refresh(graph: MergeGraph, row: int) -> None:
-    """Look for a row's best pair among its own: all of a hub; else those whose tables are no smaller, hubs' aside."""
+    """Find a row's best pair: of all pairs for a hub; else of pairs with other rows than hubs, with no smaller tables."""
     own = np.int64(graph.bits[row])
     if own >= HUB:
         refresh_hub(graph, row)
@@ -206,7 +206,7 @@ def offer_all(graph: MergeGraph, row: int) -> None:
 
 @compiled
 def advance(graph: MergeGraph, strict: bool, merges: Array, gains: Array, done: int, stop: int) -> tuple[int, bool]:
-    """Merge until so many merges are done or no pair is left; how many are done, and whether cells are short."""
+    """Merge until `stop` merges are done or no pair is left; return their number, and whether cells are missing."""
     slots, keys = graph.slots, graph.keys
     top = keys[len(keys) - 1]
     while done < stop and top.tie != LAST:

@@ -51,7 +51,7 @@ class Metric:
 
     @property
     def is_square(self) -> bool:
-        """Whether the distance is the square of another metric, up to a factor."""
+        """Return whether the distance is the square of another metric, up to a factor."""
         return self.squared and self.norm == "l2"
 
     @property

@@ -149,7 +149,7 @@ class Lists:
 
     @property
     def pay(self) -> bool:
-        """Whether few enough rows had to be computed again so far."""
+        """Return whether few enough rows had to be computed again so far."""
         return self._again * MAX_AGAIN <= self._met
 
     def of(self, first: int) -> tuple[Array, ...]:
