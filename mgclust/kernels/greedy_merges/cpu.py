@@ -119,7 +119,7 @@ def _repacked(graph: MergeGraph) -> MergeGraph:
 
 @called
 def refresh(graph: MergeGraph, row: int) -> None:
-    """Find a row's best pair: of all pairs for a hub; else of pairs with other rows than hubs, with no smaller tables."""
+    """Find a row's best pair: a hub has all its pairs; others have pairs with rows, not hubs, with no smaller table."""
     own = np.int64(graph.bits[row])
     if own >= HUB:
         refresh_hub(graph, row)
