@@ -113,7 +113,7 @@ class RunAttempts:
         warn_caller(f"{_cause(error)} The run {where} (retry {self.used} of {self._allowed}).", RetryWarning)
 
     def after_wait(self, error: ClusterUnavailableError) -> None:
-        """Plan the next attempt with the present workers if no replacement came, or raise the error if none was due."""
+        """Plan an attempt with the present workers if no replacement came and fewer will do; else raise an error."""
         if self._lost is None:
             raise error
         if not self._may_shrink:
