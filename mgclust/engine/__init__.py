@@ -18,7 +18,7 @@ The other modules::
     dask/                all code that needs Dask: where ranks run, and monitoring them
     checkpoint           what a run needs to resume; checkpoint_files reads and writes its files
     certificates, tls    certificates of a cluster with TLS; keeping TLS connections from breaking each other
-    abort, heartbeat     how a rank learns that it should stop, and for how long another rank has not changed
+    abort, heartbeat     how a rank learns that it should stop, and for how long a heartbeat has not changed
     devices              the GPUs of this process
     safe_path            keeps the current folder off the module path of processes that are started
 """

@@ -164,7 +164,7 @@ class Context:
         Parameters
         ----------
         fraction : float
-            Done part of the stage, from 0 to 1. It is passed on at most ten times a second.
+            Completed fraction of the stage, from 0 to 1. It is passed on at most ten times per second.
         **details : float
             Current values of the method to show, e.g. ``n_clusters=34``.
 
@@ -203,9 +203,9 @@ class Context:
     def deliver(self, **arrays: Array) -> None:
         """Deliver this rank's part of arrays of the result that have one row for each row of the data.
 
-        For a graph, they have one row for each node; with `beside`, one for each row of those. The parts of all ranks,
-        one after the other, become ``arrays`` of the outcome of the run. They do not pass through other ranks: they go
-        to the caller, or stay on the workers and become a Dask array.
+        For a graph, they have one row for each node; with `beside`, one for each row of `beside`. The parts of all
+        ranks, one after the other, become ``arrays`` of the outcome of the run. They do not pass through other ranks:
+        they go to the caller, or stay on the workers and become a Dask array.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class Context:
             self.delivered[name] = host.copy() if whole > host.nbytes else host
 
     def chunks(self) -> Iterator[Block]:
-        """Yield the rows of this rank in blocks, equally many on every rank; one block if all ranks' rows are resident.
+        """Yield the rows of this rank in blocks. Each rank has the same number: one if all ranks' rows are resident.
 
         Yields
         ------
@@ -237,7 +237,7 @@ class Context:
             yield block
 
     def cut_rows(self, row_bytes: int, others: tuple[int, int] | None = None) -> list[tuple[int, int]]:
-        """Split the rows of this rank into chunks that fit into memory: equally many on every rank.
+        """Split the rows of this rank into chunks that fit into memory; their number is the same on every rank.
 
         No chunk is larger than a chunk of `chunks`. This is for rows that are combined with all columns, so that more
         chunks cost communication but no arithmetic.
@@ -308,7 +308,7 @@ class Context:
             Maps the rows of some blocks, of shape (blocks, m, n_features) with m >= 0, to a float64 array of shape
             (blocks, ...). Each block must be computed by itself.
         *beside : arrays of shape (local rows, ...)
-            Arrays whose rows of the blocks, of shape (blocks, m, ...), are passed to the function as well.
+            Further arrays. Their rows of the same blocks, of shape (blocks, m, ...), are also passed to the function.
 
         Returns
         -------

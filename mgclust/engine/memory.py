@@ -1,15 +1,16 @@
-"""Memory that a run will need, as one sum that is compared with what there is before a row is read.
+"""Memory that a run will need: a sum that is compared with the free memory before any row is read.
 
-A rank's memory is what its process, or the pool of its GPU, may grow by, once the code of its kernels is loaded::
+The memory of a rank is the number of bytes by which its process, or the pool of its GPU, may grow after the code of its
+kernels has been loaded::
 
-    rows         all of the rank's if they fit (resident), else one chunk of them at a time (streamed)
-    temporaries  of the rows that are read, converted and transformed together: a piece
-    reading      what a reader decodes together, such as a row group
-    blocks       of other ranks on their way
-    the method   what its estimate lists
+    rows         all rows of the rank if they fit (resident), else one chunk of them at a time (streamed)
+    temporaries  temporary arrays for the rows that are read, converted and transformed together (a piece)
+    reading      data that a reader decodes together, such as a row group
+    blocks       blocks of rows that are sent or received
+    the method   the parts that its estimate lists
 
-All but the first shrink with the memory, as far as they can. What the sum leaves is for larger chunks and for what a
-method can do in larger steps (`Residency.spare`).
+If there is less memory, all parts except the first become smaller, as far as possible. Memory that the sum does not
+need is used for larger chunks, and for larger steps of the method (`Residency.spare`).
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from mgclust.engine.partition import Partition
 
 __all__ = ["Estimate", "EstimateFunction", "Residency", "check", "human", "unspilled"]
 
-TRAVELLING_RANGES = 3  # of rows of other ranks: one that is used, one that arrives, one that is sent
+TRAVELLING_RANGES = 3  # ranges of rows in memory: one in use, one that arrives, one that is sent
 LARGEST_RANGE_BYTES = 64 << 20
-# Bytes that a number takes while it is read and converted: from a float64 source, centred in float64, compared with
-# the number that is left of it, and written to its place.
+# Bytes per number while it is read and converted: it comes from a float64 source, is centred in float64, is compared
+# with the converted number, and is written to its place.
 TEMPORARY_BYTES = 48
-BLOCK_TEMPORARY_BYTES = 20  # of a number of a block that is summed at once: its square in float64, twice, and itself
-MAX_PIECE = 1 << 24  # numbers: more are not faster
-MAX_WORKERS = 1 << 16  # that are considered for a proposal
-MAX_MEBIBYTES = 1 << 24  # of more memory
+BLOCK_TEMPORARY_BYTES = 20  # bytes per number while a block is summed: its square in float64, twice, and the number
+MAX_PIECE = 1 << 24  # numbers of a piece: larger pieces are not faster
+MAX_WORKERS = 1 << 16  # largest number of workers that a proposal considers
+MAX_MEBIBYTES = 1 << 24  # largest amount of additional memory that a proposal considers
 MARGIN = 20  # a proposal leaves 1 / MARGIN of the free memory
 
 
 def human(count: float) -> str:
-    """Bytes as text: ``human(3 << 30) == '3.0 GiB'``."""
+    """Format a number of bytes: ``human(3 << 30) == '3.0 GiB'``."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -45,10 +46,10 @@ def human(count: float) -> str:
 
 
 def unspilled(limit: int, used: int) -> int:
-    """Bytes that a Dask worker may take in addition, with so much of its memory limit in use.
+    """Return how many more bytes a Dask worker may take if `used` bytes of its memory limit are in use.
 
-    From 70% of the limit on, Dask writes to disk what no task is using; above 80% the worker starts no task any more,
-    and at 95% its nanny ends it.
+    From 70% of the limit on, Dask writes data that no task uses to disk. Above 80%, the worker starts no more tasks. At
+    95%, its nanny ends it.
     """
     return max(0, limit * 7 // 10 - max(0, used))
 
@@ -60,14 +61,14 @@ class Estimate:
     Parameters
     ----------
     what : mapping of str to int
-        The parts by name.
+        Bytes of each part, by name.
     """
 
     what: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def needed(self) -> int:
-        """All bytes of a rank."""
+        """Sum of all parts."""
         return sum(self.what.values())
 
     def __add__(self, other: Estimate) -> Estimate:
@@ -75,16 +76,17 @@ class Estimate:
 
 
 EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
-"""``(shape, itemsize, size, room) -> Estimate`` of a method beside its rows, which may take `room` bytes."""
+"""``(shape, itemsize, size, room) -> Estimate`` of a method, which may take `room` bytes in addition to its rows."""
 
 
 def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[int, int], size: int, free: int) -> None:
-    """Refuse a run that cannot fit.
+    """Reject a run that does not fit into memory.
 
     Parameters
     ----------
     need : callable
-        ``(shape, size, free) -> Estimate`` of a rank, for other data, another number of ranks and other free memory.
+        Function ``(shape, size, free) -> Estimate`` of a rank. It is also called with other shapes, numbers of ranks
+        and amounts of free memory, to find a run that fits.
     shape : tuple of int
         Shape of the data.
     size : int
@@ -95,7 +97,7 @@ def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[in
     Raises
     ------
     InsufficientMemoryError
-        With what is needed, what is there, and what would fit.
+        The run does not fit. The message lists the bytes needed, the bytes free, and changes that would make it fit.
     """
     estimate = need(shape, size, free)
     if estimate.needed <= free:
@@ -103,7 +105,7 @@ def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[in
     (n, d), square = shape, shape[0] == shape[1]
 
     def fits(rows: int = n, ranks: int = size, more: int = 0) -> bool:
-        # Another worker, or this one in a minute, has a little less memory free.
+        # Another worker may have a little less free memory, and so may this worker later.
         there = (free + more) * (MARGIN - 1) // MARGIN
         return need((rows, rows if square else d), ranks, there).needed <= there
 
@@ -125,7 +127,10 @@ def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[in
 
 
 def _least(fits: Callable[[int], bool], low: int, most: int) -> int:
-    """The least number above one that does not fit with which it does, if it does with more as well; 0 without one."""
+    """Return the smallest number above `low` that fits, by bisection up to `most`; 0 if none fits.
+
+    `low` does not fit. If a number fits, larger numbers must also fit.
+    """
     high = low + 1
     while not fits(high):
         if high >= most:
@@ -139,7 +144,7 @@ def _least(fits: Callable[[int], bool], low: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Residency:
-    """Division of a rank's memory: of each of so many, as if it had the most rows.
+    """Division of a rank's memory, the same on all ranks: it is computed for the rank with the most rows.
 
     Parameters
     ----------
@@ -148,15 +153,16 @@ class Residency:
     shape : tuple of int
         Shape of the whole data.
     itemsize : int
-        Bytes of a number, in the type that kernels see.
+        Bytes of a number in the type that kernels get.
     size : int
         Number of ranks.
     method : EstimateFunction, optional
-        What the method takes.
+        Estimate of the memory that the method needs.
     reading : callable
-        ``(rows) -> bytes`` that the source takes beside the rows that it returns, of so many that it reads.
+        Function ``(rows) -> bytes``: the memory that the source needs, in addition to the rows that it returns, to read
+        this number of rows.
     keep : bool
-        Whether rows may stay in memory; False: each is read when it is asked for, a block at a time.
+        Whether rows may stay in memory. False: rows are read on demand, one block at a time.
     """
 
     free: int
@@ -169,22 +175,22 @@ class Residency:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of one row in the type that kernels see."""
+        """Bytes of one row in the type that kernels get."""
         return self.shape[1] * self.itemsize
 
     @cached_property
     def block_rows(self) -> int:
-        """Rows of the longest block: fewer than `Partition.block_rows` where there are no more."""
+        """Rows of the longest block: fewer than `Partition.block_rows` if the data have fewer rows."""
         return min(Partition.plan(self.shape[0], self.size).block_rows, self.shape[0])
 
     @cached_property
     def rows(self) -> int:
-        """Most rows of a rank."""
+        """Largest number of rows of any rank."""
         return min(-(-Partition.plan(self.shape[0], self.size).blocks // self.size) * self.block_rows, self.shape[0])
 
     @property
     def piece(self) -> int:
-        """Numbers that are read, converted and transformed together, at most; at least a row is."""
+        """Largest count of numbers that are read, converted and transformed together; at least those of one row."""
         return max(self.shape[1], min(MAX_PIECE, self.free // (8 * TEMPORARY_BYTES)))
 
     @property
@@ -194,7 +200,7 @@ class Residency:
 
     @cached_property
     def engine(self) -> Estimate:
-        """Bytes that it takes whatever the method is and however many rows stay."""
+        """Estimate of the parts that depend neither on the method nor on the number of rows in memory."""
         numbers = min(self.piece, self.rows * self.shape[1])
         block = self.block_rows * self.shape[1]
         what = {"temporaries": max(TEMPORARY_BYTES * numbers, BLOCK_TEMPORARY_BYTES * block)}
@@ -205,35 +211,35 @@ class Residency:
         return Estimate(what)
 
     def estimate(self, rows: int) -> Estimate:
-        """The sum, with so many rows in memory at a time."""
+        """Estimate all parts if this number of rows is in memory at a time."""
         return self.engine + Estimate({"rows": rows * self.row_bytes}) + self._method(self.room(rows))
 
     def room(self, rows: int) -> int:
-        """Bytes that the method may take beside so many rows."""
+        """Return the bytes that are left for the method if this number of rows is in memory."""
         return max(0, self.free - self.engine.needed - rows * self.row_bytes)
 
     def _method(self, room: int) -> Estimate:
         return Estimate() if self.method is None else self.method(self.shape, self.itemsize, self.size, room)
 
     def resident(self, rows: int) -> bool:
-        """Return whether so many rows stay in memory for the whole run."""
+        """Return whether this number of rows may stay in memory for the whole run."""
         fits = self.keep and rows * self.row_bytes <= self.free // 2
         return fits and self.estimate(rows).needed <= self.free
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk where they do not: of a quarter of the memory, or half of what is left."""
+        """Rows of a chunk if rows are streamed: a quarter of the memory, or half of the memory left if that is less."""
         left = (self.free - self.estimate(self.block_rows).needed) // 2 + self.block_rows * self.row_bytes
         blocks = min(left, self.free // 4) // (self.row_bytes * self.block_rows)
         return max(1, blocks if self.keep else 1) * self.block_rows
 
     @property
     def held(self) -> int:
-        """Rows that are in memory at a time."""
+        """Number of rows that are in memory at a time."""
         return self.rows if self.resident(self.rows) else min(self.rows, self.chunk_rows)
 
     def check(self) -> None:
-        """Refuse a run that does not fit, even if rows are streamed a block at a time; see `check`."""
+        """Reject a run that does not fit even if rows are streamed one block at a time; see the function `check`."""
 
         def need(shape: tuple[int, int], size: int, free: int) -> Estimate:
             each = Residency(free, shape, self.itemsize, size, self.method, self.reading, self.keep)

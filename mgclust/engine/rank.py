@@ -1,4 +1,4 @@
-"""Work of one rank, in-process or on a worker: load its rows, check, meet the other ranks, run the function, leave."""
+"""Work of one rank, in this process or on a worker: load and check rows, synchronize with other ranks, run, leave."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class RankAssignment:
     rank: int  # which rank this is
     partition: Partition  # which rank owns which rows
     device: str  # "cpu" or "cuda"
-    neighbours: int = 1  # workers on this host, this one included: they share its memory and cores
+    neighbours: int = 1  # number of workers on this host, including this one; they share its memory and cores
     worker_limit: int = 0  # bytes at which Dask's nanny would end the worker; 0: never
-    spillable: int = 0  # bytes of the worker's memory that Dask writes to disk where they are needed
-    offset: np.ndarray | None = None  # for `Rows`
+    spillable: int = 0  # bytes of the worker's memory that Dask writes to disk if memory is needed
+    offset: np.ndarray | None = None  # argument of `Rows`
     keep_on_workers: bool = False  # whether arrays of the result stay with their ranks
 
 
@@ -57,12 +57,12 @@ class _Prepared:
 class Report:
     """Report of a rank on its rows."""
 
-    bad: int = 0  # values that are not finite
-    first: int | None = None  # first row with one, by its global number
-    overflown: float = 0.0  # largest number that is too large for the dtype; 0 without any
-    error: Exception | None = None  # why this rank refuses
-    range_rows: int = 1  # most rows of a block in `stream` that fit here
-    seconds: float = 0.0  # taken to load and check
+    bad: int = 0  # number of values that are not finite
+    first: int | None = None  # global number of the first row with such a value
+    overflown: float = 0.0  # largest number that is too large for the dtype; 0 if there is none
+    error: Exception | None = None  # why this rank rejects the run
+    range_rows: int = 1  # largest number of rows of a block in `stream` that fit on this rank
+    seconds: float = 0.0  # time taken to load and check the rows
     device: str = ""  # name of the GPU or processor
     host: str = ""  # name of the machine
 
@@ -73,9 +73,9 @@ class Done:
 
     report: Report
     value: Any = None  # what the function returned, on rank 0
-    timings: dict[str, float] = field(default_factory=dict)  # seconds by stage; none where a rank refused
-    delivered: dict[str, Any] = field(default_factory=dict)  # this rank's rows of arrays, by name
-    seconds: float = 0.0  # taken in all
+    timings: dict[str, float] = field(default_factory=dict)  # seconds by stage; empty if a rank rejected the run
+    delivered: dict[str, Any] = field(default_factory=dict)  # this rank's part of each delivered array, by name
+    seconds: float = 0.0  # total time
 
 
 def run_rank(
@@ -86,22 +86,22 @@ def run_rank(
     emit: Emit | None = None,
     beside: RowSource | None = None,
 ) -> Done:
-    """Load this rank's rows, meet the other ranks, run the function, leave; nothing is run where a rank refuses.
+    """Load this rank's rows, synchronize with the other ranks, run the function unless a rank rejects it, and leave.
 
     Parameters
     ----------
     assignment : RankAssignment
-        What to do.
+        Instructions for this rank.
     source : RowSource
-        Where rows come from.
+        Source of the rows.
     abort : Abort
         Ends every wait.
     session : Session, optional
-        Connections to the other ranks, where there are others. Every error but a refusal closes them.
+        Connections to the other ranks, if there are others. Every error except a rejection of the run closes them.
     emit : callable, optional
-        Called with the events of the progress, on rank 0.
+        Called with the progress events, on rank 0.
     beside : RowSource, optional
-        Rows of which each rank has a share beside its own.
+        Second set of rows; each rank gets a part of it in addition to its own rows.
     """
     with contextlib.ExitStack() as stack:
         prepared, report = _prepare(assignment, source, stack, session)
@@ -131,7 +131,10 @@ def run_rank(
 def _prepare(
     assignment: RankAssignment, source: RowSource, stack: contextlib.ExitStack, session: Session | None = None
 ) -> tuple[_Prepared | None, Report]:
-    """Load this rank's rows; find every reason to refuse before the first collective; the run ends the stack."""
+    """Load and check this rank's rows, so that every reason to reject the run is known before the first collective.
+
+    The memory limit of the run is entered on `stack`, which the caller closes after the run.
+    """
     began = time.perf_counter()
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
     try:
@@ -180,16 +183,16 @@ def _prepare(
 
 
 def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
-    """Raise the one sentence with which a run is refused, if it is; of several, the lowest rank's.
+    """Raise the error that rejects the run, if there is one; if several ranks have an error, the lowest rank's.
 
     Parameters
     ----------
     reports : list of Report
-        In rank order.
+        Reports of all ranks, in rank order.
     shape : tuple of int
-        Of the whole data.
+        Shape of the whole data.
     dtype : str
-        In which values must be finite.
+        Type in which values must be finite.
     """
     for report in reports:
         if report.error is not None:
@@ -197,7 +200,7 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
             try:
                 raise error
             finally:
-                # An error that its own frames know, here or in a report, keeps the rows until garbage is collected.
+                # An error that its own frames refer to, here or in a report, keeps the rows until garbage collection.
                 del error
     bad = sum(report.bad for report in reports)
     if not bad:
@@ -207,12 +210,12 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
 
 
 def gathered(done: list[Done]) -> dict[str, Any]:
-    """Whole arrays of what all ranks have delivered, by name.
+    """Join the parts of the arrays that the ranks have delivered; return the arrays by name.
 
     Parameters
     ----------
     done : list of Done
-        In rank order; they lose their parts.
+        Outcomes of all ranks, in rank order; the parts are removed from them.
     """
     parts = [each.delivered for each in done]
     return {name: _joined([part.pop(name) for part in parts]) for name in list(parts[0])}
@@ -228,13 +231,16 @@ def _joined(parts: list[Any]) -> Any:
     return vstack(parts, format="csr")
 
 
-HELD_IN_FLOAT64 = 1e150  # numbers whose squares it holds
+HELD_IN_FLOAT64 = 1e150  # the squares of smaller numbers fit into float64
 
 
 def not_finite(
     bad: int, first: int, shape: tuple[int, ...], dtype: Any, overflown: float = 0.0, name: str = "X"
 ) -> InputError:
-    """The refusal of so many values that are not finite, the first in this row; of finite ones the largest."""
+    """Make the error for `bad` non-finite values, the first of them in row `first`.
+
+    `overflown` is the largest finite value that is too large for `dtype`.
+    """
     remedy = "drop or fill these rows"
     if overflown:
         wider = ", or use dtype='float64'" if overflown < HELD_IN_FLOAT64 else ""
@@ -253,7 +259,7 @@ def _execute(
     emit: Emit | None,
     beside: RowSource | None,
 ) -> tuple[Any, dict[str, float], dict[str, np.ndarray]]:
-    """Run the function; its value on rank 0, seconds by stage, and what this rank has delivered."""
+    """Run the function; return its value on rank 0, the seconds by stage, and the arrays that this rank delivered."""
     assert prepared is not None
     spec = assignment.spec
     context = Context(
@@ -287,7 +293,7 @@ def _solo(assignment: RankAssignment, abort: Abort, range_rows: int) -> SoloComm
 
 
 def hardware(reports: list[Report], device: str) -> dict[str, Any]:
-    """Hardware of a run, for its provenance."""
+    """Describe the hardware of a run, for the provenance of its result."""
     return {
         "device": device,
         "ranks": len(reports),
@@ -301,7 +307,7 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
 
 def _free_memory(assignment: RankAssignment, kernels: Kernels) -> int:
     if assignment.worker_limit and assignment.device == "cpu":
-        # The first compiled function brings the compiler with it: more than a hundred MiB that are not the run's.
+        # The first compiled function also loads the compiler: more than a hundred MiB that the run is not charged for.
         one = np.ones((1, 1), np.float32)
         kernels.pairs.reduced_distances(one, one, norm="l2")
     free = int(kernels.memory.free_memory())
@@ -312,7 +318,7 @@ def _free_memory(assignment: RankAssignment, kernels: Kernels) -> int:
 
 
 def _host_share(assignment: RankAssignment) -> int:
-    """Bytes of host memory that this rank may take beside its neighbours."""
+    """Return how many bytes of host memory this rank may take; the workers of a host share its memory equally."""
     share = psutil.virtual_memory().available // assignment.neighbours
     if assignment.worker_limit:
         used = psutil.Process().memory_info().rss - assignment.spillable
@@ -321,22 +327,22 @@ def _host_share(assignment: RankAssignment) -> int:
 
 
 def _room(assignment: RankAssignment) -> int:
-    """Bytes of host memory that copies for a checkpoint may take now; none beside what `memory_limit` grants."""
+    """Return how many bytes of host memory copies for a checkpoint may take now; 0 if `memory_limit` bounds it."""
     limited = assignment.device == "cpu" and assignment.spec.memory_limit is not None
     return 0 if limited else _host_share(assignment) // 2
 
 
 def _keep_on_host(assignment: RankAssignment, source: RowSource, row_bytes: int) -> bool:
-    """Return whether a GPU's streamed rows are copied to host memory that is fast to read: if they fit there."""
+    """Return whether streamed rows of a GPU are kept in host memory that is fast to read: only if they fit there."""
     start, stop = assignment.partition.rows_of(assignment.rank)
     if assignment.device != "cuda" or start == stop or (stop - start) * row_bytes >= _host_share(assignment) // 2:
         return False
-    # Of an array, a rank holds its own rows alone.
+    # A rank has only its own rows of an array, so a row of them is read to find out where the array is.
     return source.kind != "array" or not hasattr(source.read(start, start + 1), "__cuda_array_interface__")
 
 
 def _range_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
-    """Blocks are merged, or a tile would be too short for its launch, while the run can still be stopped."""
-    # Some 20 ms on a GPU of 2024; some 100 ms on two cores.
+    """Return the number of rows up to which blocks are merged: tiles that are worth a launch, but can be cancelled."""
+    # These pairs take about 20 ms on a GPU of 2024, and about 100 ms on two cores.
     pairs = 1 << 36 if device == "cuda" else (1 << 33) // max(16, n_features)
     return max(1, min(residency.range_rows, pairs // max(1, own_rows)))

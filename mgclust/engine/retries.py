@@ -19,7 +19,7 @@ from mgclust.engine.run_spec import RunSpec
 __all__ = ["AttemptStart", "HeldCheckpoint", "RunAttempts"]
 
 REPLACEMENT_SECONDS = 10.0  # seconds; a nanny of Dask starts a worker in two or three seconds
-REMEDIES = (" End it, and run again.", " Run again.")  # with which messages on lost workers end
+REMEDIES = (" End it, and run again.", " Run again.")  # the ends of messages on lost workers
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RunAttempts:
         warn_caller(f"{_cause(error)} The run {where} (retry {self.used} of {self._allowed}).", RetryWarning)
 
     def after_wait(self, error: ClusterUnavailableError) -> None:
-        """Plan the next attempt with the present workers if no replacement came; raise the error if it was the same."""
+        """Plan an attempt with the present workers if no replacement came and fewer will do; else raise an error."""
         if self._lost is None:
             raise error
         if not self._may_shrink:

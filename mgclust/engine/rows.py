@@ -1,7 +1,8 @@
 """The rows that one rank owns, wherever they are stored.
 
 Rows that fit stay on the device for the whole run (resident). Other rows stay on the host or in their source, and are
-copied to the device chunk by chunk. An algorithm sees the same arrays in both cases, but more of them in the second.
+copied to the device chunk by chunk. An algorithm gets the same kind of arrays in both cases: one array if the rows are
+resident, else one per chunk.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarray | None = None) -> np.ndarray | None:
     """Find a point near the data, to be subtracted before rows are rounded to a narrower type.
 
-    Without that, float64 rows far from the origin would lose in float32 the digits in which they differ.
+    Without this point, float64 rows far from the origin would lose the digits in which they differ when they become
+    float32.
 
     Parameters
     ----------
@@ -142,7 +144,7 @@ def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarr
 def _own_means(rows: Array) -> Array:
     """Mean of each row, rounded to few digits; 0 if the deviation is only rounding, or the mean overflows float64.
 
-    It depends only on the row. The last places of the sum, which devices add in different orders, hardly ever matter.
+    The mean depends only on the row. Devices add in different orders, but the last digits of a sum hardly ever matter.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = rows.mean(axis=1, keepdims=True), rows.std(axis=1, keepdims=True)
@@ -359,7 +361,7 @@ class Rows:
             x[start:stop] = transform(x[start:stop])
 
     def _cut(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
-        """Split rows into pieces, large ones at `edges` of arrays: a read across an edge would copy arrays into one."""
+        """Split rows into pieces. Large ones end at `edges` of arrays, because a read across an edge copies arrays."""
         step, least = max(1, self.piece // self.n_features), max(1, min(self.piece, MIN_CHUNK) // self.n_features)
         ends = [*(edge for edge in edges if start < edge < stop), stop]
         for end in ends:

@@ -17,13 +17,13 @@ from mgclust.engine.memory import EstimateFunction
 __all__ = ["RunSpec", "Work"]
 
 TIMEOUT = 300.0  # seconds that a rank waits for others in a collective
-STARTING_SECONDS = 5.0  # a worker is started only for so many seconds of work, about the time of a start
+STARTING_SECONDS = 5.0  # a worker is started only for this many seconds of work, about as long as a start takes
 MAX_STARTED = 16  # most workers that a run requests by itself, because a cluster may have no maximum
 
 
 @dataclass(frozen=True)
 class Work:
-    """Amount of work of a run, and the smallest amount per rank: with less, several ranks take longer than fewer.
+    """Amount of work of a run, and the smallest amount per rank: if ranks have less, fewer ranks are faster.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class RunSpec:
     dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.
     memory_limit : int, optional
-        Bytes by which each rank may grow. Rows that take more than half of them, or do not fit, are streamed.
+        Bytes by which each rank may grow. Rows that take more than half of these bytes, or do not fit, are streamed.
     timeout : float
         Seconds that a rank waits for the others in a collective. Dead ranks are noticed at once; this limit is for
         ranks that hang.

@@ -76,7 +76,7 @@ class Outcome:
 
 
 def stays_on_workers(cluster: Cluster, rows: Dataset) -> bool:
-    """Return whether arrays of a result become Dask arrays: if the rows are one, and the client is the caller's own.
+    """Return whether arrays of a result become Dask arrays: if the rows are one, and the client outlives the run.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Keep a TLS connection that breaks from breaking other connections of its thread.
+"""Keep a broken TLS connection from breaking other connections of its thread.
 
 OpenSSL keeps a queue of errors per thread, and derives the outcome of a call from the queue. If a system call fails,
-Python's ssl module raises OSError and does not clear the queue. The next call of any connection of that thread that
-would only have to wait then gets that error. Dask closes that intact connection with "Broken pipe", and a worker that
-has just joined leaves. This happens with OpenSSL 3.4 and newer and Python versions that have the change gh-127257, such
-as Debian 13's (3.13.5, OpenSSL 3.5): https://github.com/python/cpython/issues/148594, open in 2026.
+Python's ssl module raises OSError and does not clear the queue. If the next call of any connection of the thread would
+only have to wait, it gets this old error instead. Dask then closes the intact connection with "Broken pipe", and a
+worker that has just joined leaves. This happens with OpenSSL 3.4 and newer and Python versions with the change
+gh-127257, such as Debian 13's (3.13.5, OpenSSL 3.5): https://github.com/python/cpython/issues/148594, open in 2026.
 
 `guard` makes sockets clear the queue after such an error. It applies to all connections of a process, like the queue,
 and each process of a cluster needs it. Processes that mgclust starts have it. Other processes load it as a module of
@@ -54,7 +54,7 @@ def _emptying(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Socket(ssl.SSLSocket):
-    """The calls of OpenSSL to read, write, begin and end; all other methods call these."""
+    """A socket whose methods that call OpenSSL clear the queue after an error; all other methods call these."""
 
     do_handshake = _emptying(ssl.SSLSocket.do_handshake)
     read = _emptying(ssl.SSLSocket.read)

@@ -1,23 +1,23 @@
-"""The numerical work, by concept; each folder holds the same functions for both devices, side by side.
+"""The numerical work, by concept: each folder has the same functions for CPUs and for GPUs.
 
-A concept's `Protocol` is in its ``__init__``, with the documentation of each function: the contract that mypy holds
-both devices to. Its ``cpu.py`` is written in Numba, its ``gpu.py`` in CuPy with kernels in ``.cu`` files::
+The ``__init__`` of a concept has a `Protocol` that documents each function; mypy checks both devices against it.
+``cpu.py`` is written with Numba, and ``gpu.py`` with CuPy and kernels in ``.cu`` files::
 
-    memory                 arrays on their way to and from the device
+    memory                 transfer of arrays to and from the device
     pairs                  all pairs of rows: Gaussian sums, counts, histograms, nearest rows, densities; metrics
-    low_dimension          the same figures in near-linear time where rows have one to three features
+    low_dimension          the same results in near-linear time for rows with one to three features
     affinity_propagation   similarities, the noise that breaks ties, one iteration of messages
     label_sums             sums over rows that share a label: silhouettes, cluster sums, nearest exemplars
     fuzzy_c_means          weighted sums in one pass, memberships
     canopy                 independent rows of a block, lists of near centres
-    exact_sums             sums of float64 whose bits do not depend on their order
+    exact_sums             sums of float64 numbers whose bits do not depend on the order of addition
     graph                  adjacency rows: moves between communities, matching, contraction
     greedy_merges          Newman's greedy merging
-    toolkit                compilers, threads, vectors, hashing: what the concepts are written with
-    masks                  whether all elements of a mask are true, or any
+    toolkit                tools that the concepts share: compilers, threads, vectors, hashing
+    masks                  tests whether all elements of a mask are true, or any
 
-An algorithm is handed one `Kernels` and does not ask for which device it is. The ``kernels_of`` of a concept's
-``gpu.py`` lists the kernels of a function that take NVRTC long, for `Kernels.compile_ahead`.
+An algorithm gets one `Kernels` object, and runs in the same way on either device. ``kernels_of`` in the ``gpu.py`` of a
+concept lists the kernels of a function that NVRTC takes long to compile, for `Kernels.compile_ahead`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["Kernels", "load"]
 
 
 class Kernels:
-    """The kernels of one device: an attribute a concept, imported on first use.
+    """The kernels of one device: one attribute per concept, imported on first use.
 
     Parameters
     ----------
@@ -74,16 +74,16 @@ class Kernels:
         self.xp: Any = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[device])
 
     def compile_ahead(self, functions: Mapping[str, Mapping[str, Any]], d: int, dtype: np.dtype) -> None:
-        """Begin to compile, beside what the caller does, what takes a GPU long to compile; nothing on a CPU.
+        """Begin to compile the GPU kernels that take long, while the caller continues; on a CPU, do nothing.
 
         Parameters
         ----------
         functions : mapping of str to mapping
-            Functions that a run calls, ``"pairs.count_within"``, and further figures that their kernels depend on.
+            Functions that a run calls, e.g. ``"pairs.count_within"``, with other values that their kernels depend on.
         d : int
             Number of features.
         dtype : dtype
-            The rows' type on the device.
+            Type of the rows on the device.
         """
         if self.device == "cuda":
             from mgclust.kernels.toolkit.gpu_compiler import compile_ahead
@@ -93,18 +93,18 @@ class Kernels:
             compile_ahead(kernel for kernels in lists for kernel in kernels)
 
     def on_compiling(self, listener: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-        """Let something be called before each kernel that is compiled in the block.
+        """Call a function before each kernel that is compiled in the block.
 
         Parameters
         ----------
         listener : callable
-            Called in the thread that compiles the kernel, or waits for it.
+            The function. It is called in the thread that compiles the kernel or waits for it.
         """
         compiler = "gpu_compiler" if self.device == "cuda" else "cpu_compiler"
         told: Any = importlib.import_module(f"mgclust.kernels.toolkit.{compiler}").on_compiling
         return cast("contextlib.AbstractContextManager[None]", told(listener))
 
-    if not TYPE_CHECKING:  # a name that is no concept is an error to mypy
+    if not TYPE_CHECKING:  # mypy rejects names that are not concepts
 
         def __getattr__(self, name: str) -> Any:
             if name not in type(self).__annotations__:
@@ -116,7 +116,7 @@ class Kernels:
 
 @functools.cache
 def load(device: str) -> Kernels:
-    """The kernels of a device.
+    """Return the kernels of a device.
 
     Parameters
     ----------

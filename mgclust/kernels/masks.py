@@ -1,4 +1,4 @@
-"""Tests of masks, and counts, by kernels that CuPy need not compile from CUB's headers."""
+"""Tests and counts of masks with kernels that CuPy does not have to compile from CUB's headers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["all_true", "any_true", "count_true", "occurrences"]
 
 Array = Any
 
-# On a GPU the least or largest byte comes from a kernel that CuPy ships. For `mask.all()` and `mask.any()` it compiles
-# two each from CUB's headers, a second or more apiece; so it does for those of each row (`axis=1`), for sums,
-# and in `bincount`.
+# On a GPU, the smallest or largest byte comes from a kernel that CuPy ships. For each of `mask.all()` and `mask.any()`,
+# CuPy compiles two kernels from CUB's headers, which take a second or more each. It also does so with `axis=1`, for
+# sums, and in `bincount`.
 
 
 def all_true(mask: Array) -> bool:
@@ -27,12 +27,12 @@ def any_true(mask: Array) -> bool:
 
 def count_true(mask: Array) -> int:
     """Return how many elements are true."""
-    # CuPy ships a sum of 64-bit integers; for one of a mask, or `count_nonzero`, it compiles two kernels as above.
+    # CuPy ships a kernel that sums 64-bit integers. To sum a mask, or for `count_nonzero`, it compiles two as above.
     return int(np.count_nonzero(mask)) if isinstance(mask, np.ndarray) else int(mask.astype("int64").sum())
 
 
 def occurrences(values: Array, bins: int, xp: Any) -> Array:
-    """Return how often each number below `bins` occurs; uint64, the integers that CuPy adds at places."""
+    """Return how often each number below `bins` occurs, as uint64, which is the integer type of CuPy's `add.at`."""
     out = xp.zeros(bins, dtype="uint64")
     xp.add.at(out, values, xp.ones(len(values), dtype="uint64"))
     return out

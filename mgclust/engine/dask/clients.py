@@ -86,7 +86,7 @@ def client_of(cluster: Any, seconds: float) -> Any:
     Raises
     ------
     TimeoutError
-        There is no client after so many seconds.
+        There is no client after this time.
     Exception
         Any error of ``get_client()``.
     """
@@ -104,7 +104,7 @@ async def _identity(address: str, seconds: float, security: Any) -> None:
 
 
 def _in_thread(call: Callable[[], Any], seconds: float) -> Any:
-    """Call a function that may not return; raise TimeoutError if it has not returned after so many seconds."""
+    """Call a function that may not return; raise TimeoutError if it has not returned within `seconds`."""
     found: list[Any] = []
     failed: list[BaseException] = []
 

@@ -1,7 +1,7 @@
 """Places where ranks run: in this process, on all GPUs or cores of this machine, or on a running Dask cluster.
 
-`connect` chooses and checks this before any data are read. If it cannot work, the error is one sentence. Runs in this
-process import neither Dask nor CuPy here.
+`connect` chooses and checks the place before any data are read. If the place cannot be used, the error message is one
+sentence. For runs in this process, this module imports neither Dask nor CuPy.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def connect(
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if there are any, else CPUs. On a cluster with GPUs, workers without a GPU are left out.
     n_workers : int, optional
-        Number of workers. Of a running cluster, a run takes so many, if other runs leave so many; by default it takes
-        those that are free of the workers that there are now. A local cluster starts so many.
+        Number of workers. On a running cluster, a run takes this number, if other runs leave enough workers. By default
+        it takes the present workers that are free. A local cluster starts this number.
     on_progress : callable, optional
         Receives an event about twice a second while workers are missing; see `mgclust.engine.spmd.run`. If it raises an
         error, the wait ends.
@@ -203,7 +203,7 @@ def _reject_others(client: Any) -> None:
 
 
 def _worker() -> Any:
-    """Return the Dask worker that runs this code, or None; threads of `mgclust.submit` belong to a worker, too."""
+    """Return the Dask worker that runs this code, or None; threads of `mgclust.submit` also belong to a worker."""
     distributed = sys.modules.get("distributed")
     try:
         return distributed and distributed.get_worker()

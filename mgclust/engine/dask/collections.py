@@ -2,8 +2,8 @@
 
 An array is left on the workers if the rows, or the edges of a graph, were a Dask collection, and if the client outlives
 the run. The part of a rank is then data of Dask on its worker, as ``Client.scatter`` makes it. It exists as long as the
-caller has the array, or an array that is computed from it. It cannot be computed again: if its worker is lost, the
-array is lost, too, and Dask reports that.
+caller has the array, or an array that is computed from it. The part cannot be computed again: if its worker is lost,
+the array is also lost, and Dask reports that.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Driver:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, MgclustError):
-            traceback.clear_frames(trace)  # a cycle of theirs would keep chunks on workers until garbage is collected
+            traceback.clear_frames(trace)  # a cycle through them would keep chunks on workers until garbage collection
         if not self._clean:
             self._abandon()
         self.monitor.unsubscribe()
@@ -315,10 +315,11 @@ class Driver:
         by_row: dict[str, list[Rows]],
         saved: list[Any],
     ) -> list[Done]:
-        """Run one pinned task per rank; return their results in rank order, or raise the most telling exception."""
+        """Run one pinned task per rank; return their results in rank order, or raise the most informative exception."""
         futures: dict[int, Future] = {}
         session = self._session.name if self._session else ""
-        # Other runs share the hosts: ranks use their fraction of a host even if its other workers are not theirs.
+        # Other runs may share the hosts, so each rank uses its fraction of a host even if the run has no other worker
+        # there.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
             with without_annotations(), self._span():
@@ -490,7 +491,7 @@ class Driver:
         self._aside(self._client.cancel, [future for future in futures.values() if not future.done()])
 
     def _alive(self, workers: Collection[str], seconds: float = 0.0) -> list[str]:
-        """Return which workers are alive, after so many seconds or as soon as one of them has left."""
+        """Return which workers are alive, after `seconds` or as soon as one of them has left."""
         try:
             given = {"workers": list(workers), "seconds": seconds}
             there = scheduler.ask(self._client, "watch", NOTIFY_LIMIT_SECONDS, **given)
@@ -505,7 +506,7 @@ class Driver:
             self._aside(self._client.run, function, *arguments, workers=alive, on_error="ignore")
 
     def _aside(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-        """Call a function that asks Dask, with a wait limit."""
+        """Call a function that sends a request to Dask, with a wait limit."""
 
         def call() -> None:
             with contextlib.suppress(Exception):
@@ -542,7 +543,7 @@ class Driver:
                 raise clusters.too_few(self._client, len(able), self._least, limit, found.why())
 
     def _chunks(self) -> list[Any]:
-        """Keys of the chunks that Dask has of the rows, or of the arrays from which the rows are computed."""
+        """Return Dask's keys of the chunks of the rows, or of the arrays from which the rows are computed."""
         array = None if self._rows is None else self._rows.dask_array
         return [] if array is None else [future.key for future in futures_of(array)]
 

@@ -5,11 +5,11 @@ modules that are sent with it are imported here (`runs_page`, `session_registry`
 operations that take and return plain values. `mgclust.engine.dask.scheduler` is the clients' side, and lists the
 modules that are sent.
 
-First come, first served. A run that asks for a number of workers waits until so many are free, and runs behind it wait,
-too. A run without a number takes the free workers, up to the number that there were. It starts at once if all of them
-are free, else after `WAIT_LIMIT_SECONDS`, in which workers may be given back or started; several such runs that wait
-share the free workers. The workers that runs wait for are demand for an adaptive cluster; leased workers are not
-retired.
+First come, first served. A run that requests a number of workers waits until that many are free, and so do the runs
+behind it. A run without a number takes the free workers, up to the number of workers when it came. It starts at once if
+all of them are free, else after `WAIT_LIMIT_SECONDS`, because workers may be given back or started in the meantime. If
+several such runs wait, they share the free workers. An adaptive cluster is told how many workers runs wait for, and
+does not retire leased workers.
 
 Events of the progress of ranks pass through the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
 
@@ -44,7 +44,7 @@ LOOK_SECONDS = 0.2  # seconds between two checks of workers and clients
 LONGEST_STEP_SECONDS = 2.0  # most that counts between two checks: the process or the machine may have been stopped
 WAIT_LIMIT_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
 ADAPTIVE_SECONDS = 60.0  # seconds without a request for the number of workers after which a cluster is not adaptive
-REMEMBERED_RUNS = 10_000  # ended runs that are remembered, because a request of theirs may come late
+REMEMBERED_RUNS = 10_000  # ended runs that are remembered, because their requests may come late
 SHOWN_RUNS = 20  # ended runs that the page shows
 TOPIC = "mgclust-progress"  # topic of the events of ranks, as in `mgclust.engine.dask.tasks`
 FIGURES = 12  # values of an event that are shown
@@ -153,8 +153,8 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         Returns
         -------
         dict
-            ``workers``: identities of the run's workers by address (each process has its own identity); empty: ask
-            again. ``all``: addresses of all workers that it could use. ``adaptive``: whether the cluster grows on
+            ``workers``: identities of the run's workers by address (each process has its own identity); if empty, call
+            this again. ``all``: addresses of all workers that it could use. ``adaptive``: whether the cluster grows on
             demand. ``memory``: for each of the run's workers with a memory limit, this limit and the bytes in use
             that Dask cannot write to disk.
         """
@@ -205,7 +205,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return True
 
     async def watch(self, workers: list[str], seconds: float) -> dict[str, float]:
-        """Wait until one of these workers has left, at most for so many seconds.
+        """Wait until one of these workers has left, at most for `seconds`.
 
         Returns
         -------
@@ -372,7 +372,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             lease for lease in self._leases.values() if not lease.workers and lease.least <= len(lease.of(there))
         ]
         sharing = sum(lease.least < lease.most for lease in waiting)
-        for lease in waiting:  # runs that ask for more than there is do not delay others
+        for lease in waiting:  # runs that request more workers than there are do not delay others
             mine = lease.of(there) & free
             size = self._share(lease, len(mine), len(lease.of(there)), sharing, now) if mine else 0
             if size:
@@ -388,7 +388,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return connected if connected and total(costs, connected) <= total(costs, best) else best
 
     def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:
-        """Number of workers that the first run in the queue gets; 0: it waits on."""
+        """Number of workers that the first run in the queue gets; 0: it continues to wait."""
         if lease.least == lease.most:
             return lease.most if lease.most <= free else 0
         grows = self._is_adaptive() and not 0 < self._grown <= there

@@ -98,7 +98,7 @@ class ChunkedRows:
 
 
 def check_workers(first: RankAssignment, dataset: Dataset, beside: Dataset | None, size: int, room: int) -> None:
-    """Refuse a run before its workers are given more than they can hold.
+    """Reject a run before its workers are sent more than they can hold.
 
     The ranks check their memory themselves, but only once their inputs are there. Until then, Dask would pause their
     workers or end them.
@@ -119,7 +119,7 @@ def check_workers(first: RankAssignment, dataset: Dataset, beside: Dataset | Non
     Raises
     ------
     InsufficientMemoryError
-        With what is needed, what is there, and what would fit.
+        The run does not fit. The message lists the bytes needed, the bytes free, and changes that would make it fit.
     """
     spec, device = first.spec, first.device
     # A task's arguments are in memory twice, as they came and as they are used.

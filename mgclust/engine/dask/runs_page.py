@@ -2,8 +2,8 @@
 
 It is sent with `mgclust.engine.dask.leases` to schedulers without mgclust, so nothing of mgclust is imported here. No
 port is opened: the page is next to Dask's own pages about workers, with or without Bokeh; if somebody has removed
-those, there is no page. It changes nothing, runs no script, and escapes all values, because clients and workers have
-chosen the names.
+these pages, there is no page. The page changes nothing, runs no script, and escapes all values, because clients and
+workers choose the names.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def in_use(client: Client) -> None:
 
 
 def used(client: Client, seconds: float) -> None:
-    """End a use, and keep sessions and rows for so many seconds from now on.
+    """End a use, and keep sessions and rows for `seconds` from now on.
 
     Parameters
     ----------

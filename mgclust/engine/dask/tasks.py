@@ -9,9 +9,9 @@ which some ranks begin to listen for connections, and `open_session`. It ends
 - when another session needs the worker, which has one session at a time;
 - when the worker ends.
 
-Its key is random. The client sends it to the ranks like all other data, so the TLS of the cluster keeps it secret. The
-name of the session is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures instead of
-raising them: Dask would log a traceback on every worker, but the caller needs only one message.
+The key of a session is random. The client sends it to the ranks like all other data, so the TLS of the cluster keeps it
+secret. The name of the session is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures
+instead of raising them: Dask would log a traceback on every worker, but the caller needs only one message.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, rank: int, address: str) -> Failure:
-        """Keep the type. If it is not a type of mgclust, and so an error in code, keep the traceback as a note."""
+        """Keep the type of the error. If mgclust does not define the type, keep the traceback as a note."""
         if not isinstance(error, MgclustError):
             error.add_note(f"on rank {rank} ({address}):\n{''.join(traceback.format_exception(error))}")
         error.__cause__ = error.__context__ = None

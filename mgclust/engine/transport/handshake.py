@@ -97,7 +97,7 @@ def _ports() -> list[int]:
 
 
 def _reserve(count: int) -> None:
-    """Let this process open so many more files, by raising its own limit as far as permitted."""
+    """Let this process open `count` more files, by raising its own limit as far as permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     here = psutil.Process().num_fds()
     needed = here + count + SPARE_FILES

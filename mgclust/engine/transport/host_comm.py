@@ -27,8 +27,8 @@ from mgclust.outside.json_text import parse_json
 __all__ = ["HostComm", "Peers"]
 
 Array = Any
-# Largest number of bytes that a collective brings to one rank of the tree, or takes from it: if links are the limit,
-# and if all ranks share the cores of one host. benchmarks/engine/collectives.py measures both ways beside these limits.
+# Largest number of bytes that a collective of the tree sends to one rank or receives from it; the second limit applies
+# if all ranks share the cores of one host. benchmarks/engine/collectives.py measures both ways around these limits.
 LARGE = 1 << 18
 LARGE_ON_ONE_HOST = 1 << 22
 NOTHING = np.empty(0, np.uint8)
@@ -39,7 +39,7 @@ class Peers:
     """Links of a rank to others, which serve one run after the other."""
 
     links: dict[int, Link]  # links of the tree, and of other shapes that a run has needed
-    hosts: tuple[str, ...] = ()  # addresses at which this rank can listen, the one that others know first; (): detect
+    hosts: tuple[str, ...] = ()  # addresses to listen at, beginning with the address that others know; (): detect
     shapes: list[Shape] = field(default_factory=lambda: ["tree"])  # shapes that are linked, the same on all ranks
     one_host: bool = False  # whether all ranks have the same address; known after `meet`
 

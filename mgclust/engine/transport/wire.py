@@ -315,7 +315,7 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
 
 
 def in_turn(moves: Iterable[Move]) -> Move:
-    """Do several messages over one link in one direction; list the result of each; for `together`.
+    """Send or receive several messages over one link, one after the other; list their results; for `together`.
 
     Parameters
     ----------

@@ -1,12 +1,12 @@
-"""Similarities with the noise that breaks ties, and the messages of one iteration.
+"""Similarities, with noise that breaks ties, and the messages of one iteration.
 
 ::
 
     messages.py     the equations, and the arrays of a rank that keeps all pairs
     cpu, gpu        one iteration: cpu_messages; messages.cu and messages.cuh
-    similarities/   similarities of rows, with their noise: similarity.cu, on a Hopper GPU similarity_hopper.cu,
-                    few_features.cu for at most 16 features, chosen_pairs.cu for some pairs
-    sparse_forms/   ranks that keep some pairs: listed.py (neighbour lists, which cpu_lists and lists.cu make) and
+    similarities/   similarities of rows with noise: similarity.cu, similarity_hopper.cu on a Hopper GPU,
+                    few_features.cu for at most 16 features, chosen_pairs.cu for selected pairs
+    sparse_forms/   ranks that keep only some pairs: listed.py (neighbour lists, made by cpu_lists and lists.cu) and
                     columns.py (some columns); both keep recent columns (cpu_recent_columns, recent_argmax.cuh)
 """
 
@@ -33,66 +33,69 @@ class AffinityPropagationKernels(Protocol):
         Parameters
         ----------
         s : array of shape (m, padded(n))
-            Similarities, float32 or float64, in place. Infinite values stay as they are, and finite ones finite.
+            Similarities, float32 or float64, changed in place. Infinite values do not change, and finite values stay
+            finite.
         numbers : int64 array of shape (m,)
-            Of the rows.
+            Global numbers of the rows.
         n : int
-            How many columns are no padding.
+            Number of columns without the padding.
         seed : int
-            Below 2**64.
+            Seed of the noise, less than 2**64.
         draw : int
-            A number that no other noise of the same seed has; `similarities` draws 0.
+            Number that differs for each noise of the same seed; `similarities` uses 0.
         tiny : float
-            v becomes ``v + (eps * v + tiny * smallest_normal) * U``, U = byte / 256 by (seed, draw, row, column).
+            v becomes ``v + (eps * v + tiny * smallest_normal) * U``. U is a byte / 256, which depends on (seed, draw,
+            row, column).
         """
 
     def pass_columns(self, messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
-        """Finish an iteration for all columns: c, A(k,k), the exemplars and how many there are.
+        """Finish an iteration for all columns: compute c, A(k,k), the exemplars and their number.
 
         Parameters
         ----------
         messages : Messages or ListedMessages
-            In place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts; sums become 0; progress. With
-            undecided rows in `totals`, nothing but ``progress[0]``, which becomes 1.
+            Changed in place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts and progress; sums become 0.
+            If `totals` reports undecided rows, only ``progress[0]`` changes, to 1.
         damping, scale : float
             `next_damping` and `scale` of the iteration.
         slot : int
-            Where exemplars and counts are written.
+            Slot to which exemplars and counts are written.
         """
 
     def pass_rows(self, messages: Messages, numbers: Iteration) -> None:
-        """Finish A of the last iteration and begin the next: m1, j, m2, u, E, R(k,k) and own part of the sums.
+        """Finish A of the last iteration and begin the next: compute m1, j, m2, u, E, R(k,k) and this rank's sums.
 
         Parameters
         ----------
         messages : Messages
-            In place: a, u, recent_argmax, recent_e, recent_a, recent_most and sums. Every row has a free recent place.
-            Filled places come before the free ones, as this function leaves them.
+            Changed in place: a, u, recent_argmax, recent_e, recent_a, recent_most and sums. Every row must have a free
+            recent place. Filled places must come before free places; this function keeps this order.
         numbers : Iteration
+            Numbers of both iterations.
         """
 
     def similarities(
         self, x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
     ) -> None:
-        """Write similarities, minus the distances, with the noise that breaks ties.
+        """Write similarities, which are the negative distances, with the noise that breaks ties.
 
         Parameters
         ----------
         x, y : arrays of shape (m, d) and (k, d)
             Rows, both float32 or both float64.
         norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance s.
+            Reduced distance s to compute.
         factor : float
-            The similarity is ``-factor * s``; noise as in `jitter`, draw 0 and tiny 100.
+            The similarity is ``-factor * s``, with the noise of `jitter` for draw 0 and tiny 100.
         first_row, y_start : int
-            Global numbers of the first rows of x and y; y_start a multiple of 1024.
+            Global numbers of the first rows of x and y; y_start is a multiple of 1024.
         seed : int
-            Below 2**64.
+            Seed of the noise, less than 2**64.
         out : array of shape (m, padded(n)), the rows' type
-            Columns y_start .. y_start + k - 1 are written; -inf where a row meets itself.
+            Columns y_start .. y_start + k - 1 are written, with -inf on the diagonal.
         """
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: AffinityPropagationKernels = cpu
     _gpu: AffinityPropagationKernels = gpu

@@ -1,15 +1,15 @@
-"""Message passing on the CPU: one sweep over A and S an iteration. The equations: `messages`.
+"""Message passing on the CPU: one sweep over A and S per iteration. The equations are in `messages`.
 
-A row is swept once, 32 columns at a time; for each vector::
+Each row is swept once, 32 columns at a time. For each vector::
 
-    load S, A, c;  A <- the new A;  store A            12 bytes an element in float32, 5 arithmetic operations
+    load S, A, c;  A <- the new A;  store A            12 bytes per element in float32, 5 arithmetic operations
     A + S >= m2 so far,  or  next_sigma S > a lower bound of the new u?       one branch, rarely taken
 
-The recent columns and the diagonal come first. They hold the latest maxima of the row, so that m1 and m2 start near
-their final values; and since u only rises with m1, the bound of u that is known on the way finds every column with
-R > 0, and few others: the vectors that have one are listed, and looked at again when u is known.
+The recent columns and the diagonal come first. They have the latest maxima of the row, so m1 and m2 start near their
+final values. u only rises with m1, so the bound of u during the sweep finds every column with R > 0, and few others.
+The vectors with such columns are listed, and are read again when u is known.
 
-Each row is the work of one thread. Column sums are integers: every thread has its own, and they are added at last.
+Each row is processed by one thread. Column sums are integers; each thread has its own sums, which are added at the end.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_co
 __all__ = ["pass_columns", "pass_rows"]
 
 Array = Any
-MIN_WORK = 1 << 20  # elements for each thread: less is not worth waking it
-FEW = 4  # lanes with R > 0 up to which they are added one by one
+MIN_WORK = 1 << 20  # elements per thread: for fewer, waking a thread does not pay
+FEW = 4  # up to this number of lanes with R > 0, they are added one by one
 
 
 def pass_rows(messages: Messages, numbers: Iteration) -> None:
@@ -101,7 +101,7 @@ def _finish_recent(
     j: int,
     m2: Any,
 ) -> Any:
-    """A of a row's recent places, and the two largest of A + S with them; the number of filled places last."""
+    """Update A in a row's recent places; return the two largest of A + S so far, and the number of filled places."""
     zero = s.dtype.type(0)
     filled = 0
     while filled < recent_argmax.shape[1] and recent_argmax[i, filled] >= 0:
@@ -117,7 +117,7 @@ def _finish_recent(
 def _sweep(
     base: int, width: int, a: Any, s: Any, c: Any, old_u: Any, u: float, x: Any, m1: Any, j: int, m2: Any, listed: Any
 ) -> Any:
-    """The sweep of a row: A, m1, j, m2, and the list of vectors in which R > 0 may be."""
+    """Sweep a row: compute A, m1, j, m2, and list the vectors that may have R > 0."""
     real = s.dtype.type
     sigmas, minus_u, dampings, rests = splat(x.sigma), splat(-old_u), splat(x.damping), splat(x.rest)
     next_sigmas = splat(x.next_sigma)
@@ -149,7 +149,7 @@ def _renew_recent(
     i: int, base: int, filled: int, a: Any, s: Any, u: Any, recent_argmax: Any, recent_e: Any, recent_a: Any, x: Any,
     own: int, step: Any,
 ) -> int:  # fmt: skip
-    """E <- damping E, and step added at column `own` (-1: nowhere); returns how many places are filled then."""
+    """Damp E, and add step at column `own` (-1: nowhere); return how many places are filled then."""
     real = recent_e.dtype.type
     kept = 0
     found = False
@@ -177,7 +177,7 @@ def _add_positive(
     i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, x: Any, recent_argmax: Any, recent_e: Any,
     listed: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Add the R > 0 of a row to the sums: recent places, and the listed vectors but for columns kept elsewhere."""
+    """Add the R > 0 of a row to the sums: of recent places, and of listed vectors except columns stored elsewhere."""
     real = s.dtype.type
     zero, lowest = real(0), real(-np.inf)
     next_sigmas, minus_u = splat(x.next_sigma), splat(-u)
@@ -216,7 +216,7 @@ def sweep_rows(
     sums: Any,
     listed: Any,
 ) -> int:
-    """`pass_rows` for rows start..stop-1. Returns the most places that a row fills."""
+    """Do `pass_rows` for rows start..stop-1; return the most places that a row fills."""
     real = s.dtype.type
     most = 0
     for i in range(start, stop):
@@ -247,7 +247,7 @@ def finish_columns(
     damping: float,
     scale: float,
 ) -> None:
-    """`pass_columns` on plain arrays; `bits` are those of R(k,k) as float64."""
+    """Do `pass_columns` on plain arrays; `bits` are the bits of R(k,k) as float64."""
     total, changed = 0, 0
     for k in range(n):
         r, t = bits[k], np.float64(sums[k]) / scale

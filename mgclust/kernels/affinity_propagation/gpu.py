@@ -16,7 +16,7 @@ from mgclust.kernels.toolkit.gpu_compiler import Module, compiled, compiled_for_
 __all__ = ["jitter", "kernels_of", "pass_columns", "pass_rows", "similarities"]
 
 Array = Any
-THREADS = 256  # of a block in messages.cu
+THREADS = 256  # threads per block in messages.cu
 
 
 def pass_rows(messages: Messages, numbers: Iteration) -> None:
@@ -44,7 +44,7 @@ def pass_columns(messages: Vectors, *, damping: float, scale: float, slot: int) 
 
 
 def kernels_of(function: str, d: int, dtype: Any) -> Iterator[tuple[Module, str]]:
-    if function == "pass_rows":  # of a matrix, or of lists
+    if function == "pass_rows":  # for a matrix, or for lists
         every, few = (module_of(dtype.name, active) for active in (False, True))
         lists = compiled("affinity_propagation/sparse_forms/lists.cu", dtype.name)
         yield from ((every, "pass_listed_rows"), (few, "pass_listed_rows"), (lists, "list_similar"))

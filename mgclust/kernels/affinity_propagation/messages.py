@@ -1,37 +1,39 @@
-r"""The state of affinity propagation on one rank, and why that is two n x n arrays and not four.
+r"""The state of affinity propagation on one rank, and why it needs two n x n arrays instead of four.
 
-One iteration of Frey and Dueck (Science 315:972, 2007, equations 1 and 2), damped by lam, on similarities S with the
-preferences on the diagonal::
+One iteration of Frey and Dueck (Science 315:972, 2007, equations 1 and 2), with damping lam and similarities S that
+have the preferences on the diagonal::
 
     R(i,k) <- lam R(i,k) + (1 - lam) (S(i,k) - max over k' != k of (A(i,k') + S(i,k')))
     c(k)    = R(k,k) + sum over i != k of max(0, R(i,k))
     A(i,k) <- lam A(i,k) + (1 - lam) min(0, c(k) - max(0, R(i,k)))          i != k
     A(k,k) <- lam A(k,k) + (1 - lam) (c(k) - R(k,k))
 
-Responsibilities are not stored. With m1, j and m2 the largest value of row i of A + S, its column, and the second
-largest value, the update subtracts the same m1 in all columns but j, hence::
+Responsibilities are not stored. Let m1 be the largest value of row i of A + S, j its column, and m2 the second largest
+value. The update subtracts the same m1 in all columns except j. Hence::
 
     R(i,k) = sigma S(i,k) - u(i) - E(i,k)            i != k
     sigma <- lam sigma + (1 - lam)
     u(i)  <- lam u(i)  + (1 - lam) m1
     E     <- lam E,    and E(i,j) += (1 - lam) (m2 - m1) <= 0
 
-where E is zero but in the few columns that lately were a row's j: its *recent* columns. The diagonals of R and A are
-vectors. Columns of A that are kept elsewhere (the diagonal, the recent columns, the padding) hold -inf in `a`: then
-they are never the maximum, and every element can be treated alike.
+E differs from zero only in the *recent* columns of a row: the few columns that were lately its j. The diagonals of R
+and A are vectors. The array `a` has -inf in columns of A that are stored elsewhere (the diagonal, the recent columns)
+and in the padding. So these are never the maximum, and all elements can be treated in the same way.
 
-Per iteration, element and rank: A and S are read, A is written; 12 bytes in float32. Across ranks: the sums over i of
-max(0, R(i,k)) and the R(k,k), 2 n integers. S and the preferences bound max(0, R), so the sums are fixed-point
-numbers that cannot overflow and do not depend on the order of addition: the same bits on any number of ranks.
+Memory traffic per iteration and element: A and S are read, and A is written; 12 bytes in float32. Communication between
+ranks: the sums over i of max(0, R(i,k)) and the R(k,k), 2 n integers. S and the preferences bound max(0, R). So the
+sums are fixed-point numbers that cannot overflow and do not depend on the order of addition: they are bitwise identical
+on any number of ranks.
 
-A pass over the rows finishes A of the last iteration, for which it needs that iteration's c, and then begins the next::
+A pass over the rows finishes A of the last iteration, for which it needs c of that iteration, and then begins the
+next::
 
-    pass_rows       A with the c, sigma, u, E it finds;  m1, j, m2;  new u, E, R(k,k);  own part of the sums
+    pass_rows       A, from the current c, sigma, u, E;  m1, j, m2;  new u, E, R(k,k);  this rank's part of the sums
     all_reduce      sums
-    pass_columns    c, A(k,k), which are exemplars (A(k,k) + R(k,k) > 0), how many, and whether that has changed
+    pass_columns    c, A(k,k), the exemplars (A(k,k) + R(k,k) > 0), their number, and whether they have changed
 
-Iterations are queued, so each of these does nothing once an iteration cannot be finished, as those of lists may be
-(`listed`): a number behind the sums tells all ranks.
+Iterations are queued. With lists (`listed`), an iteration may be impossible to finish. A number after the sums tells
+all ranks, and then all functions that are queued do nothing.
 """
 
 from __future__ import annotations
@@ -43,72 +45,71 @@ __all__ = ["PADDING", "RECENT_ARGMAXES", "Iteration", "Messages", "Vectors", "pa
 
 Array = Any
 PADDING = 32
-RECENT_ARGMAXES = 32  # places of a row at first; a multiple of this whenever more are needed
+RECENT_ARGMAXES = 32  # recent places of a row at first; if more are needed, a multiple of this
 
 
 def padded(columns: int) -> int:
-    """Columns of an n x n matrix as it is stored: a multiple of 32, so that rows are aligned for vector loads."""
+    """Return the columns of a stored n x n matrix: a multiple of 32, so that rows are aligned for vector loads."""
     return -(-columns // PADDING) * PADDING
 
 
 class Iteration(NamedTuple):
     """Numbers with which a pass over the rows ends one iteration and begins the next."""
 
-    sigma: float  # of the iteration that ends: 0 before the first
-    next_sigma: float  # of the iteration that begins
-    damping: float  # of the iteration that ends: 1 before the first, since A stays
-    next_damping: float  # of the iteration that begins
-    scale: float  # of the fixed-point sums
-    negligible: float  # E counts as zero up to this share of max(|u|, |S|) of its row and place
+    sigma: float  # sigma of the iteration that ends: 0 before the first
+    next_sigma: float  # sigma of the iteration that begins
+    damping: float  # damping of the iteration that ends: 1 before the first, because A does not change
+    next_damping: float  # damping of the iteration that begins
+    scale: float  # scale of the fixed-point sums
+    negligible: float  # E counts as zero up to this fraction of max(|u|, |S|) of its row and place
 
     @classmethod
     def before_the_first(cls, negligible: float, sigma: float = 0.0, damping: float = 1.0) -> Iteration:
-        """The numbers from which the first iteration follows; of a run that resumes, sigma and damping of its last."""
+        """Make the numbers before the first iteration; for a resumed run, give sigma and damping of its last one."""
         return cls(0.0, sigma, 1.0, damping, 1.0, negligible)
 
     def followed_by(self, damping: float, scale: float) -> Iteration:
-        """The numbers of the next pass over the rows, which begins an iteration of this damping."""
+        """Make the numbers of the next pass over the rows, which begins an iteration with this damping."""
         sigma = damping * self.next_sigma + (1.0 - damping)
         return Iteration(self.next_sigma, sigma, self.next_damping, damping, scale, self.negligible)
 
 
 @dataclass
 class Vectors:
-    """Vectors of the message passing on one rank, with m own rows of n; `real` is float32 or float64."""
+    """Vectors of the message passing on a rank that owns m of n rows; `real` is float32 or float64."""
 
-    # n, first_row: rows of the data, and the number of the rank's first
+    # n, first_row: number of rows of the data, and number of the rank's first row
     n: int
     first_row: int
     u: Array  # shape (m,), float64
-    # shape (m, places), int32: columns with E != 0; -1: a free place. Places are a multiple of `RECENT_ARGMAXES`.
+    # shape (m, places), int32: columns with E != 0; -1: a free place. `places` is a multiple of `RECENT_ARGMAXES`.
     recent_argmax: Array
-    # recent_e, recent_a: of shape (m, places), real: E and A there
+    # recent_e, recent_a: shape (m, places), real: E and A in these columns
     recent_e: Array
     recent_a: Array
-    recent_most: Array  # shape (1,), int32: the most places that a row has ever filled: raised by `pass_rows`
-    c: Array  # shape (at least n,), real: as above; anything in the padding
-    # r_diagonal, a_diagonal, preference: of shape (n,), float64: R(k,k), A(k,k) and S(k,k), equal on all ranks
+    recent_most: Array  # shape (1,), int32: the most places that a row has ever filled, updated by `pass_rows`
+    c: Array  # shape (at least n,), real: c(k); the padding may have any values
+    # r_diagonal, a_diagonal, preference: shape (n,), float64: R(k,k), A(k,k) and S(k,k), equal on all ranks
     r_diagonal: Array
     a_diagonal: Array
     preference: Array
-    # shape (2 n + 1,), int64. First sums over own rows of ``rint(max(0, R(i,k)) * scale)``; then the bits of the new
-    # R(k,k) as float64, of own rows; 0 elsewhere. To be zero when `pass_rows` begins; `pass_columns` leaves them so.
-    # Last the number of own rows that are undecided.
+    # shape (2 n + 1,), int64: sums over own rows of ``rint(max(0, R(i,k)) * scale)``; then the bits of the new R(k,k)
+    # of own rows as float64, and 0 for other rows; last the number of own rows that are undecided. All must be 0 when
+    # `pass_rows` begins; `pass_columns` sets them to 0.
     sums: Array
-    totals: Array  # the same of all ranks; `sums` itself where nothing is ever undecided, or there is one rank
-    progress: Array  # shape (2,), int64: 1 once an iteration has undecided rows; how many have been finished
-    # shape (slots, n), uint8: whether each row was an exemplar after the iterations that were written to these
-    # slots
+    totals: Array  # `sums` over all ranks; the array `sums` itself if no row can be undecided, or on one rank
+    progress: Array  # shape (2,), int64: 1 if an iteration has undecided rows, else 0; number of finished iterations
+    # shape (slots, n), uint8: whether each row was an exemplar after the iteration that was written to the slot
     exemplars: Array
     last_exemplars: Array  # shape (n,), uint8: the same after the last iteration
-    # shape (slots, 2), int64: how many exemplars there were, and how many rows differ in that from the
-    # iteration before
+    # shape (slots, 2), int64: number of exemplars, and number of rows for which this differs from the previous
+    # iteration
     counts: Array
 
 
 @dataclass
 class Messages(Vectors):
-    """State of the message passing on one rank, with all elements of its rows."""
+    """State of the message passing on a rank that stores all elements of its rows."""
 
     s: Array  # shape (m, padded(n)), real: similarities; -inf on the diagonal and in the padding
     # shape (m, padded(n)), real: availabilities, one iteration behind; -inf on the diagonal, in recent columns

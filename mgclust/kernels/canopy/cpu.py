@@ -1,6 +1,6 @@
 """CPU kernels of canopies: a greedily chosen independent set of a few rows, rows near it, and lists of near columns.
 
-All decide with the reduced distances of every other kernel, so that a pair is near for all of them or for none.
+All use the same reduced distances as every other kernel, so a pair is near either for all of them or for none.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 Array = Any
-MIN_BOXED = 1 << 20  # of 300,000 x 6 the boxes took longer than what they saved, of 1,000,000 x 6 a little less
-MAX_OFFERED = 4096  # a larger step would compare more pairs of its own
+MIN_BOXED = 1 << 20  # for 300,000 x 6 the boxes took longer than they saved, for 1,000,000 x 6 a little less
+MAX_OFFERED = 4096  # a larger step would compare more pairs within the step
 
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -60,7 +60,7 @@ def spanning_trees(x: Array, numbers: Array, starts: np.ndarray, *, norm: str, s
         (np.empty(count * WIDTH * d, x.dtype), np.empty(count * WIDTH, x.dtype), np.empty(largest, bool))
         for _ in range(thread_count())
     ]
-    order = np.argsort(-np.diff(starts))  # the largest first, so that no thread ends with one
+    order = np.argsort(-np.diff(starts))  # the largest first, so that no thread ends with a large group
 
     def task(index: int, thread: int) -> None:
         first, last = starts[order[index]], starts[order[index] + 1]
@@ -79,7 +79,7 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
     if (columns := sparse_columns(x, y, norm)) is not None:
         columns.write(limit, starts, out)
         return
-    ends = np.array(starts, np.int64)  # of the lists so far: a copy, which moves on from batch to batch
+    ends = np.array(starts, np.int64)  # ends of the lists so far, which grow from batch to batch
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         write(flat, d, start, stop, panels, columns, norm == "l1", limit, first, ends, out)
@@ -89,7 +89,7 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
 
 @compiled
 def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any, near: Any, out: Any) -> None:
-    """Set out to 1 for rows that are picked, to 0 for the others; one bit a row tells which are ruled out."""
+    """Set out to 1 for rows that are picked, and to 0 for others; one bit per row marks rows that are ruled out."""
     limit = x.dtype.type(threshold)
     for i in range(rows):
         own = i // WIDTH
@@ -104,7 +104,7 @@ def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any
 
 @inlined
 def _before(s: Any, a: int, b: int, t: Any, c: int, e: int) -> bool:
-    """Return whether the edge of rows a and b, of distance s, comes before that of c and e, of distance t."""
+    """Return whether the edge between rows a and b, at distance s, comes before the edge (c, e) at distance t."""
     if s != t:
         return bool(s < t)
     low, least = min(a, b), min(c, e)
@@ -125,7 +125,7 @@ def join(
     best: Any,
     other: Any,
 ) -> None:
-    """Join the rows first..last-1 to the tree of the first, the one with the first edge next; one panel at a time."""
+    """Join rows first..last-1 to the tree of row `first`, in the order of their edges; one panel at a time."""
     rows = last - first
     for i in range(rows):
         best[first + i] = np.inf

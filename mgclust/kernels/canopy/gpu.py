@@ -23,13 +23,13 @@ __all__ = [
 ]
 
 Array = Any
-MIN_BOXED = 1 << 16  # fewer are compared before boxes are made
-MAX_OFFERED = 1 << 16  # a step takes a millisecond, however few its candidates are
+MIN_BOXED = 1 << 16  # fewer rows are compared before boxes would be ready
+MAX_OFFERED = 1 << 16  # a step takes at least a millisecond, even with few candidates
 WORD = 64
-GROUPS = 16  # of threads that strike the neighbours of a word's picked rows, a few each
+GROUPS = 16  # groups of threads that exclude the neighbours of picked rows of a word, a few rows per group
 THREADS = 128
 MAX_ROWS = 4096
-TILE_ROWS, TILE_COLUMNS = 8192, 1024  # distances of many features on their way to `write_below`
+TILE_ROWS, TILE_COLUMNS = 8192, 1024  # tile of distances of many features for `write_below`
 WARPS = 4
 TREE_THREADS = 256
 

@@ -1,6 +1,6 @@
-"""Sums of float64 parts whose bits do not depend on their order, and of the columns of blocks, which are such parts.
+"""Sums of float64 parts whose bits do not depend on the order of addition; column sums of blocks, which are such parts.
 
-On the CPU in `cpu`; on a GPU in `gpu` with ``sums.cu``.
+`cpu` has the functions for CPUs, and `gpu` those for GPUs, with ``sums.cu``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ class ExactSumKernels(Protocol):
     """Functions that both devices have, with these meanings."""
 
     def column_sums(self, x: Array, about: Array | None = None) -> Array:
-        """Sum the columns of each block, in an order that its size alone decides.
+        """Sum the columns of each block, in an order that depends only on the size of the block.
 
         Parameters
         ----------
         x : array of shape (blocks, m, d)
+            Rows of the blocks.
         about : float64 array of shape (d,), optional
-            With it, the squares of what is left of the rows beside it.
+            If given, the squares of the rows minus this point are summed instead.
 
         Returns
         -------
@@ -34,13 +35,16 @@ class ExactSumKernels(Protocol):
         """
 
     def from_integers(self, integers: Array, exponents: Array, *, bits: int) -> Array:
-        """Sums as numbers again.
+        """Convert sums of integers back to numbers.
 
         Parameters
         ----------
         integers : int64 array
+            Sums of `integer_sums`, over all ranks.
         exponents : int32 array of the same shape
+            Exponents that were used for these sums.
         bits : int
+            As for `integer_sums`.
 
         Returns
         -------
@@ -53,8 +57,9 @@ class ExactSumKernels(Protocol):
         Parameters
         ----------
         parts : float64 array of shape (count, ...)
+            The parts.
         exponents : int32 array of shape (...)
-            Of `largest_exponents`, or larger ones.
+            Exponents from `largest_exponents`, or larger ones.
         bits : int
             A part of ``2**exponent`` would become ``2**bits``.
 
@@ -69,15 +74,15 @@ class ExactSumKernels(Protocol):
         Parameters
         ----------
         parts : float64 array of shape (count, ...)
-            Finite.
+            Finite numbers.
 
         Returns
         -------
         int32 array of shape (...)
-            ``abs(part) < 2**exponent``; far below any exponent where all parts are 0.
+            Exponents with ``abs(part) < 2**exponent``; if all parts are 0, a number far below any exponent.
         """
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: ExactSumKernels = cpu
     _gpu: ExactSumKernels = gpu

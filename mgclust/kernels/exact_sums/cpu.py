@@ -1,8 +1,8 @@
-"""Sums of float64 parts whose bits do not depend on their order, nor on which rank holds which part.
+"""Sums of float64 parts whose bits depend neither on the order of the parts, nor on the ranks that have them.
 
-Every element has a power of two of its own, above the largest of its parts; parts become integers on that scale, small
-enough for the sum not to overflow, and integers add up the same in any order. What is rounded off is below 2^-53 of
-the largest part.
+Each element has its own power of two, which is above the largest of its parts. Parts become integers on this scale,
+which are so small that the sum does not overflow. Sums of integers do not depend on their order. The rounding error is
+below 2^-53 of the largest part.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Array = Any
 SIDE_BY_SIDE = 4096
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what overflows is for the caller to refuse
+@np.errstate(over="ignore", invalid="ignore")  # the caller rejects values that overflow
 def column_sums(x: Array, about: Array | None = None) -> Array:
     if about is not None:
         x = (x - about) ** 2
-    # Many rows side by side: few columns of many rows are summed slowly.
+    # Several rows are summed side by side, because NumPy sums few columns of many rows slowly.
     blocks, m, d = x.shape
     side = max(1, SIDE_BY_SIDE // d)
     whole = m // side * side

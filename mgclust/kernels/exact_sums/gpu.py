@@ -1,4 +1,4 @@
-"""Sums that no order changes, on a CUDA device (``sums.cu``)."""
+"""Sums whose bits do not depend on the order, on a CUDA device (``sums.cu``)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["column_sums", "from_integers", "integer_sums", "largest_exponents"]
 
 Array = Any
 THREADS = 128
-RUN = 8  # parts that a thread looks at: RUN in sums.cu
-COLUMN_THREADS, COLUMN_ROWS = 256, 1024  # of a block of threads of column_sums
+RUN = 8  # parts that a thread reads: RUN in sums.cu
+COLUMN_THREADS, COLUMN_ROWS = 256, 1024  # threads and rows per thread block of column_sums
 
 
 def column_sums(x: Array, about: Array | None = None) -> Array:

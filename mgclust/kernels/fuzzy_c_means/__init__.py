@@ -1,8 +1,8 @@
-"""Fuzzy c-means: the weighted sums of one pass over the rows, and memberships in given centres.
+"""Fuzzy c-means: weighted sums of one pass over the rows, and memberships in given centres.
 
-On the CPU `cpu` hands panels of rows to `cpu_steps`. On a GPU `gpu` takes ``fuzzy.cu``, or `gpu_products` with
-``products.cu`` where many centres are for tensor cores; both include ``approximations.cuh``. Clusters with norms of
-their own have distances and sums of products in `cpu_covariances` and ``covariances.cu``.
+On the CPU, `cpu` passes panels of rows to `cpu_steps`. On a GPU, `gpu` uses ``fuzzy.cu``, or `gpu_products` with
+``products.cu`` for many centres on tensor cores; both include ``approximations.cuh``. If each cluster has its own norm,
+`cpu_covariances` and ``covariances.cu`` compute the distances and the sums of products.
 """
 
 from __future__ import annotations
@@ -34,26 +34,28 @@ class FuzzyCMeansKernels(Protocol):
     ) -> None:
         """Add the sums of one iteration of fuzzy c-means, for several models at once.
 
-        With s_ij the squared distance to centre j, u_ij proportional to s_ij^(-1/(m-1)) with sum 1 over j (centres at
-        distance 0 share a row), w the weights and g_ij = w_i u_ij^m 2^log2_scale.
+        s_ij is the squared distance of row i to centre j. u_ij is proportional to s_ij^(-1/(m-1)), with sum 1 over j
+        (centres at distance 0 share a row). w are the weights, and g_ij = w_i u_ij^m 2^log2_scale.
 
         Parameters
         ----------
         x : array of shape (k, d)
+            The rows.
         centers : array of shape (models, c, d), the rows' type
-            Of each model.
+            Centres of each model.
         log2_scale : float
-            A whole number, not 0 where u^m would vanish in all rows: near m log2 c. What it makes too large is cut off:
-            rows that coincide with a centre, which then outweigh all others.
+            A whole number near m log2 c if u^m would vanish in all rows, else 0. Values that it makes too large are cut
+            off: those of rows that coincide with a centre, which then outweigh all other rows.
         weights : array of shape (k,), the rows' type, or None
-            None: all 1.
+            Weights of the rows; None: all are 1.
         first_row : int
             Global number of the first row, a multiple of 1024.
         block_rows : int
             Rows of a block of the sums, a multiple of 1024.
         out : float64 array of shape (blocks, models, c * d + c + 3)
-            Added to in place; row b belongs to block first_row // block_rows + b. Place j * d + f: sum of g_ij x_if;
-            c * d + j: sum of g_ij; then the sums of g_ij s_ij, of w_i u_ij^2 and of -w_i u_ij log u_ij.
+            Changed in place by addition; row b belongs to block first_row // block_rows + b. Element j * d + f is the
+            sum of g_ij x_if, and c * d + j the sum of g_ij. The last three elements are the sums of g_ij s_ij, of
+            w_i u_ij^2 and of -w_i u_ij log u_ij.
         """
 
     def memberships(self, x: Array, centers: Array, *, m: float, out: Array) -> None:
@@ -62,24 +64,27 @@ class FuzzyCMeansKernels(Protocol):
         Parameters
         ----------
         x : array of shape (k, d)
+            The rows.
         centers : array of shape (c, d), the rows' type
             Centres.
         out : array of shape (k, c), the rows' type
-            Written. Centres at distance 0 share a row.
+            The memberships, overwritten. Centres at distance 0 share a row.
         """
 
     def norm_distances(self, x: Array, centers: Array, factors: Array, *, out: Array) -> None:
-        """Write the squared distances of rows from centres, for each centre in a norm of its own.
+        """Write the squared distances of rows from centres, each centre with its own norm.
 
         Parameters
         ----------
         x : array of shape (k, d)
+            The rows.
         centers : array of shape (c, d), the rows' type
+            Centres.
         factors : array of shape (c, d, d), the rows' type
-            Upper triangular, with zeros below the diagonal.
+            Upper triangular factors of the norms, with zeros below the diagonal.
         out : array of shape (k, c), the rows' type
-            Written: ``|factors[j] @ (x[i] - centers[j])|^2``, the largest finite number at most. Equal rows have equal
-            bits.
+            Overwritten with ``|factors[j] @ (x[i] - centers[j])|^2``, or with the largest finite number if that is
+            smaller. Equal rows have equal bits.
         """
 
     def tile_memberships(
@@ -100,44 +105,48 @@ class FuzzyCMeansKernels(Protocol):
         log2_scale : float
             As in `fuzzy_sums`.
         weights : array of shape (k,), the rows' type, or None
-            None: all 1.
+            Weights of the rows; None: all are 1.
         scores : float64 array of shape (k, 3), optional
-            Written: what each row adds to the last three sums of `fuzzy_sums`. Without it the tile becomes memberships,
-            and `log2_scale` and `weights` do not count.
+            Overwritten with the terms of each row in the last three sums of `fuzzy_sums`. Without it, the tile becomes
+            memberships, and `log2_scale` and `weights` are ignored.
         """
 
     def scatter_sums(self, x: Array, centers: Array, g: Array, *, first_row: int, block_rows: int, out: Array) -> None:
-        """Add the sums of products of features that covariances are made of.
+        """Add the sums of products of features from which covariances are computed.
 
         Parameters
         ----------
         x : array of shape (k, d)
+            The rows.
         centers : array of shape (c, d), the rows' type
+            Centres.
         g : array of shape (k, c), the rows' type
-            How much each row weighs in each cluster.
+            Weight of each row in each cluster.
         first_row, block_rows : int
             As in `fuzzy_sums`.
         out : float64 array of shape (blocks, c, (d + 1) * (d + 2) / 2)
-            Added to in place; blocks are those of `fuzzy_sums`. Of cluster j the upper triangle, row by row, of the sum
-            over i of ``g[i, j]`` times the outer product of (x_i - centers_j, 1) with itself.
+            Changed in place by addition; the blocks are the same as in `fuzzy_sums`. For cluster j, it has the upper
+            triangle, row by row, of the sum over i of ``g[i, j]`` times the outer product of (x_i - centers_j, 1) with
+            itself.
         """
 
     def weighted_means(self, sums: Array, centers: Array) -> Array:
-        """Move centres to the means of the rows that their clusters weigh.
+        """Compute new centres: the weighted means of the rows.
 
         Parameters
         ----------
         sums : float64 array of shape (models, c * d + c + 3)
-            Of all rows, laid out as `fuzzy_sums` does.
+            Sums over all rows, in the layout of `fuzzy_sums`.
         centers : float64 array of shape (models, c, d)
+            The old centres.
 
         Returns
         -------
         float64 array of shape (models, c, d)
-            A cluster that no row has a membership in keeps its centre.
+            The new centres. A cluster in which no row has a membership keeps its centre.
         """
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: FuzzyCMeansKernels = cpu
     _gpu: FuzzyCMeansKernels = gpu

@@ -1,27 +1,28 @@
-"""Fuzzy c-means on the CPU: one pass over the rows, memberships never stored.
+"""Fuzzy c-means on the CPU: one pass over the rows, without storing memberships.
 
-Rows come in *groups* of 1024, aligned in the global numbers, and a group in *panels* of 32 rows, one a lane. A panel's
-way, per model::
+Rows form *groups* of 1024, aligned in the global numbers, and *panels* of 32 rows, one row per lane. For each panel and
+model::
 
     s_j  = |x - v_j|^2, four centres at a time           d subtractions, d multiply-adds       g[j] <- s_j
     r_j  = s_min / s_j,  p_j = r_j^(1/(m-1))             a division, a logarithm, a power      g[j] <- p_j r_j
     P = sum p_j;  also sum p_j^2 and sum p_j log2 p_j
     g_j  = p_j r_j * w 2^scale / P^m                     since p_j^m = p_j r_j                 g[j] <- g_j
 
-With u_j = p_j / P this is w u_j^m, and the row's share of the objective needs no sum over the centres::
+With u_j = p_j / P this is w u_j^m, and the row's term in the objective needs no sum over the centres::
 
     sum_j u_j^m s_j = s_min P / P^m        entropy = log P - sum p_j log p_j / P, both terms >= 0
 
-Then sum_i g_ij x_if of a batch of panels is a product of two small matrices, of which eight or 192 sums are in
-registers at a time. Few features: a lane keeps adding its own rows, and the 32 lanes are added at the batch's end
-(`add_by_lanes`). Many features: 32 features are the lanes, rows follow each other (`add_by_features`). Which it is
-depends on c and d.
+Then sum_i g_ij x_if of a batch of panels is a product of two small matrices; eight or 192 of its sums are in registers
+at a time. With few features, each lane adds its own rows, and the 32 lanes are added at the end of the batch
+(`add_by_lanes`). With many features, the lanes are 32 features, and rows are added one after the other
+(`add_by_features`). The choice depends on c and d.
 
-Clusters with norms of their own (`cpu_covariances`) take three passes over a tile of distances: these, memberships, and
+If each cluster has its own norm (`cpu_covariances`), there are three passes over a tile: distances, memberships, and
 the sums of products.
 
-In `real` are the sums over the centres of a row, and at most 512 additions in a chain within a group; groups are added
-in float64, in ascending order. So the bits depend neither on threads nor on how the rows come, by multiples of 1024.
+The sums over the centres of a row, and chains of at most 512 additions within a group, are in `real`. Groups are added
+in float64, in ascending order. So the bits depend neither on the threads, nor on how rows are split at multiples of
+1024.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 __all__ = ["fuzzy_sums", "memberships", "norm_distances", "scatter_sums", "tile_memberships", "weighted_means"]
 
 Array = Any
-HIGHEST = {4: 100.0, 8: 900.0}  # exponents, by the bytes of a number, that sums over many rows can bear
-SHORT = 128  # rows of a batch when the features are the lanes: their g of a thousand centres stays in the L2 cache
-BATCH_BYTES = 1 << 16  # of panels and g when the rows are the lanes: little more than the L1 cache
-PARTIAL_BYTES = 1 << 24  # of groups' sums that wait to be added
-MAX_BYTES = 1 << 30  # of these, even if that keeps threads idle
-MIN_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds: less is not worth waking a thread; more would be shared unevenly
+HIGHEST = {4: 100.0, 8: 900.0}  # largest exponents without overflow in sums over many rows, by the bytes of a number
+SHORT = 128  # rows of a batch if the lanes are features: their g for a thousand centres stays in the L2 cache
+BATCH_BYTES = 1 << 16  # bytes of panels and g if the lanes are rows: little more than the L1 cache
+PARTIAL_BYTES = 1 << 24  # bytes of groups' sums that wait to be added
+MAX_BYTES = 1 << 30  # upper bound of these bytes, even if threads are then idle
+MIN_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds: for fewer, waking a thread does not pay; more balance badly
 
 
 def fuzzy_sums(
@@ -126,7 +127,7 @@ def tile_memberships(
 
 
 def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
-    """Decide whether the features are the lanes of the sums, and the rows of a batch."""
+    """Decide whether the lanes of the sums are features, and how many rows a batch has."""
     if 4 * c * d >= 3 * (-(-c // CENTERS) * CENTERS * padded(d)):
         return True, SHORT
     batch = GROUP
@@ -136,12 +137,12 @@ def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
 
 
 def _constants(m: float, log2_scale: float, dtype: Any) -> Array:
-    """Constants of the powers, and the largest number (see `_weigh`)."""
+    """Return the constants of the powers, and the largest number (see `_weigh`)."""
     return np.array([1 / (m - 1), m, log2_scale, HIGHEST[dtype.itemsize], np.finfo(dtype).max], dtype)
 
 
 def _merge(partial: Array, blocks: Array, out: Array, columns: int) -> None:
-    """Add the groups' sums to those of their blocks."""
+    """Add the sums of groups to the sums of their blocks."""
     share = max(1 << 14, -(-columns // thread_count()))
 
     def task(index: int, _: int) -> None:
@@ -151,12 +152,12 @@ def _merge(partial: Array, blocks: Array, out: Array, columns: int) -> None:
 
 
 def padded(d: int) -> int:
-    """Features, filled up to whole vectors."""
+    """Return the number of features, rounded up to whole vectors."""
     return -(-d // WIDTH) * WIDTH
 
 
 def aligned(count: int, dtype: Any) -> Array:
-    """An array that starts at a cache line: a vector across two of them takes twice the time to load."""
+    """Allocate an array at the start of a cache line, because a vector across two lines takes twice as long to load."""
     itemsize = np.dtype(dtype).itemsize
     raw = np.empty(count + 64 // itemsize, dtype)
     skip = -raw.ctypes.data % 64 // itemsize

@@ -1,9 +1,9 @@
 """A panel of rows and all centres: the inner loops of `mgclust.kernels.fuzzy_c_means.cpu`.
 
-What a loop leaves for the next one is stored in `g`, 32 rows a centre: 128 bytes a centre in float32, which stay in the
-L1 or L2 cache. Measured on a Zen 5 core whose multiply-adds reach 120e9 a second: distances 92e9 a second,
-`add_by_features` 108e9, `add_by_lanes` 75e9 to 90e9. What is left is a division and a logarithm a pair, 0.35 ns, and
-half as much again for a power when m is not 2.
+Values for the next loop are stored in `g`, 32 rows per centre: 128 bytes per centre in float32, which stay in the L1 or
+L2 cache. Measured on a Zen 5 core with at most 120e9 multiply-adds per second: distances 92e9 per second,
+`add_by_features` 108e9, `add_by_lanes` 75e9 to 90e9. In addition, each pair takes a division and a logarithm, 0.35 ns,
+and half as much again for a power if m is not 2.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from mgclust.kernels.toolkit.simd_steps import (
 __all__ = ["CENTERS", "GROUP", "add_groups", "add_partial", "weigh_tile", "write_memberships"]
 
 GROUP = 1024  # rows whose sums are in `real`
-CENTERS = 6  # of which the sums are in registers at a time when the features are the lanes
-LOWEST = -1e6  # in place of log2 0: 2^LOWEST is 0, and so is 0 * LOWEST
+CENTERS = 6  # centres whose sums are in registers at a time if the lanes are features
+LOWEST = -1e6  # used instead of log2 0: 2^LOWEST is 0, and so is 0 * LOWEST
 CHAIN = 32  # centres whose p are added one after the other
 
 
 @inlined
 def _distances(centers: Any, c: int, d: int, base: int, panels: Any, at: int, limit: Any, g: Any, to: int) -> Any:
-    """Write s of a panel to all centres, 32 a centre; return the least. No s is infinite."""
+    """Write s of a panel to all centres, 32 per centre; return the smallest. No s is infinite."""
     most = splat(limit)
     least = most
     zero = splat(panels.dtype.type(0))
@@ -72,12 +72,12 @@ def _distances(centers: Any, c: int, d: int, base: int, panels: Any, at: int, li
 
 @inlined
 def _powers(least: Any, c: int, exponent: Any, plain: bool, times_ratio: bool, g: Any, to: int) -> Any:
-    """s in g becomes p, or p r if asked; return the sums of p, of p^2 and of p log2 p."""
+    """Replace s in g by p, or by p r with `times_ratio`; return the sums of p, of p^2 and of p log2 p."""
     real = g.dtype.type
     zero = splat(real(0))
     sum_p, sum_squares, sum_logs = zero, zero, zero
     lowest, power = splat(real(LOWEST)), splat(exponent)
-    # In short chains: a thousand small p one after the other on top of a large one would each be rounded by it.
+    # In short chains, because a thousand small p that are added to a large p would each be rounded to its precision.
     for first in range(0, c, CHAIN):
         few_p, few_squares, few_logs = zero, zero, zero
         for j in range(first, min(first + CHAIN, c)):
@@ -106,7 +106,7 @@ def _weigh(
     weight: Any, least: Any, sum_p: Any, sum_squares: Any, sum_logs: Any, c: int, constants: Any, plain: bool, g: Any,
     to: int, lanes: Any, base: int,
 ) -> None:  # fmt: skip
-    """p r in g becomes w u^m; the lanes' sums of it, of J, of u^2 and of -u log2 u grow."""
+    """Replace p r in g by w u^m; add to the lanes' sums of this, of J, of u^2 and of -u log2 u."""
     real = g.dtype.type
     inverse = divide(splat(real(1)), sum_p)
     logarithm = log2_of(sum_p)
@@ -132,9 +132,9 @@ def weigh_run(
     centers: Any, base: int, c: int, d: int, count: int, constants: Any, plain: bool, panels: Any, weights: int,
     g: Any, lanes: Any, to: int, x: Any, ahead: int,
 ) -> None:  # fmt: skip
-    """g of a batch of panels at one model; the panels' weights begin at `weights`.
+    """Compute g of a batch of panels for one model; the panels' weights begin at `weights`.
 
-    Meanwhile the rows from x[ahead] on come into the cache: without that, memory and arithmetic would take turns.
+    Meanwhile, the rows from x[ahead] on are prefetched. Otherwise memory and arithmetic would wait for each other.
     """
     line = 64 // panels.itemsize
     for p in range(count):
@@ -222,7 +222,7 @@ def add_by_features(rows: Any, g: Any, count: int, c: int, d: int, found: Any, p
 
 @inlined
 def _take_weights(weights: Any, row: int, end: int, count: int, panels: Any, to: int) -> None:
-    """The rows' weights, 1 if there are none, in the lanes of so many panels; 0 after the last row."""
+    """Copy the rows' weights, or 1 if there are none, to the lanes of `count` panels; 0 after the last row."""
     one = splat(panels.dtype.type(1))
     for p in range(count):
         first, at = row + p * WIDTH, to + p * WIDTH
@@ -236,7 +236,7 @@ def _take_weights(weights: Any, row: int, end: int, count: int, panels: Any, to:
 
 @inlined
 def _copy(x: Any, d: int, row: int, end: int, count: int, rows: Any) -> None:
-    """Rows row..end-1 as [32 features][row][feature], so many rows; 0 after the last. Lanes beyond d are unused."""
+    """Copy rows row..end-1 as [32 features][row][feature], with 0 after the last row, to a total of `count` rows."""
     for f in range(0, d, WIDTH):
         for i in range(count):
             at, to = (row + i) * d + f, (f // WIDTH * count + i) * WIDTH
@@ -261,7 +261,7 @@ def add_groups(
     constants: Any, plain: bool, batch: int, by_features: bool, panels: Any, rows: Any, g: Any, lanes: Any, found: Any,
     partial: Any,
 ) -> None:  # fmt: skip
-    """Write the sums of groups first..last-1; partial begins with group `origin`. The others are the thread's own."""
+    """Write the sums of groups first..last-1; partial begins with group `origin`. Other arrays belong to the thread."""
     size, each, ones = c * d + c + 3, (c + 3) * WIDTH, batch * d
     for group in range(first, last):
         out = (group - origin) * models * size
@@ -301,7 +301,7 @@ def write_memberships(
     x: Any, d: int, start: int, stop: int, centers: Any, c: int, constants: Any, plain: bool, panels: Any, g: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """`memberships` of rows start..stop-1."""
+    """Do `memberships` for rows start..stop-1."""
     origin = np.int64(0)
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)
@@ -323,7 +323,7 @@ def weigh_tile(
     tile: Any, c: int, start: int, stop: int, weights: Any, constants: Any, plain: bool, only_u: bool, g: Any,
     lanes: Any, scores: Any,
 ) -> None:  # fmt: skip
-    """`tile_memberships` of rows start..stop-1; the lanes are those of `_weigh`, of one panel."""
+    """Do `tile_memberships` for rows start..stop-1; `lanes` is for one panel of `_weigh`."""
     origin = np.int64(0)
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)

@@ -1,8 +1,8 @@
-"""Adjacency rows (`adjacency`): moves between communities, matching, groups of nodes, contraction.
+"""Graphs as adjacency rows (`adjacency`): moves between communities, matching, groups of nodes, contraction.
 
-On the CPU `cpu` gathers `cpu_moves`, `cpu_matching`, `cpu_groups`, `cpu_contraction` and `cpu_parts` (pairs on their
-way to their ranks), which share `cpu_adjacency`. On a GPU `gpu` gathers modules of the same names, whose kernels are in
-``communities.cu``.
+On the CPU, `cpu` collects the functions of `cpu_moves`, `cpu_matching`, `cpu_groups`, `cpu_contraction` and `cpu_parts`
+(pairs that are sent to other ranks), which share `cpu_adjacency`. On a GPU, `gpu` collects the functions of the
+corresponding modules, whose kernels are in ``communities.cu``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class GraphKernels(Protocol):
     Parameters of several functions:
 
     rows : Adjacency
-        Own rows.
+        Rows of the nodes that this rank owns.
     strength : int64 array of shape (n,)
-        Summed weights of each node, its loops twice.
+        Sum of the weights of each node, with its loops counted twice.
     labels : int32 array of shape (n,)
         Community of each node, a number below n.
     gain : Gain
@@ -38,16 +38,16 @@ class GraphKernels(Protocol):
     """
 
     def apply_moves(self, proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
-        """Move nodes, and their strength.
+        """Move nodes and their strength to new communities.
 
         Parameters
         ----------
         proposal : int32 array of shape (n,)
-            New communities, -1: stays.
+            New community of each node; -1 if it stays.
         labels : int32 array of shape (n,)
-            In place.
+            Community of each node, changed in place.
         totals : int64 array of shape (n,)
-            In place.
+            Total strength of each community, changed in place.
         """
 
     def best_partners(
@@ -62,43 +62,44 @@ class GraphKernels(Protocol):
         salt: int,
         out: Array,
     ) -> None:
-        """Find the neighbour that each own node would merge with: the largest gain over the root of both strengths.
+        """Find the best partner of each own node: the neighbour with the largest gain / sqrt(product of strengths).
 
         Parameters
         ----------
         within : int32 array of shape (n,), optional
-            Only neighbours of the same number are looked at.
+            If given, only neighbours with the same number are considered.
         any_sign : bool
-            Take partners whose gain is not positive as well.
+            Whether partners with a gain that is not positive are also allowed.
         noise : float
-            From 0 to 1: largest part of a score that is taken off at random, the same for both ends.
+            Largest fraction of a score that is subtracted at random, from 0 to 1. It is the same for both ends.
         salt : int
-            Of the noise, and of the hash that decides between equal scores.
+            Seed of the noise, and of the hash that breaks ties.
         out : int32 array of shape (n,)
-            The partner, or -1. Overwritten.
+            Partner of each node, or -1. Overwritten.
         """
 
     def contract(self, rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array]:
-        """Sum own entries by the groups of their ends, without those within a group.
+        """Sum the entries of own rows by the groups of their ends, without entries within a group.
 
         Parameters
         ----------
         ids : int32 array of shape (n,)
-            Group of each node of the graph, below count.
+            Group of each node of the graph, less than `count`.
         count : int
+            Number of groups.
 
         Returns
         -------
         row, column : int32 arrays
-            Ascending by (row, column), each pair once.
+            Pairs of groups, ascending by (row, column), each pair once.
         weight : array
-            int32, or int64 where the weights are.
+            Sums of the weights: int64 if the weights are int64, else int32.
         """
 
     def contract_parts(
         self, rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[int], largest: int
     ) -> list[Array]:
-        """Cut the pairs that `contract` would sum by the rank that owns the group of the row.
+        """Split the pairs that `contract` would sum by the rank that owns the group of the row.
 
         Parameters
         ----------
@@ -109,7 +110,7 @@ class GraphKernels(Protocol):
         """
 
     def cross_weight(self, rows: Adjacency, labels: Array) -> int:
-        """Sum of the weights between communities, own rows' entries."""
+        """Sum the weights of the entries of own rows that connect different communities."""
 
     def relabel(self, representative: Array) -> tuple[Array, int]:
         """Number the groups in the order of their representative nodes.
@@ -124,13 +125,13 @@ class GraphKernels(Protocol):
         ids : int32 array of shape (n,)
             Number of each node's group.
         count : int
-            How many groups there are.
+            Number of groups.
         """
 
     def pair_parts(
         self, row: Array, column: Array, weight: Array | None, *, count: int, bounds: Sequence[int], largest: int
     ) -> list[Array]:
-        """Cut pairs by the rank that owns the row, ready to be sent.
+        """Split pairs by the rank that owns the row, in the form in which they are sent.
 
         Parameters
         ----------
@@ -139,28 +140,28 @@ class GraphKernels(Protocol):
         bounds : sequence of int
             Rank r owns rows ``bounds[r]`` to ``bounds[r + 1] - 1``.
         largest : int
-            No weight on any rank is above; 0 where all ranks come with None.
+            Upper bound of the weights on all ranks; 0 if `weight` is None on all ranks.
 
         Returns
         -------
         list of arrays
-            One for each rank; `sum_parts` knows what is in them.
+            One array for each rank, to be read by `sum_parts`.
         """
 
     def match_mutual(self, partner: Array, *, share: float) -> Array:
-        """Merge nodes that are each other's partner; where these are few, others join the pair of their partner.
+        """Merge nodes that are each other's partner; if there are few pairs, other nodes join their partner's pair.
 
         Parameters
         ----------
         partner : int32 array of shape (n,)
-            -1: none.
+            Partner of each node; -1 if it has none.
         share : float
-            Others join when the pairs are fewer than this share of the nodes that have a partner.
+            Other nodes join if the number of pairs is less than this fraction of the number of nodes with a partner.
 
         Returns
         -------
         int32 array of shape (n,)
-            The node that stands for each node's group, one of its members.
+            Representative node of each node's group, which is one of its members.
         """
 
     def propose_moves(
@@ -183,16 +184,16 @@ class GraphKernels(Protocol):
         Parameters
         ----------
         totals : int64 array of shape (n,)
-            Summed strength of each community.
+            Total strength of each community.
         active : uint8 array of shape (n,)
-            Nodes that are 0 stay.
+            Nodes with 0 are skipped.
         classes, turn, salt : int
-            Node v moves now if ``(mix(v * 0x9E3779B97F4A7C15 + salt) >> 33) % classes == turn``.
+            It is the turn of node v if ``(mix(v * 0x9E3779B97F4A7C15 + salt) >> 33) % classes == turn``.
         out : int32 array of shape (n,)
-            The new community, or -1; a node that is best off alone moves into the community of its own number, where
-            that is empty. Overwritten.
+            New community of each node, or -1. A node that is best in a community of its own moves to the community with
+            its own number, if this community is empty. Overwritten.
         tally : int64 array of shape (2,)
-            The number of moves and what each adds to the modularity, in units of 2^-40, are added to it.
+            The number of moves, and the modularity that they add, in units of 2^-40, are added to these elements.
         """
 
     def sweep_alone(
@@ -209,28 +210,28 @@ class GraphKernels(Protocol):
         activated: Array,
         tally: Array,
     ) -> bool:
-        """Do all turns of a sweep in one call, where rows of all nodes are so few that one thread does them.
+        """Do all turns of a sweep in one call, if this rank owns all nodes and one thread is enough for the graph.
 
-        It does for each turn what `propose_moves`, `apply_moves` and `activate_neighbors` do, whose parameters it has.
+        Each turn does the work of `propose_moves`, `apply_moves` and `activate_neighbors`; see there for parameters.
 
         Parameters
         ----------
         activated : uint8 array of shape (n,)
-            The nodes of the next sweep; in place.
+            Nodes of the next sweep, changed in place.
 
         Returns
         -------
         bool
-            False: nothing was done.
+            Whether the sweep was done. If False, nothing has changed.
         """
 
     def propagate_roots(self, rows: Adjacency, labels: Array, roots: Array) -> None:
-        """Lower the roots of nodes that own entries connect within a community to the smallest of them.
+        """Lower roots along own entries within a community, so that connected nodes get the smallest root among them.
 
         Parameters
         ----------
         roots : int32 array of shape (n,)
-            A node of the same connected part, at most the node itself. In place.
+            For each node, a node of the same connected part, with a number not above its own. Changed in place.
         """
 
     def sum_by_id(self, values: Array, ids: Array, count: int) -> Array:
@@ -239,9 +240,11 @@ class GraphKernels(Protocol):
         Parameters
         ----------
         values : int64 array of shape (n,)
+            The values.
         ids : int32 array of shape (n,)
-            Below count.
+            Group of each value, less than `count`.
         count : int
+            Number of groups.
 
         Returns
         -------
@@ -251,42 +254,43 @@ class GraphKernels(Protocol):
     def sum_pairs(
         self, row: Array, column: Array, weight: Array | None, *, count: int
     ) -> tuple[Array, Array, Array | None]:
-        """Sort pairs of numbers, add up those that are equal, and drop those of a number with itself.
+        """Sort pairs of numbers, sum the weights of equal pairs, and drop pairs of two equal numbers.
 
         Parameters
         ----------
         row, column : int32 arrays of shape (pairs,)
-            Below count, in any order.
+            Numbers less than `count`, in any order.
         weight : int32 or int64 array of shape (pairs,), optional
-            None: all are 1.
+            Weights; None: all are 1.
         count : int
+            Number of different numbers.
 
         Returns
         -------
         row, column : int32 arrays
-            Ascending by (row, column).
+            The pairs, ascending by (row, column).
         weight : array of the weights' type, or None
-            Their sums, int32 where they came as None; None where they came as None and all are 1.
+            Sums of the weights. If `weight` is None: int32, or None if all sums are 1.
         """
 
     def sum_parts(
         self, parts: Array, *, count: int, largest: int, kind: np.dtype | None
     ) -> tuple[Array, Array, Array | None]:
-        """Sum pairs that came from several ranks, put one behind the other.
+        """Sum pairs that came from several ranks.
 
         Parameters
         ----------
         parts : array
-            What `pair_parts` or `contract_parts` made on any ranks.
+            Arrays of `pair_parts` or `contract_parts` from all ranks, one after the other.
         count, largest : int
-            As they were there.
+            The same values as in these calls.
         kind : numpy.dtype, optional
-            Of the weights; None where all were 1.
+            Type of the weights; None if all were 1.
 
         Returns
         -------
         row, column, weight
-            As `sum_pairs` returns them.
+            As from `sum_pairs`.
         """
 
     def to_rows(self, row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
@@ -295,11 +299,11 @@ class GraphKernels(Protocol):
         Parameters
         ----------
         row, column : int32 arrays of shape (pairs,)
-            Ascending by (row, column).
+            The pairs, ascending by (row, column).
         weight : array of shape (pairs,), optional
-            None: all are 1.
+            Weights; None: all are 1.
         first, stop : int
-            The rows are numbered first .. stop - 1.
+            The rows have the numbers first .. stop - 1.
 
         Returns
         -------
@@ -307,12 +311,12 @@ class GraphKernels(Protocol):
         """
 
     def activate_neighbors(self, rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:
-        """Activate the neighbours of nodes that moved, but for those of the same community.
+        """Activate the neighbours of nodes that moved, except neighbours in the same community.
 
         Parameters
         ----------
         proposal : int32 array of shape (n,)
-            Not negative where a node moved.
+            Not negative for nodes that moved.
         labels : int32 array of shape (n,)
             Communities after the moves.
         active : uint8 array of shape (n,)
@@ -320,13 +324,14 @@ class GraphKernels(Protocol):
         """
 
     def weights_before(self, rows: Adjacency, ids: Array, order: Array) -> Array:
-        """Sum each own node's weights to nodes of its group that come before it.
+        """Sum each own node's weights to nodes of its group that come before it in an order.
 
         Parameters
         ----------
         ids : int32 array of shape (n,)
-            Groups.
+            Group of each node.
         order : int32 or int64 array of shape (n,)
+            Position of each node in the order.
 
         Returns
         -------
@@ -334,6 +339,6 @@ class GraphKernels(Protocol):
         """
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: GraphKernels = cpu
     _gpu: GraphKernels = gpu

@@ -1,4 +1,4 @@
-"""Rows of a graph's adjacency matrix, as both devices' kernels take them."""
+"""Rows of a graph's adjacency matrix, in the form that the kernels of both devices use."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Adjacency:
     first: int  # number of the first node
     starts: Array  # int64 array of shape (rows + 1,): where each node's neighbours begin
     columns: Array  # int32 array of shape (entries,): neighbours, ascending within a row, each once
-    weights: Array | None  # int32 or int64 array of shape (entries,), or None: above 0; None: all are 1
-    # what kernels found out about the lengths of the rows, kept for the next call
+    weights: Array | None  # int32 or int64 array of shape (entries,), all positive; None: all are 1
+    # facts about the lengths of the rows, which kernels keep for their next call
     plan: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -34,9 +34,10 @@ class Adjacency:
 
 @dataclass(frozen=True)
 class Gain:
-    """Formula of the gain of a merge or a move: ``two_m w - resolution d D``, the larger the better."""
+    """Formula of the gain of a merge or a move: ``two_m w - resolution d D``; larger gains are better."""
 
     two_m: int  # sum of all strengths
     resolution: float
-    # in int64, which needs ``two_m < 2**31`` and a resolution of 1; else in float64, rounded after each operation
+    # True: computed in int64, which requires ``two_m < 2**31`` and a resolution of 1; False: in float64, rounded after
+    # each operation
     exact: bool

@@ -1,8 +1,8 @@
 """Parts that kernels of graphs share on the CPU: parts of rows for threads, weights, and sums by key of one row.
 
-Sums by key live in a small hash table that a task owns: it fits the longest row rather than the graph, so that it
-stays in the nearest cache and many threads cost no memory. Weights are integers, and so are their sums: neither the
-order of the entries nor the number of threads shows.
+Sums by key are in a small hash table for each task. Its size depends on the longest row instead of on the graph, so it
+stays in the nearest cache, and many threads need little memory. Weights and their sums are integers, so the result
+depends neither on the order of the entries nor on the number of threads.
 """
 
 from __future__ import annotations

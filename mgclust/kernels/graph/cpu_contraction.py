@@ -1,9 +1,9 @@
-"""Smaller graphs out of groups of nodes, on the CPU: entries are summed by pairs of groups.
+"""Contraction of groups of nodes to a smaller graph, on the CPU: entries are summed by pairs of groups.
 
 ::
 
     own rows, on any thread             entries that leave the group are counted
-    own nodes in the order of groups    each row's place behind the others of its group
+    own nodes in the order of groups    each row's place after the other rows of its group
     own rows, on any thread             those entries are written there: the groups of their ends, and weights
     new rows, on any thread             equal columns are added up in a small hash table, then sorted
     parts are put together              a copy
@@ -128,7 +128,7 @@ def leaving(start: int, stop: int, first: int, starts: Array, columns: Array, id
 
 @compiled
 def arrange(ids: Array, first: int, places: Array, starts: Array) -> None:
-    """Turn each row's count into its place, in the order of groups; fill starts (zero before)."""
+    """Replace each row's count by its place, in the order of groups; fill starts (zero before)."""
     for row in range(len(places)):
         starts[ids[first + row]] += places[row]
     at = 0

@@ -64,7 +64,7 @@ def add_values(values: Array, ids: Array, out: Array) -> None:
 
 @inlined
 def root_of(roots: Array, v: int) -> int:
-    """The last root, with the way to it halved."""
+    """Return the last root, and halve the path to it."""
     while roots[v] != v:
         roots[v] = roots[roots[v]]
         v = roots[v]

@@ -1,7 +1,7 @@
 """Moves between communities on the CPU: the best community of each node, and the nodes to decide again.
 
-Each kernel walks along own rows of the adjacency matrix, 1 to 10 ns an entry and thread; what it finds for a node
-depends on the arguments alone. Gains are compared as they are computed, in int64 or float64 (`score`).
+Each kernel reads own rows of the adjacency matrix, which takes 1 to 10 ns per entry and thread. The result for a node
+depends only on the arguments. Gains are compared as they are computed, in int64 or float64 (`score`).
 """
 
 from __future__ import annotations

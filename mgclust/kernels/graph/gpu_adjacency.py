@@ -56,7 +56,7 @@ def functions(kind: np.dtype | None) -> Any:
 
 
 def by_rows(rows: Adjacency, name: str, *arguments: Any, gain: Gain | None = None) -> None:
-    """Launch a kernel over all rows: long ones by blocks, others by warps."""
+    """Launch a kernel over all rows: with one thread block per long row, and one warp per other row."""
     if not rows.entries:
         return
     longer = bins(rows).longer
@@ -71,7 +71,7 @@ def row_arguments(rows: Adjacency) -> tuple[Any, ...]:
 
 
 def warp_grid(rows: Adjacency) -> tuple[int]:
-    """Blocks of a launch in which warps take the rows."""
+    """Return the number of blocks for a launch with one warp per row."""
     return (max(1, min(-(-rows.rows // THREADS), 16 * multiprocessors())),)
 
 

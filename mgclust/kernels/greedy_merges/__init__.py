@@ -1,7 +1,7 @@
-"""Greedy modularity merging after Newman: merge by merge, exact.
+"""Newman's greedy modularity merging: one exact merge after the other.
 
-On the CPU `cpu` has the loop, `cpu_keys` says which pair is next, `cpu_rows` holds a hash table a community, `cpu_hubs`
-the pairs of long rows. On a GPU `gpu` starts ``greedy.cu``.
+On the CPU, `cpu` has the loop, `cpu_keys` finds the next pair, `cpu_rows` has a hash table for each community, and
+`cpu_hubs` has the pairs of long rows. On a GPU, `gpu` starts ``greedy.cu``.
 """
 
 from __future__ import annotations
@@ -34,40 +34,41 @@ class GreedyMergeKernels(Protocol):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Merge the connected pair of communities with the largest gain until no connected pair is left.
 
-        The gain of i and j is ``g = two_m * m_ij - resolution * (d_i * d_j)``, of which the modularity rises by
-        ``2 g / two_m**2``; two_m is the sum of all strengths. Of equal gains the smallest (i, j), i < j, comes first; j
-        is folded into i. Negative gains are merged too.
+        The gain of i and j is ``g = two_m * m_ij - resolution * (d_i * d_j)``, and the merge raises the modularity by
+        ``2 g / two_m**2``; two_m is the sum of all strengths. Among equal gains, the smallest (i, j) with i < j comes
+        first; j is absorbed by i. Pairs with negative gains are also merged.
 
         Parameters
         ----------
         starts : int64 array of shape (n + 1,)
-            Where each node's neighbours begin.
+            Start of each node's neighbours.
         columns : int32 array of shape (nnz,)
-            Neighbours, ascending within a node: symmetric, no loops, none twice.
+            Neighbours, ascending for each node: symmetric, without loops, each once.
         weights : int64 or float64 array of shape (nnz,)
-            Of the edges to them, not negative.
+            Weights of the edges to these neighbours, not negative.
         strength : array of shape (n,), the weights' type
-            Each node's weights summed, its loops twice. int64: the sum of all is below 2**32.
+            Sum of each node's weights, with its loops counted twice. If int64, the sum of all is less than 2**32.
         resolution : float
-            1.0 where the weights are int64.
+            Resolution; 1.0 if the weights are int64.
         on_progress : callable
-            Called with the number of merges so far, some ten times a second. May raise, which ends the run.
+            Called with the number of merges so far, about ten times per second. If it raises an error, the run ends.
 
         Returns
         -------
         merges : int32 array of shape (k, 2)
-            Kept and absorbed community of each merge, known by their smallest nodes; k is n less the components.
+            Kept and absorbed community of each merge, named by their smallest nodes; k is n minus the number of
+            connected components.
         gains : array of shape (k,), the weights' type
-            Of each merge.
+            Gain of each merge.
 
         Notes
         -----
-        One thread on the CPU, one block on a GPU. Memory: 24 to 35 bytes an entry of `columns` as measured (float64: 51
-        to 70), and 100 a node; on a GPU 32 an entry and 90 a node, and for a moment 68 an entry that is left when rows
-        that grew have used that up.
+        This uses one thread on the CPU, and one block on a GPU. Memory on the CPU, as measured: 24 to 35 bytes per
+        entry of `columns` (float64: 51 to 70), and 100 per node. On a GPU: 32 bytes per entry and 90 per node. If rows
+        that grew have used this up, it needs 68 bytes per remaining entry for a moment.
         """
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: GreedyMergeKernels = cpu
     _gpu: GreedyMergeKernels = gpu

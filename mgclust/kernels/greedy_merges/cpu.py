@@ -1,18 +1,18 @@
 """Exact greedy modularity on the CPU: Newman's rule merge by merge, some microseconds each.
 
-Most of what a merge of communities i and j could change stays as it is, or falls: with k next to i but not to j, the
-pair's gain ``2m * m_ik - d_i * d_k`` loses ``d_j * d_k``. So a gain once computed remains an upper bound until k is a
-neighbour of the smaller of the two rows, and a merge costs
+If communities i and j merge, most gains stay the same or decrease: if k is a neighbour of i but not of j, the gain
+``2m * m_ik - d_i * d_k`` of the pair decreases by ``d_j * d_k``. So a computed gain remains an upper bound until k is a
+neighbour of the smaller of the two rows. A merge costs
 
-    fold        the smaller row into the larger: a few look-ups for each neighbour, which is told its new gain
-    refresh     rows that come first by a bound: their best pair is looked for again
-    put         a tree over all rows' keys: about one step for each key that changes
+    fold        add the smaller row to the larger: a few look-ups for each neighbour, which gets its new gain
+    refresh     search the best pair again, in rows that come first because of a bound
+    put         update a tree over the keys of all rows: about one step for each key that changes
 
-A pair belongs to one of its rows, or to both: to the one with the smaller table, which is cheap to look through; to
-the other if that is a *hub*, since all its neighbours would have to be refreshed whenever it grows. A hub keeps its
-pairs in a kinetic tree (`cpu_hubs`), and com-dblp's 317,079 merges take 1 s for 30 s without.
+A pair belongs to the row with the smaller table, which can be searched quickly. If the other row is a *hub*, the pair
+also belongs to the hub, because all its neighbours would have to be refreshed whenever it grows. A hub stores its pairs
+in a kinetic tree (`cpu_hubs`): the 317,079 merges of com-dblp take 1 s instead of 30 s.
 
-All decisions compare gains computed from weights and strengths as they are then, in int64 or float64 as given.
+All decisions compare gains that are computed from the current weights and strengths, in int64 or float64 as given.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def greedy_merges(
 
 
 def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resolution: float) -> MergeGraph:
-    """All rows as tables; their keys are looked for as `advance` meets them."""
+    """Make the tables of all rows; their keys are computed when `advance` needs them."""
     n, dtype = len(strength), strength.dtype
     slots, bits = np.zeros(n, SLOTS), np.empty(n, np.uint8)
     used = lay_out(starts, slots, bits)
@@ -104,12 +104,12 @@ def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resol
 
 
 def _cells(count: int, dtype: Any) -> tuple[Array, Array, Array]:
-    """Room for so many cells, and for what belongs to them in hubs; memory that no hub uses is never touched."""
+    """Allocate cells, and their arrays for hubs; memory that no hub uses is never touched."""
     return (np.empty(count, CELLS[dtype.kind]), np.empty(count, dtype), np.empty(count >> 3, NODES[dtype.kind]))
 
 
 def _repacked(graph: MergeGraph) -> MergeGraph:
-    """The same without the cells of absorbed rows, and with room for any row to grow."""
+    """Copy a graph without the cells of absorbed rows, and with room for any row to grow."""
     sizes = np.left_shift(1, graph.bits, dtype=np.int64)
     live = int(sizes[graph.slots["length"] > 0].sum())
     cells, seen, nodes = _cells(live + max(live // 2, 2 * int(sizes.max())), graph.strength.dtype)
@@ -119,7 +119,7 @@ def _repacked(graph: MergeGraph) -> MergeGraph:
 
 @called
 def refresh(graph: MergeGraph, row: int) -> None:
-    """Look for a row's best pair among its own: all of a hub; else those whose tables are no smaller, hubs' aside."""
+    """Find a row's best pair: a hub has all its pairs; others have pairs with rows, not hubs, with no smaller table."""
     own = np.int64(graph.bits[row])
     if own >= HUB:
         refresh_hub(graph, row)
@@ -206,7 +206,7 @@ def offer_all(graph: MergeGraph, row: int) -> None:
 
 @compiled
 def advance(graph: MergeGraph, strict: bool, merges: Array, gains: Array, done: int, stop: int) -> tuple[int, bool]:
-    """Merge until so many merges are done or no pair is left; how many are done, and whether cells are short."""
+    """Merge until `stop` merges are done or no pair is left; return their number, and whether cells are missing."""
     slots, keys = graph.slots, graph.keys
     top = keys[len(keys) - 1]
     while done < stop and top.tie != LAST:

@@ -1,10 +1,10 @@
-"""Long rows, where one community meets hundreds of thousands: its best pair without looking at all of them.
+"""Long rows of communities with hundreds of thousands of neighbours: the best pair without reading all of them.
 
-A hub's gain with neighbour k is a line in the hub's strength D, ``two_m * w_k - D * d_k``, and D only grows. Above the
-hub's table stands a tree: the winner of every 16 cells, of every 16 of these, and so on, each node with the D
-*until* which its winner certainly stays ahead. When D has grown, only nodes past their time are looked at again.
-Neighbours that have grown since they were *seen*, away from the hub, have lines that lie too high: bounds, put right
-when they win.
+A hub's gain with neighbour k is a line as a function of the hub's strength D: ``two_m * w_k - D * d_k``, and D only
+grows. Above the hub's table is a tree of winners: of every 16 cells, of every 16 of these, and so on. Each node has the
+D *until* which its winner certainly stays ahead. When D has grown, only nodes with a smaller `until` are updated.
+Neighbours that have grown in other merges since they were last *seen* have lines that are too high. These are upper
+bounds, which are corrected when they win.
 
 Times are computed in float64, with a margin above all rounding, their own and that of the gains: a node may be looked
 at too early, never too late. At D itself lines are compared as all pairs are, by their gains, then by labels.
@@ -23,8 +23,8 @@ __all__ = ["FREE", "HUB", "NODES", "forget", "past_time", "refresh_hub", "update
 
 Array = Any
 FREE = -1
-HUB = 8  # tables of at least 2^HUB cells are hubs
-SPAN = 4  # a node stands above 2^SPAN cells or nodes
+HUB = 8  # rows with tables of at least 2^HUB cells are hubs
+SPAN = 4  # a node has 2^SPAN cells or nodes below it
 MARGIN = 2.0**-48  # 32 roundings
 PAST = -1.0  # a time that has passed
 
@@ -52,7 +52,7 @@ NODES = {
 
 @called
 def past_time(graph: MergeGraph, row: int) -> None:
-    """Let all nodes of a hub be looked at again."""
+    """Mark all nodes of a hub for an update."""
     first = graph.slots[row].begin >> 3
     for at in range(first, first + ((1 << np.int64(graph.bits[row])) >> 3)):
         graph.nodes[at].until = PAST
@@ -60,7 +60,7 @@ def past_time(graph: MergeGraph, row: int) -> None:
 
 @inlined
 def ahead_until(graph: MergeGraph, weight: Any, d: Any, other_weight: Any, e: Any, strength: Any) -> float:
-    """The hub's strength until which a line, ahead now, stays above another whatever the rounding."""
+    """Return the hub's strength until which a line that is ahead now stays above another, whatever the rounding."""
     if weight == other_weight and d == e:
         return np.inf  # equal for ever; labels, which decide, are compared whenever a line changes
     height = graph.two_m * ((weight - other_weight) - MARGIN * max(weight, other_weight))
@@ -83,7 +83,7 @@ def lower_times(nodes: Array, first: int, at: int, bits: int, until: float) -> N
 
 @inlined
 def forget(graph: MergeGraph, row: int, cell: int) -> None:
-    """Say that a cell gives up its line; that matters where it wins, and so in a lowest node."""
+    """Record that a cell gives up its line, which matters only in a lowest node in which it wins."""
     first = graph.slots[row].begin >> 3
     own = cell - graph.slots[row].begin
     if graph.nodes[first + (own >> SPAN)].cell == own:
@@ -92,7 +92,7 @@ def forget(graph: MergeGraph, row: int, cell: int) -> None:
 
 @called
 def update(graph: MergeGraph, row: int, cell: int) -> None:
-    """Tell a hub's tree the new line of a cell, as far up as it matters.
+    """Update a hub's tree for the new line of a cell, as far up as necessary.
 
     A node past its time is left to `settle`, and so are those above it: their times are no later.
     """
@@ -222,7 +222,7 @@ def settle(graph: MergeGraph, row: int) -> int:
 
 @called
 def refresh_hub(graph: MergeGraph, row: int) -> None:
-    """Give a hub the key of its tree's winner; where that line lies too high, it is put right first, once."""
+    """Give a hub the key of its tree's winner; if the winner's line is too high, it is corrected first, once."""
     cells, seen, begin = graph.cells, graph.seen, graph.slots[row].begin
     cell = begin + graph.nodes[settle(graph, row)].cell
     if cell < begin:

@@ -1,8 +1,8 @@
 """Choice of the next pair of communities: each community's best pair as its key, and a tree of these keys.
 
-A community is a *slot*, the number of the node whose row it keeps, and has a *label*, its smallest node. A key may be
-an upper bound of what the slot has, never less. Keys are compared by gain, then by tie, so that the top of the tree
-is the pair to merge as soon as it is no mere bound.
+A community has a *slot*, the number of the node whose row it uses, and a *label*, its smallest node. A key is the best
+gain of the slot, or an upper bound of it. Keys are compared by gain, then by tie. So the top of the tree is the pair to
+merge, unless it is a bound.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SLOTS = np.dtype(
     ],
     align=True,
 )
-# Of a slot, `other` is the one with which it has its key, and `stamp` what its version was then, -1 in a bound. Of an
-# inner node, `other` is the slot from which it has its key.
+# For a slot, `other` is the other slot of its best pair, and `stamp` is the version of that slot at that time, or -1
+# for a bound. For an inner node, `other` is the slot from which its key comes.
 KEYS = {
     kind: np.dtype([("gain", real), ("tie", np.int64), ("other", np.int32), ("stamp", np.int32)])
     for kind, real in (("i", np.int64), ("f", np.float64))
@@ -115,7 +115,7 @@ def better(gain: Any, tie: int, than: Any) -> bool:
 
 @called
 def put(keys: Array, levels: Array, slot: int, gain: Any, tie: int) -> None:
-    """Set a slot's key, and what the tree says above it."""
+    """Set a slot's key, and update the tree above it."""
     rises = better(gain, tie, keys[slot])
     keys[slot].gain, keys[slot].tie = gain, tie
     node = slot
@@ -140,7 +140,7 @@ def put(keys: Array, levels: Array, slot: int, gain: Any, tie: int) -> None:
 
 @inlined
 def raise_key(graph: MergeGraph, row: int, slot: int, gain: Any) -> None:
-    """Let a row's key be its pair with this slot if that comes before it."""
+    """Set a row's key to its pair with this slot, if this pair comes before the key."""
     key = graph.keys[row]
     if gain < key.gain:
         return

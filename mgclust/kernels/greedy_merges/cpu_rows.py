@@ -1,4 +1,4 @@
-"""Rows of a graph whose communities merge: a hash table of neighbours each."""
+"""Rows of a graph whose communities merge: one hash table of neighbours per row."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def home(slot: int, bits: int) -> int:
 
 @inlined
 def is_full(length: int, bits: int) -> bool:
-    """Return whether so many neighbours are too many for a table."""
+    """Return whether a table is too full for this number of neighbours."""
     return length > (3 << bits) >> 2
 
 
 @inlined
 def table_bits(length: int) -> int:
-    """Size of the smallest table that takes so many."""
+    """Return the size of the smallest table for this number of neighbours."""
     bits = 1
     while is_full(length, bits):
         bits += 1
@@ -75,7 +75,7 @@ def insert(graph: MergeGraph, row: int, cell: int, slot: int, weight: Any) -> No
 
 @called
 def remove(graph: MergeGraph, row: int, slot: int) -> None:
-    """Drop a neighbour; what was pushed past its cell moves back, so that no search stops too early."""
+    """Drop a neighbour; cells that were displaced by it move back, so that no search stops too early."""
     cells, begin, bits = graph.cells, graph.slots[row].begin, np.int64(graph.bits[row])
     mask = (1 << bits) - 1
     hole = find(graph, row, slot) - begin
@@ -122,7 +122,7 @@ def widen(graph: MergeGraph, row: int) -> None:
 
 @compiled
 def lay_out(starts: Array, slots: Array, bits: Array) -> int:
-    """Give every row a table; the cells that all of them take."""
+    """Give every row a table; return the number of cells of all tables."""
     tail: Any = np.int64(0)
     for row in range(len(slots)):
         slots[row].length = starts[row + 1] - starts[row]

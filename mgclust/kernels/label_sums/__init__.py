@@ -1,6 +1,6 @@
-"""Sums over the rows that share a label, for many labelings at once; the nearest of given columns.
+"""Sums over rows with the same label, for many labelings at once; the most similar of given columns.
 
-`cpu`, with loops of `mgclust.kernels.pairs`; `gpu`, with ``label_sums.cu``, ``centred_sums.cu`` and those of `pairs`.
+`cpu` uses loops of `mgclust.kernels.pairs`; `gpu` uses ``label_sums.cu``, ``centred_sums.cu`` and the files of `pairs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["LabelSumKernels"]
 
 Array = Any
-PARTIAL = 512  # columns at most of a partial sum; in pairs/few_features.cu and pairs/many_features.cu, too
+PARTIAL = 512  # most columns of a partial sum; also in pairs/few_features.cu and pairs/many_features.cu
 
 
 class LabelSumKernels(Protocol):
@@ -22,18 +22,18 @@ class LabelSumKernels(Protocol):
     Parameters of several functions:
 
     n : int
-        Columns.
+        Number of columns.
     scale : float
-        Of the fixed-point sums: rint(value * scale) is added.
+        Scale of the fixed-point sums: rint(value * scale) is added.
     """
 
     def add_by_label(self, values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
-        """Add to each row, for each cluster of several labelings, its summed values in the cluster's columns.
+        """Add to each row, for each cluster of several labelings, the sum of its values in the cluster's columns.
 
         Parameters
         ----------
         values : array of shape (m, at least n)
-            float32 or float64; -inf is left out.
+            The values, float32 or float64; -inf is skipped.
         labels : int32 array of shape (L, n)
             As in `cluster_sums`.
         out : int64 array of shape (m, number of clusters)
@@ -48,9 +48,9 @@ class LabelSumKernels(Protocol):
         s : array of shape (m, at least n)
             Similarities, float32 or float64.
         columns : int64 array of shape (K,)
-            Ascending.
+            Numbers of the columns, ascending.
         out : int32 array of shape (m,)
-            Positions in `columns`, the lowest of equals; written.
+            Overwritten with positions in `columns`; among equal similarities, the lowest position.
         """
 
     def cluster_sums(
@@ -66,29 +66,30 @@ class LabelSumKernels(Protocol):
         out: Array,
         about: tuple[Array, Array] | None = None,
     ) -> None:
-        """Add to each row, for each cluster of several labelings, its summed distances to the cluster's columns.
+        """Add to each row, for each cluster of several labelings, the sum of its distances to the cluster's columns.
 
         Parameters
         ----------
         x, y : arrays of shape (m, d) and (k, d)
             Rows, both float32 or both float64.
         labels : int32 array of shape (L, k)
-            Each column's cluster in each labeling; clusters are numbered through over all labelings.
+            Cluster of each column in each labeling; numbers of clusters are consecutive over all labelings.
         norm : {"l2", "l2-dot", "l1"}
-            Which reduced distance s.
+            Reduced distance s to compute.
         root : bool
-            Sum sqrt(s), not s.
+            Whether sqrt(s) is summed instead of s.
         scale : float
-            The values are partial sums of at most 512 columns of one cluster, within 1024 consecutive ones.
+            Scale of the fixed-point sums. The values are partial sums of at most 512 columns of one cluster, within
+            1024 consecutive columns.
         y_start : int
             Global number of y's first row, a multiple of 1024.
         out : int64 array of shape (m, number of clusters)
             Added to in place.
         about : tuple of two float64 arrays of shape (number of clusters, d) and (number of clusters,), optional
-            The mean of all rows of each cluster, and their mean squared distance to it, the same in every call.
-            Where `near_share` is positive alone. Each distance d is then added as rint(d * unit) / unit * scale, with
-            a power of two as the unit of a row and cluster: 2**25 or more units are the root mean square of their
-            distances, as far as 1 / scale is not coarser.
+            Mean of the rows of each cluster, and their mean squared distance to it, the same in every call. Give this
+            only if `near_share` is positive. Each distance d is then added as rint(d * unit) / unit * scale. The unit
+            of a row and cluster is a power of two. It is so fine that the root mean square of their distances is at
+            least 2**25 units, unless 1 / scale is coarser.
         """
 
     def group_sums(self, x: Array, labels: Array, *, scale: float, out: Array) -> None:
@@ -99,48 +100,49 @@ class LabelSumKernels(Protocol):
         x : array of shape (m, d)
             Rows, float32 or float64.
         labels : int32 array of shape (m,)
-            Clusters.
+            Cluster of each row.
         out : int64 array of shape (number of clusters, d)
             Added to in place.
         """
 
     def near_share(self, x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
-        """Bound of the near pairs, which cost `cluster_sums` much more than others, if it is given means.
+        """Return the fraction that defines near pairs, which take `cluster_sums` with means much longer than others.
 
         Parameters
         ----------
         x : array of shape (any, d)
-            Rows; for their type and features.
+            Any rows; only their type and number of features are used.
         n : int
-            Rows of the whole data.
+            Number of rows of the whole data.
         norm, root
             As in `cluster_sums`.
         labelings, clusters : int
-            How many, and how many clusters they have together.
+            Number of labelings, and number of clusters in all labelings together.
 
         Returns
         -------
         float
-            Those whose reduced distance s is below this share of the sum of both rows' to the mean, and those with s
-            above 256 times the row's mean s to the cluster. 0 where means are not to be given.
+            0: `cluster_sums` should not get means. Else a pair is near if its reduced distance s is less than this
+            fraction of the sum of both rows' reduced distances to the mean. Pairs with s above 256 times the row's mean
+            s to the cluster also take longer.
         """
 
     def same_label_sums(self, s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
-        """Add to each column its similarities to the own rows of its label, but for its own row.
+        """Add to each column its similarities to this rank's rows with the same label, except to the row itself.
 
         Parameters
         ----------
         s : array of shape (m, padded(n))
-            Similarities of own rows, float32 or float64; finite within a label.
+            Similarities of this rank's rows, float32 or float64; finite within a label.
         labels : int32 array of shape (n,)
-            Not negative.
+            Label of each row, not negative.
         first_row : int
-            Global number of the first own row.
+            Global number of this rank's first row.
         out : int64 array of shape (n,)
             Added to in place.
         """
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: LabelSumKernels = cpu
     _gpu: LabelSumKernels = gpu

@@ -1,13 +1,13 @@
 """CPU kernels of clusters: nearest exemplars, and sums over the members of many labelings at once.
 
-`cluster_sums` meets a panel of 32 rows, one a lane, with groups of 1024 columns::
+`cluster_sums` combines a panel of 32 rows, one row per lane, with groups of 1024 columns::
 
     s (1024 columns x 32 rows, 128 KB in float32) stays in the L2 cache        d steps a pair, once
     each labeling: its columns of the group, cluster by cluster                1 load and 1 addition a vector
     each cluster in it: the partial sum becomes fixed point, is added to out   32 integer additions
 
-so that 30 labelings of 100 features cost little more than one. Partial sums depend on the group alone, and what is
-added are integers: the bits depend neither on threads nor on how the columns come.
+So 30 labelings of 100 features take little longer than one. Partial sums depend only on the group, and are added as
+integers, so the bits depend neither on the threads nor on how the columns are split.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_s
 
 Array = Any
 GROUP = 1024  # columns, aligned in the global numbers, whose partial sums are rounded together
-PRIVATE_BYTES = 1 << 28  # more than this and threads do not get sums each
+PRIVATE_BYTES = 1 << 28  # most bytes for the sums of all threads; if a sum is large, fewer threads are used
 
 
 def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:

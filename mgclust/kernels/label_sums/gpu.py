@@ -22,14 +22,14 @@ __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_s
 
 Array = Any
 THREADS = 256
-LOW_THREADS = 128  # of a block in pairs/few_features.cu
-SIDE = 128  # rows of a block in pairs/many_features.cu
-FOUR = 4  # columns that are added to each other first
+LOW_THREADS = 128  # threads per block in pairs/few_features.cu
+SIDE = 128  # rows per block in pairs/many_features.cu
+FOUR = 4  # number of columns that are first added to each other
 PIECE = 32  # columns of a partial sum in label_sums.cu
 STAGED = 16  # rows that a block of add_by_label holds
-FEWEST_ROWS = 1 << 16  # of the whole data, for means to pay
-FEWEST_MEMBERS = 4096  # of a cluster in the mean: rows are packed again for each
-MAX_LABELINGS = 4  # of which each has its own products; distances are stored and read again for more
+FEWEST_ROWS = 1 << 16  # with fewer rows in the whole data, means do not pay
+FEWEST_MEMBERS = 4096  # smallest mean size of clusters for means, because rows are packed again for each cluster
+MAX_LABELINGS = 4  # up to this number, each labeling has its own products; else distances are stored and read again
 TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64 MB, most of it stays in the cache
 
 

@@ -1,6 +1,6 @@
-"""One to three features without all pairs: rows in boxes (`pairs.column_boxes`), sums on a grid (`gaussian_grid`).
+"""One to three features without all pairs: bounding boxes (`pairs.column_boxes`) and a grid (`gaussian_grid`).
 
-On the CPU `cpu` calls the inner loops of both, `pairs.cpu_column_boxes` and `cpu_grid`; on a GPU `gpu` starts
+On the CPU, `cpu` calls the inner loops of both, `pairs.cpu_column_boxes` and `cpu_grid`; on a GPU, `gpu` starts
 ``pairs/boxes/column_boxes.cu`` and ``grid.cu``.
 """
 
@@ -27,14 +27,15 @@ class LowDimensionKernels(Protocol):
     x : array of shape (m, d), d <= 3
         Rows, float32 or float64.
     plan : GaussianGrid
-        Covers the rows; see ``mgclust.kernels.low_dimension.gaussian_grid``.
+        Plan of a grid that covers the rows; see ``mgclust.kernels.low_dimension.gaussian_grid``.
     rows, boxes : array of shape (n, d) and Boxes
         All rows, from `boxes_along_curve`.
     threshold : float
-        Rounded to the rows' type before it is compared: s < threshold.
+        Threshold of s < threshold; it is rounded to the rows' type before it is compared.
 
-    The searches in boxes give the very bits of their all-pairs namesakes in `mgclust.kernels.pairs.PairKernels`. Each
-    call does a share of the work, so that ranks which all hold the boxes split it evenly.
+    The results of the searches in boxes are bitwise identical to those of the functions for all pairs in
+    `mgclust.kernels.pairs.PairKernels`. Each call does a part of the work, so that ranks that all have the boxes can
+    split it evenly.
     """
 
     def border_in_boxes(
@@ -45,26 +46,27 @@ class LowDimensionKernels(Protocol):
         Parameters
         ----------
         x : array of shape (m, d)
-            Rows of which neighbours are near each other.
+            Rows in an order in which successive rows are near each other.
         x_labels, labels : integer arrays of shape (m,) and (n,)
-            Of x, and of all rows in their own order; within int32.
+            Labels of x, and of all rows in their original order; within int32.
         out : uint8 array of shape (m,)
             Set to 1 in place.
         """
 
     def boxes_along_curve(self, x: Array) -> tuple[Array, Boxes]:
-        """Sort rows along a Morton curve, and put them into boxes.
+        """Sort rows along a Morton curve, and put them into bounding boxes.
 
         Parameters
         ----------
         x : array of shape (n, d), n >= 1
+            The rows.
 
         Returns
         -------
         rows : array of shape (n, d)
-            By their positions along the curve.
+            The rows in the order of their positions along the curve.
         boxes : Boxes
-            Over them; ``boxes.index`` has the number of the row at each position.
+            Bounding boxes of these rows; ``boxes.index`` has the number of the row at each position.
         """
 
     def count_in_boxes(self, x: Array, boxes: Boxes, *, threshold: float, out: Array) -> None:
@@ -73,7 +75,7 @@ class LowDimensionKernels(Protocol):
         Parameters
         ----------
         x : array of shape (m, d)
-            Rows of which neighbours are near each other.
+            Rows in an order in which successive rows are near each other.
         out : int64 array of shape (m,)
             Added to in place.
         """
@@ -84,22 +86,22 @@ class LowDimensionKernels(Protocol):
         Parameters
         ----------
         grid : float64 array of shape plan.shape
-            From `grid_convolve`.
+            Return value of `grid_convolve`.
         out : float64 array of shape (m,)
-            The Gaussian sums, each row's own 1 included; overwritten.
+            The Gaussian sums, including 1 for the row itself; overwritten.
         """
 
     def nearest_higher_in_boxes(
         self, rows: Array, boxes: Boxes, order: Array, *, start: int, stop: int, best: Array, best_index: Array
     ) -> None:
-        """Find the nearest row of higher density for the rows at some positions: `nearest_higher`'s answer.
+        """Find the nearest row of higher density for the rows at some positions, like `nearest_higher`.
 
         Parameters
         ----------
         order : int32 array of shape (n,)
-            Each row's unique position by decreasing density, by row number.
+            Unique position of each row by decreasing density; the array is in the order of row numbers.
         start, stop : int
-            Positions: row ``boxes.index[start]`` and so on.
+            Range of positions, beginning with row ``boxes.index[start]``.
         best : array of shape (stop - start,), the rows' type
             Smallest s; infinity for the densest row; overwritten.
         best_index : int64 array of shape (stop - start,)
@@ -109,12 +111,12 @@ class LowDimensionKernels(Protocol):
     def pair_histogram_in_boxes(
         self, rows: Array, boxes: Boxes, *, part: int, parts: int, low: int, shift: int, out: Array
     ) -> None:
-        """Count a share of the pairs i < j by the IEEE bits of their reduced distance; see `pair_histogram`.
+        """Count a part of the pairs i < j by the IEEE bits of their reduced distance; see `pair_histogram`.
 
         Parameters
         ----------
         part, parts : int
-            This call does the panels part, part + parts, ... with all that comes after each of them.
+            This call counts the pairs of the panels part, part + parts, ... with themselves and all later panels.
         low, shift : int
             The bracket and the bins, as for `pair_histogram`.
         out : int64 array of shape (bins + 1,)
@@ -127,10 +129,10 @@ class LowDimensionKernels(Protocol):
         Parameters
         ----------
         out : int64 array of shape plan.shape
-            Added to in place; exact in any order.
+            Changed in place by addition, which is exact in any order.
         """
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: LowDimensionKernels = cpu
     _gpu: LowDimensionKernels = gpu

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Array = Any
-PRIVATE_GRID_BYTES = 1 << 30  # more than this and threads do not get a grid each
+PRIVATE_GRID_BYTES = 1 << 30  # most bytes for the grids of all threads; if a grid is large, fewer threads are used
 
 
 def boxes_along_curve(x: Array) -> tuple[Array, Boxes]:

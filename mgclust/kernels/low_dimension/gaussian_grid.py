@@ -1,27 +1,27 @@
 """Sums of Gaussians over all pairs in near-linear time: spread, convolve, interpolate.
 
-In one to three dimensions ``G_i = sum_j exp(-scale |x_i - x_j|^2)`` is a convolution, read off at the rows::
+In one to three dimensions, ``G_i = sum_j exp(-scale |x_i - x_j|^2)`` is a convolution, evaluated at the rows::
 
     rows --spread--> grid (int64) --all_reduce over ranks--> grid_convolve --> grid (float64) --interpolate--> G
-           16^d cells a row            exact                  two FFTs          16^d cells a row
+           16^d cells per row          exact                  two FFTs          16^d cells per row
 
 The grid has a spacing of 0.27 / sqrt(scale), which resolves the Gaussian (its transform is 2e-15 of its peak
 at the grid's Nyquist frequency), and a margin of 20 cells, so that periodic images are 5.4 / sqrt(scale)
-away and add less than 3e-13. Rows meet the grid through a Kaiser-Bessel window of 16 cells (beta = 32),
-whose transform is divided out twice. That there is no oversampling is on purpose: what the window aliases,
-the Gaussian suppresses.
+away and add less than 3e-13. Rows are spread and interpolated with a Kaiser-Bessel window of 16 cells (beta = 32),
+whose transform is divided out twice. No oversampling is needed, because the Gaussian suppresses the aliases of
+the window.
 
-Spread values are rounded to multiples of 2^-fraction_bits and added as integers, so the grid has the same
-bits whatever the threads, the ranks and the order of rows; and two equal rows receive the same bits.
+Spread values are rounded to multiples of 2^-fraction_bits and added as integers. So the bits of the grid depend
+neither on the threads, nor on the ranks, nor on the order of rows, and equal rows get the same bits.
 
-Error. One pair's term is off by at most d KERNEL_ERROR + RESPONSE^d 2^-(fraction_bits + 1) + ROUNDING (of
-its largest value, 1); the window and the Gaussian are products over the axes, so the one-dimensional
-constants, which a test measures, bound all. n rows together: `GaussianGrid.error_bound`, absolute, usually
-much better. Rows whose sum is so small that this is no good relative bound are the caller's to add up
-directly.
+Error. The error of one pair's term is at most d KERNEL_ERROR + RESPONSE^d 2^-(fraction_bits + 1) + ROUNDING, for a
+largest value of 1. The window and the Gaussian are products over the axes, so the one-dimensional constants,
+which a test measures, are enough for all dimensions. `GaussianGrid.error_bound` is the absolute bound for the sum
+of n rows; errors are usually much smaller. If the sum of a row is so small that this is not a good relative bound,
+the caller has to compute it directly.
 
-Cost. Time: n 16^d multiply-adds twice (2-D: 0.1 us a row and core) and two real FFTs of the grid.
-Memory: 40 bytes a cell; cells = product over the axes of (3.7 extent sqrt(scale) + 20).
+Cost. Time: n 16^d multiply-adds twice (in two dimensions 0.1 us per row and core) and two real FFTs of the grid.
+Memory: 40 bytes per cell; the number of cells is the product over the axes of (3.7 extent sqrt(scale) + 20).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy  # whose fft is imported when it is used
+import scipy  # `scipy.fft` is imported when it is used
 from scipy.special import i0e
 
 from mgclust.kernels.toolkit.threads import thread_count
@@ -42,9 +42,9 @@ __all__ = ["WINDOW", "GaussianGrid", "grid_convolve", "plan_gaussian_grid", "win
 
 Array = Any
 
-WINDOW = 16  # cells along each axis that a row is spread over
+WINDOW = 16  # number of cells along each axis over which a row is spread
 BETA = 32.0
-SPACING = 0.27  # in units of 1 / sqrt(scale)
+SPACING = 0.27  # distance of cells, in units of 1 / sqrt(scale)
 MARGIN = 20
 DEGREE = 15
 
@@ -55,14 +55,14 @@ ROUNDING = 2e-14
 
 @dataclass(frozen=True)
 class GaussianGrid:
-    """Position of the grid, and how good it is."""
+    """Position and error bound of a grid."""
 
     shape: tuple[int, ...]  # cells along each axis
     origin: tuple[float, ...]  # coordinates of cell 0
-    spacing: float  # of cells, the same along each axis
-    scale: float  # of the Gaussian, ``exp(-scale |x - y|^2)``
+    spacing: float  # distance of cells, the same along each axis
+    scale: float  # scale of the Gaussian, ``exp(-scale |x - y|^2)``
     fraction_bits: int  # spread values are multiples of ``2**-fraction_bits``
-    error_bound: float  # no row's sum is off by more
+    error_bound: float  # largest absolute error of a row's sum
 
     @property
     def cells(self) -> int:
@@ -71,26 +71,26 @@ class GaussianGrid:
 
     @property
     def memory(self) -> int:
-        """Bytes that a rank needs at the most: the integers, their convolution, and its transform."""
+        """Largest number of bytes that a rank needs: for the integers, their convolution, and its transform."""
         return 40 * self.cells
 
 
 def plan_gaussian_grid(low: Sequence[float], high: Sequence[float], scale: float, n: int) -> GaussianGrid:
-    """Lay a grid over a box of rows.
+    """Plan a grid that covers a box of rows.
 
     Parameters
     ----------
     low, high : sequences of 1 to 3 floats
-        Least and largest coordinate of all rows, along each axis.
+        Smallest and largest coordinate of all rows, along each axis.
     scale : float
         The Gaussian is ``exp(-scale |x - y|^2)``.
     n : int
-        Rows of all ranks together; bounds the integers.
+        Number of rows of all ranks together, which bounds the integers.
 
     Returns
     -------
     GaussianGrid
-        Nothing is allocated; see its `memory`.
+        The plan. Nothing is allocated; see `GaussianGrid.memory`.
     """
     spacing = SPACING / math.sqrt(scale)
     shape = tuple(
@@ -98,7 +98,7 @@ def plan_gaussian_grid(low: Sequence[float], high: Sequence[float], scale: float
         for a, b in zip(low, high, strict=True)
     )
     origin = tuple(float(a) - WINDOW // 2 * spacing for a in low)
-    # n rows of at most 1 stay below 2^62; and products of three windows are rounded by adding 1.5 * 2^52.
+    # The sum of n rows of at most 1 stays below 2^62. Products of three windows are rounded by adding 1.5 * 2^52.
     fraction_bits = min(50, 61 - int(n).bit_length())
     d = len(shape)
     term = d * KERNEL_ERROR + RESPONSE**d * 2.0 ** -(fraction_bits + 1) + ROUNDING
@@ -106,21 +106,21 @@ def plan_gaussian_grid(low: Sequence[float], high: Sequence[float], scale: float
 
 
 def grid_convolve(grid: Array, plan: GaussianGrid, xp: Any) -> Array:
-    """Turn the spread rows of all ranks into what `interpolate` reads.
+    """Convolve the spread rows of all ranks, for `interpolate`.
 
     Parameters
     ----------
     grid : int64 array of shape plan.shape
-        Sum of what all ranks have spread.
+        Sum of the grids of all ranks.
     plan : GaussianGrid
-        The grid's plan.
+        Plan of the grid.
     xp : module
         numpy or cupy.
 
     Returns
     -------
     float64 array of shape plan.shape
-        Band-limited; not yet the Gaussian sum at the cells (the second window is still to come).
+        Band-limited values. They are not the Gaussian sum at the cells: `interpolate` applies the second window.
     """
     fft: Any = scipy.fft if xp is np else xp.fft
     threads = {"workers": thread_count()} if xp is np else {}
@@ -135,20 +135,20 @@ def grid_convolve(grid: Array, plan: GaussianGrid, xp: Any) -> Array:
 
 
 def _gain(size: int) -> np.ndarray:
-    """Transform of the Gaussian over that of the window squared, at the frequencies of one axis."""
+    """Return the transform of the Gaussian / the squared transform of the window, at the frequencies of one axis."""
     u = np.fft.fftfreq(size)  # cycles per cell
     gaussian = math.sqrt(math.pi) / SPACING * np.exp(-((math.pi * u / SPACING) ** 2))
     return gaussian / _window_transform(u) ** 2
 
 
 def _window(z: Array) -> Array:
-    """Kaiser-Bessel window on [-1, 1], 1 at its middle."""
+    """Return the Kaiser-Bessel window on [-1, 1], which is 1 in the middle."""
     s = np.sqrt(np.maximum(0.0, 1.0 - z * z))
     return np.where(np.abs(z) <= 1, i0e(BETA * s) * np.exp(BETA * (s - 1.0)), 0.0) / i0e(BETA)
 
 
 def _window_transform(u: np.ndarray) -> np.ndarray:
-    """Fourier integral of the window, in cells; real, since the window is even."""
+    """Return the Fourier integral of the window, in cells; it is real, because the window is even."""
     nodes, weights = np.polynomial.legendre.leggauss(120)
     half = WINDOW / 2
     return half * np.cos(2 * math.pi * half * u[:, None] * nodes) @ (weights * _window(nodes))
@@ -156,7 +156,7 @@ def _window_transform(u: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def window_polynomials() -> np.ndarray:
-    """The window's value in each of 16 cells, as polynomials of the row's place between two cells.
+    """Return polynomials of a row's position between two cells: the window's value in each of 16 cells.
 
     A row at position u (in cells from the origin), f = u - floor(u), covers the cells floor(u) - 7 .. floor(u) + 8; the
     j-th of them receives ``sum_k out[k, j] (f - 1/2)^(DEGREE - k)``: Horner's order.

@@ -1,6 +1,6 @@
-"""Arrays on their way between the host's memory and the one in which kernels read them.
+"""Transfer of arrays between the host's memory and the memory from which kernels read them.
 
-On the CPU in `cpu`; on a GPU in `gpu`.
+`cpu` has the functions for CPUs, and `gpu` those for GPUs.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ class MemoryKernels(Protocol):
     """Functions that both devices have, with these meanings."""
 
     def prefetch(self, pieces: Iterable[np.ndarray]) -> Iterator[Array]:
-        """Arrays where the kernels read them, one after the other.
+        """Yield arrays in the memory from which kernels read, one after the other.
 
         Parameters
         ----------
         pieces : iterable of ndarray
-            Of one dtype and as many columns, the first at least as long as the others.
+            Arrays of the same dtype and number of columns; the first is at least as long as the others.
 
         Yields
         ------
         array
-            Valid until the next but one is asked for.
+            Valid until the array after the next one is requested.
         """
 
     def bounded(self, limit: int | None) -> AbstractContextManager[Any]:
-        """Keep what this thread allocates, with what is kept for arrays to come, within some bytes; None: no bound.
+        """Bound the bytes of this thread's allocations, including memory kept for later arrays; None: no bound.
 
-        Arrays that together exceed the bound are allocated all the same.
+        Arrays that exceed the bound together are allocated nevertheless.
         """
 
     def free_memory(self) -> int:
-        """Bytes that the host can still give (all its processes together)."""
+        """Return how many bytes are free."""
 
     def host_empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Memory to keep rows in."""
+        """Allocate host memory to keep rows in."""
 
     def give_back(self) -> None:
-        """Let others have the memory that is kept for arrays to come; takes some milliseconds."""
+        """Free memory that is kept for later arrays, so that others can use it; takes some milliseconds."""
 
     def start_to_host(self, array: Array) -> np.ndarray:
-        """An array of the same values, which does not change."""
+        """Start to copy an array to the host; the copy does not change if the array does."""
 
     def synchronize(self) -> None:
-        """Wait for kernels that still run: none do, here."""
+        """Wait for kernels that still run."""
 
     def to_device(self, array: Array) -> Array:
-        """Return the rows where the kernels read them: C-contiguous in memory."""
+        """Return the rows in the memory from which kernels read, C-contiguous."""
 
     def to_host(self, array: Array) -> np.ndarray:
         """Return a NumPy array of the same values."""
 
 
-if TYPE_CHECKING:  # both devices have what the contract says
+if TYPE_CHECKING:  # mypy checks that both devices follow the protocol
     _cpu: MemoryKernels = cpu
     _gpu: MemoryKernels = gpu

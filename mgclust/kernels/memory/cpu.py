@@ -1,4 +1,4 @@
-"""Host memory as the kernels' memory: nothing travels."""
+"""Host memory as the memory of the kernels: no transfers are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of one CUDA device: copies from pinned host memory, beside what computes."""
+"""Memory of one CUDA device: copies from pinned host memory while kernels run."""
 
 from __future__ import annotations
 

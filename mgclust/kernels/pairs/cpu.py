@@ -1,17 +1,17 @@
-"""Pair kernels on the CPU. They use every core and 32 columns at a time; the bits depend only on the data.
+"""Pair kernels on the CPU. They use all cores and 32 columns at a time; the bits depend only on the data.
 
-A call pairs m rows of x with k rows of y (the *columns*) and never stores the m x k distances::
+A call pairs m rows of x with k rows of y (the *columns*), and never stores the m x k distances::
 
     for each batch of columns (<= BATCH_BYTES, a multiple of SUM_TILE)
         pack it into panels                              2 k d reals moved, once per call
         for each task of rows, on any thread             ~TASK_PAIRS pairs
             cpu_loops.<kernel>(rows, panels)            cost per pair: see there
 
-What a row receives does not depend on the other rows, the threads, or the batches: reduced distances are
-single chains of fused multiply-adds, counts are integers, minima break ties by index, and Gaussian sums add
-in a fixed order (32 lanes within SUM_TILE columns in `real`, halved; tiles in float64), so long as y starts
-at a multiple of SUM_TILE of the global rows. The first call of each kernel for a dtype compiles it (under a
-second; Numba keeps it on disk).
+The result of a row does not depend on the other rows, the threads, or the batches. Reduced distances are single
+chains of fused multiply-adds, counts are integers, and minima break ties by index. Gaussian sums are added in a
+fixed order (32 lanes within SUM_TILE columns in `real`, halved; tiles in float64), if y starts at a multiple of
+SUM_TILE of the global rows. The first call of each kernel for a dtype compiles it, which takes less than a second;
+Numba keeps it on disk.
 
 `mgclust.kernels.pairs.gpu` has the same names and signatures.
 """
@@ -56,8 +56,8 @@ __all__ = [
 ]
 
 Array = Any
-PRODUCT_REACH = 0.25  # where one near row outweighs all others, its term is all the accuracy that a density has
-NEIGHBORS = 8  # rows that `gaussian_sum` remembers for each: 5 to 10% more time, and no pass of `nearest_higher`
+PRODUCT_REACH = 0.25  # if one near row outweighs all others, the accuracy of a density is that of its term
+NEIGHBORS = 8  # nearest rows that `gaussian_sum` keeps: 5 to 10% more time, but no pass of `nearest_higher`
 
 
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
@@ -67,7 +67,7 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
     below, counts = [0] * thread_count(), ThreadCounts(out)
     flat, d, m = x.reshape(-1), x.shape[1], x.shape[0]
     surely_below = np.zeros(m, np.int64)
-    lengths = products.filtering(x, y, norm) if low > 0 else None  # from 0 on, all pairs would be open
+    lengths = products.filtering(x, y, norm) if low > 0 else None  # with low = 0, products would decide no pair
     if lengths is not None:
         limits = lengths.limits(_value(low, x.dtype), _value(high, x.dtype))
 
@@ -87,7 +87,7 @@ def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, s
 
 
 def symmetric_sum_is_faster(dtype: Any, d: int) -> bool:
-    return False  # a pass of `gaussian_sum` keeps the nearest rows, too
+    return False  # a pass of `gaussian_sum` also keeps the nearest rows
 
 
 def gaussian_both_ways(
@@ -190,7 +190,7 @@ def nearest_column(x: Array, y: Array, *, norm: str, y_start: int, best: Array, 
     if (columns := sparse_columns(x, y, norm)) is not None:
         columns.nearest(y_start, best, best_index)
         return
-    # To a row that comes after all columns, every column is "higher".
+    # The rows come after all columns in the order, so every column has a "higher" density.
     after, order = np.full(len(x), len(y), np.int32), np.arange(len(y), dtype=np.int32)
     nearest_higher(x, y, after, order, norm=norm, y_start=y_start, best=best, best_index=best_index)
 
@@ -276,7 +276,7 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
 
 
 def _value(bits: int, dtype: Any) -> float:
-    """The number that has these bits, infinity for those beyond it."""
+    """Return the number with these bits; larger bits give infinity."""
     value = float(np.array(bits, f"i{dtype.itemsize}").view(dtype))
     return np.inf if np.isnan(value) else value
 
@@ -286,5 +286,5 @@ def _no_neighbors(x: Array) -> tuple[Array, Array]:
 
 
 def _numbers(x: Array, rows: Array | None) -> Array:
-    """The column that each row leaves out, -1 for none."""
+    """Return the column that each row skips; -1 for none."""
     return np.full(len(x), -1, np.int64) if rows is None else rows

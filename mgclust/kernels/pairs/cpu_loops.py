@@ -10,20 +10,20 @@ Columns are packed into *panels* of 32, feature by feature, so that a panel's k-
        i+2               ...  |                |     s_i+2  += (x_i+2 - y)^2     k runs over the features
        i+3               d-1  |                |     s_i+3  += (x_i+3 - y)^2
 
-Every pair costs d subtractions and d fused multiply-adds, in one chain over k, and next to no memory traffic
-(a panel is reused by ROWS rows: 128 d bytes per 32 * ROWS pairs). A product needs only the d
-multiply-adds, but then an error bound, and a second look at borderline pairs: `cpu_products`, for more than 16
-features, where these loops decide what products leave open.
+Each pair takes d subtractions and d fused multiply-adds, in one chain over k, and almost no memory traffic
+(a panel is reused by ROWS rows: 128 d bytes per 32 * ROWS pairs). A product takes only the d
+multiply-adds, but also needs an error bound, and a second pass over borderline pairs. `cpu_products` does this for more
+than 16 features, and these loops decide the pairs that products leave open.
 
-Then per pair: Gaussian 13 instructions, count and neighbors 1 compare, histogram 2 compares, nearest 2 compares; what
-happens rarely (a pair inside the bracket, a nearer point) is found as a set bit of the compare's mask.
+Further cost per pair: Gaussian 13 instructions, count and neighbors 1 compare, histogram 2 compares, nearest 2
+compares. Rare cases (a pair inside the bracket, a nearer point) are found as set bits of the compare's mask.
 
-All functions release the GIL and take flat arrays; a row's result is the work of one call.
+All functions release the GIL and take flat arrays. A row's result is computed in one call.
 One file because every loop is what follows for the four rows whose distances `pair_distances` has computed.
 
-What follows for each of the four rows is written out, here and where `pair_distances` is used elsewhere. As a step
-that one inlined function calls for each row it had the same bits, but 20,000 x 64 rows took 3% (border) to 5%
-(neighbors) more time of a core, and neighbors 0.5 s to compile instead of 0.3 s.
+The code for each of the four rows is written out, here and in other uses of `pair_distances`. With an inlined function
+that is called for each row, the bits were the same. But 20,000 x 64 rows took 3% (border) to 5% (neighbors) more time
+of a core, and neighbors took 0.5 s to compile instead of 0.3 s.
 """
 
 from __future__ import annotations
@@ -72,16 +72,16 @@ __all__ = [
 ]
 
 SUM_TILE = 512
-ROWS = 64  # rows that meet a panel while it is in L1; their partial sums are 64 * 32 reals
+ROWS = 64  # rows that are combined with a panel while it is in L1; their partial sums are 64 * 32 reals
 FULL = (1 << WIDTH) - 1
-NO_COLUMN = np.int64(-1)  # is left out; an int64, because a literal would be compiled for apart
-CHEAP = 16  # features of which distances are looked at twice
+NO_COLUMN = np.int64(-1)  # no column is skipped; an int64, because a literal would be compiled separately
+CHEAP = 16  # up to this number of features, distances are computed twice
 MAX_EXPECTED, MIN_EXPECTED = 23, 4  # neighbours, of WIDTH lanes; panels
 
 
 @compiled
 def pack(y: Any, start: int, panels: Any, first: int, last: int) -> None:
-    """Fill panels first..last-1 with the columns of y from row `start` on; infinity after the last."""
+    """Fill panels first..last-1 with the columns of y from row `start` on, and with infinity after the last column."""
     n, d = y.shape
     for p in range(first, last):
         for lane in range(WIDTH):
@@ -97,7 +97,7 @@ def pack(y: Any, start: int, panels: Any, first: int, last: int) -> None:
 
 @inlined
 def pair_distances(x: Any, i: int, last: int, d: int, panels: Any, p: int, manhattan: bool) -> Any:
-    """Reduced distances of rows i..i+3 (those beyond `last` repeat it) to a panel, as four vectors."""
+    """Reduced distances of rows i..i+3 to a panel, as four vectors; row `last` is used instead of later rows."""
     return four_distances(x, i, min(i + 1, last), min(i + 2, last), min(i + 3, last), d, panels, p, manhattan)
 
 
@@ -144,9 +144,9 @@ def _gaussian_step(sums: Any, r: int, s: Any, coefficient: Any, squared: bool) -
 
 @inlined
 def keep_nearer(s: Any, i: int, valid: int, number: int, own: int, near: Any, near_index: Any) -> None:
-    """Insert the lanes nearer than row i's last neighbour into its sorted list, but for the column `own`.
+    """Insert the lanes nearer than row i's last neighbour into its sorted list, except the column `own`.
 
-    Equal ones in order of arrival.
+    Equal distances keep their order of arrival.
     """
     last = near.shape[1] - 1
     nearer = values_below(s, near[i, last]) & valid
@@ -166,7 +166,7 @@ def keep_nearer(s: Any, i: int, valid: int, number: int, own: int, near: Any, ne
 
 @inlined
 def expect(s: Any, i: int, near: Any) -> None:
-    """Let row i's empty list wait for what is at most as far as its length and one of the lanes: one may be itself."""
+    """Bound the empty list of row i by the (length + 1)-th nearest lane, because one lane may be the row itself."""
     far = near.dtype.type(-1)
     for lane in range(WIDTH):
         value = element(s, lane)
@@ -178,7 +178,7 @@ def expect(s: Any, i: int, near: Any) -> None:
 
 @inlined
 def mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: bool) -> None:
-    """Mark the panels with the columns that rows leave out; columns of other batches are in none."""
+    """Mark the panels with the columns that rows skip; columns of other batches are in no panel."""
     for i in range(start, stop):
         p = (numbers[i] - number) // WIDTH
         if 0 <= p < own.size:
@@ -187,7 +187,7 @@ def mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: b
 
 @inlined
 def swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
-    """Save the lanes in which rows i.. are about to meet themselves; called again afterwards, put them back."""
+    """Save the lanes that rows i.. skip before a panel is added; a second call afterwards restores them."""
     for q in range(rows):
         lane = numbers[i + q] - number
         if 0 <= lane < WIDTH:
@@ -196,13 +196,13 @@ def swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, num
 
 
 def room_for_sums(factors: int, columns: int, dtype: Any) -> tuple[Any, Any, Any]:
-    """Arrays for one call of `gaussian` with so many factors."""
+    """Allocate the arrays for one call of `gaussian` with this number of factors."""
     panels = (columns + WIDTH - 1) // WIDTH
     return (np.empty(factors * rows_at_a_time(factors) * WIDTH, dtype), np.empty(4, dtype), np.zeros(panels, np.bool_))
 
 
 def rows_at_a_time(factors: int) -> int:
-    """Rows that meet a panel, so that the partial sums of all factors stay in L1."""
+    """Return the number of rows per panel for which the partial sums of all factors stay in L1."""
     return max(4, ROWS // factors // 4 * 4)
 
 
@@ -228,8 +228,8 @@ def gaussian(
 ) -> None:
     """Add to out[f] the sum of 2^(factors[f] s^power), for rows start..stop-1; column 0 has this number.
 
-    A row leaves out the column of the number given for it. If near has columns, the nearest columns are kept there too,
-    sorted by s. The last three are room, own for the panels with a column that one of the rows at hand leaves out.
+    Each row skips the column with the number given for it. If near has columns, the nearest columns are also kept
+    there, sorted by s. The last three arguments are temporary arrays; `own` marks panels with skipped columns.
     """
     count = (columns + WIDTH - 1) // WIDTH
     step = len(sums) // (len(factors) * WIDTH)
@@ -287,8 +287,8 @@ def neighbors(
 ) -> None:
     """Insert the nearest columns into sorted lists, for rows start..stop-1; column 0 has this number.
 
-    A row leaves out the column of the number given for it. Where distances are cheap, the least of each lane of all
-    panels come first: the list would otherwise take and lose again several times as many columns as it holds.
+    Each row skips the column with the number given for it. If distances are cheap, the smallest distance in each lane
+    over all panels is found first. Otherwise several times as many columns would be inserted and removed again.
     """
     count = (columns + WIDTH - 1) // WIDTH
     infinite = near.dtype.type(np.inf)
@@ -359,7 +359,7 @@ def count(
 
 @inlined
 def tally(s: Any, valid: int, low: int, high: int, shift: int, out: Any, shared: bool) -> int:
-    """Count a vector: returns how many are below the bracket, adds those within to their bins."""
+    """Count a vector: return how many lanes are below the bracket, and add lanes within the bracket to their bins."""
     below = bits_below(s, low) & valid
     within = (bits_below(s, high) & valid) ^ below
     if within:
@@ -372,7 +372,7 @@ def tally_rows(
     x: Any, i: int, end: int, d: int, panels: Any, p: int, manhattan: bool, valid: int, first: int, low: int, high: int,
     shift: int, out: Any, shared: bool,
 ) -> int:  # fmt: skip
-    """Count the pairs of rows i..i+3 with a panel: lanes from `first` on for row i, from one later for the next."""
+    """Count the pairs of rows i..i+3 with a panel: for row i, lanes from `first` on; for each next row, one fewer."""
     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
     m0, m1, m2, m3 = valid, valid, valid, valid
     if first + 3 > 0:
@@ -406,9 +406,9 @@ def histogram(
     out: Any,
     shared: bool,
 ) -> int:
-    """Count pairs by the bits of s: return those below low, add those below high to their bins of out.
+    """Count pairs by the bits of s: return the number below low, and add pairs from low to below high to bins of out.
 
-    Column j pairs with row i when j > i - skip; skip = stop or more takes all columns.
+    Column j is paired with row i if j > i - skip; skip >= stop takes all columns.
     """
     below = 0
     for begin in range(start, stop, ROWS):
@@ -451,9 +451,9 @@ def nearest(
     best: Any,
     best_index: Any,
 ) -> None:
-    """Lower best to the least (s, numbers[j]) of columns with y_order[j] < x_order[i].
+    """Lower best to the smallest (s, numbers[j]) of columns with y_order[j] < x_order[i].
 
-    Rows and columns come sorted by order, so about half of the pairs are not looked at; y_order is padded.
+    Rows and columns must be sorted by order, so that about half of the pairs can be skipped; y_order is padded.
     """
     for begin in range(0, rows, ROWS):
         end = min(begin + ROWS, rows)
@@ -490,7 +490,7 @@ def border(
     threshold: Any,
     out: Any,
 ) -> None:
-    """Set out for rows that have a column of another label with s < threshold; y_labels is padded."""
+    """Set out for rows that have a column with another label and s < threshold; y_labels is padded."""
     limit = x.dtype.type(threshold)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)

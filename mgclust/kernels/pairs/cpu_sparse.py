@@ -1,6 +1,6 @@
-"""Pairs of rows of which most numbers are 0, such as counts of words: products of what both have, on a CPU.
+"""Pairs of rows in which most numbers are 0, such as counts of words: products of shared features, on a CPU.
 
-A list of each feature's columns gives all products of a row by additions for shared features only; the bounds of
+With a list of columns for each feature, all products of a row need additions only for shared features. The bounds of
 `cpu_products` then decide most pairs::
 
     x_i . y_j    for each feature of row i: for each column j in the list of that feature: dots[j] += x y
@@ -25,11 +25,11 @@ __all__ = ["SparseColumns", "sparse_columns"]
 
 Array = Any
 MIN_FEATURES = 128
-MIN_WORK = 1 << 24  # multiply-adds of all pairs and features: less is done before columns are listed
-SPARSITY = 16  # at most one number of so many differs from 0
-SAMPLE = 64  # rows that say whether rows are sparse
-NONE = np.int32(np.iinfo(np.int32).max)  # after all features
-FEATURES_A_PAIR = 8  # that a pair costs about as much as
+MIN_WORK = 1 << 24  # multiply-adds of all pairs and features: for fewer, listing the columns takes longer
+SPARSITY = 16  # rows are sparse if at most one in so many numbers differs from 0
+SAMPLE = 64  # number of rows from which this is estimated
+NONE = np.int32(np.iinfo(np.int32).max)  # a number after all features
+FEATURES_A_PAIR = 8  # cost of a pair, in features that take as long
 
 
 class Columns(NamedTuple):
@@ -44,7 +44,7 @@ class Columns(NamedTuple):
 
 
 def sparse_columns(x: Array, y: Array, norm: str) -> SparseColumns | None:
-    """Prepare columns y for rows x; None where other kernels are faster."""
+    """Prepare columns y for rows x; return None if other kernels are faster."""
     if norm == "l1" or x.shape[1] < MIN_FEATURES or x.size * len(y) < MIN_WORK or not (_is_sparse(x) and _is_sparse(y)):
         return None
     lengths = Lengths(x, y)
@@ -74,7 +74,7 @@ class SparseColumns:
         )  # fmt: skip
 
     def count(self, threshold: Any, out: Array, labels: tuple[Array, Array] | None = None) -> None:
-        """Add to out the number of columns with s < threshold; of another label, if labels of both are given."""
+        """Add to out the number of columns with s < threshold; if labels are given, only columns with another label."""
         self._near(threshold, out, np.empty(0, np.int32), labels or self._different())
 
     def write(self, threshold: Any, starts: Array, out: Array) -> None:
@@ -82,7 +82,7 @@ class SparseColumns:
         self._near(threshold, np.array(starts, np.int64), out, self._different())
 
     def nearest(self, y_start: int, best: Array, best_index: Array) -> None:
-        """Lower each row's best to its nearest column, of equally near ones the first."""
+        """Lower each row's best to its nearest column; ties go to the first column."""
         (rows, columns), share = self._lengths.lower()
 
         def body(start: int, stop: int, _: int) -> None:
@@ -94,7 +94,7 @@ class SparseColumns:
         by_rows(self._m, FEATURES_A_PAIR, self._k, body)
 
     def pick(self, threshold: Any, out: Array) -> None:
-        """Pick rows in their order that no picked row before them is near, where columns are the rows themselves."""
+        """Pick rows in order, unless a picked row before is near; the columns must be the rows themselves."""
         limits = self._lengths.limits(float(threshold), float(threshold))
         ruled = np.zeros(self._m, np.uint8)
         pick(self._x, self._d, self._m, self._columns, limits, threshold, ruled, out, *self._room())
@@ -114,7 +114,7 @@ class SparseColumns:
         return np.zeros(self._m, np.int32), np.ones(self._k, np.int32)
 
     def _room(self) -> tuple[Array, Array, Array]:
-        """Arrays for one call: the products of a row, its features and their values."""
+        """Allocate arrays for one call: for the products of a row, its features and their values."""
         return np.empty(self._k, self._real), np.empty(self._d, np.int32), np.empty(self._d, self._real)
 
 
@@ -129,7 +129,7 @@ def _starts(numbers: Array, count: int) -> Array:
 
 @inlined
 def _products(x: Any, i: int, d: int, listed: Any, dots: Any, features: Any, values: Any) -> int:
-    """Products of row i with all columns; its features and values, and how many it has."""
+    """Compute the products of row i with all columns, and its features and values; return their number."""
     starts, columns, entries = listed.starts, listed.columns, listed.values
     for j in range(dots.size):
         dots[j] = 0
@@ -146,7 +146,7 @@ def _products(x: Any, i: int, d: int, listed: Any, dots: Any, features: Any, val
 
 @inlined
 def _distance(features: Any, values: Any, count: int, listed: Any, j: int) -> Any:
-    """Reduced distance of a row to column j: over the features that either has, in ascending order."""
+    """Return the reduced distance of a row to column j, over the features that one of them has, in ascending order."""
     others, entries = listed.features, listed.row_values
     p, q, last = 0, listed.row_starts[j], listed.row_starts[j + 1]
     zero = values.dtype.type(0)
@@ -182,7 +182,7 @@ def near(
     x: Any, d: int, start: int, stop: int, listed: Any, limits: Any, threshold: Any, own: Any, others: Any, ends: Any,
     listing: bool, out: Any, dots: Any, features: Any, values: Any,
 ) -> None:  # fmt: skip
-    """Count the near columns of another label in ends; with listing, ends says where to write them."""
+    """Count the near columns with another label in ends; with `listing`, write them to the positions in ends."""
     for i in range(start, stop):
         count = _products(x, i, d, listed, dots, features, values)
         for j in range(others.size):
@@ -197,7 +197,7 @@ def nearest(
     x: Any, d: int, start: int, stop: int, listed: Any, rows: Any, columns: Any, share: Any, number: int, best: Any,
     index: Any, dots: Any, features: Any, values: Any,
 ) -> None:  # fmt: skip
-    """Compare the column of the least bound first, then those whose bounds are no larger than its distance."""
+    """Compare the column with the smallest bound first, then columns whose bounds are at most its distance."""
     for i in range(start, stop):
         count = _products(x, i, d, listed, dots, features, values)
         first = 0
@@ -218,7 +218,7 @@ def pick(
     x: Any, d: int, m: int, listed: Any, limits: Any, threshold: Any, ruled: Any, out: Any, dots: Any, features: Any,
     values: Any,
 ) -> None:  # fmt: skip
-    """Set out to 1 for rows that are picked, to 0 for the others."""
+    """Set out to 1 for rows that are picked, and to 0 for others."""
     for i in range(m):
         out[i] = 0
         if ruled[i]:

@@ -1,4 +1,4 @@
-"""Tasks of the pair kernels on the CPU: columns packed into panels a batch at a time, rows shared out among threads."""
+"""Tasks of the pair kernels on the CPU: columns are packed into panels in batches, rows are divided among threads."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Array = Any
 BATCH_BYTES = 4 << 20
 TASK_PAIRS = 4 << 20
 LINE_BYTES = 64
-MIN_TASK = 1 << 22  # multiply-adds: less is not worth waking a thread
-MAX_APART = 1 << 16  # bins of which each thread may have its own: half a megabyte
+MIN_TASK = 1 << 22  # multiply-adds of a task: for fewer, waking a thread does not pay
+MAX_APART = 1 << 16  # up to this number of bins (half a megabyte), each thread has its own counts
 
 
 class ThreadCounts:
-    """Counts of a call: each thread has its own where bins are few, else all share one array.
+    """Counts of a call: each thread has its own counts if there are few bins, else all threads share one array.
 
-    Distances of many features lie in a few hundred bins, which would go from core to core with every pair: 20 times as
-    long as a count of one's own, on two cores.
+    Distances of many features lie in a few hundred bins. If threads shared these, they would move from core to core
+    with every pair, which takes 20 times as long on two cores.
 
     Parameters
     ----------
     out : int64 array
-        Counts in the end: what lies below the bins, then each bin.
+        Gets the final counts: the number of pairs below the bins, then each bin.
     """
 
     def __init__(self, out: Array) -> None:
@@ -40,7 +40,7 @@ class ThreadCounts:
         self._others: dict[int, Array] = {}
 
     def of(self, thread: int) -> tuple[Array, bool]:
-        """The array of this thread, and whether others add to it, too."""
+        """Return the array of this thread, and whether other threads also add to it."""
         if self._shared or not thread:
             return self._out, self._shared
         if thread not in self._others:
@@ -48,13 +48,13 @@ class ThreadCounts:
         return self._others[thread], False
 
     def gather(self) -> None:
-        """Add up what the threads have counted."""
+        """Add the counts of all threads."""
         for counts in self._others.values():
             self._out += counts
 
 
 def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int], None]) -> None:
-    """Call ``body(start, stop, panels, first, columns, thread)`` until all rows have met all columns.
+    """Call ``body(start, stop, panels, first, columns, thread)`` until all rows are combined with all columns.
 
     `first` is the batch's first column; batches come in ascending order, one at a time.
     """
@@ -72,12 +72,12 @@ def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int
 
 
 def batch_columns(x: Array) -> int:
-    """Number of columns that are packed at a time."""
+    """Return the number of columns that are packed at a time."""
     return int(max(1, BATCH_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
 
 
 def by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None]) -> None:
-    """Call ``body(start, stop, thread)`` until all rows are done, a task's worth of pairs at a time."""
+    """Call ``body(start, stop, thread)`` until all rows are done; each task has enough pairs."""
     rows = MIN_TASK // (columns * d)
     if rows < m:
         rows = max(-(-m // (4 * thread_count())), rows)
@@ -86,7 +86,7 @@ def by_rows(m: int, d: int, columns: int, body: Callable[[int, int, int], None])
 
 
 def empty_panels(columns: int, x: Array) -> Array:
-    """Room for columns beside rows x, from the start of a cache line on: a load across two takes twice as long."""
+    """Allocate panels at the start of a cache line, because a load across two cache lines takes twice as long."""
     size = -(-columns // WIDTH) * WIDTH * x.shape[1]
     room = np.empty(size + LINE_BYTES // x.itemsize, x.dtype)
     start = -room.ctypes.data % LINE_BYTES // x.itemsize
@@ -102,7 +102,7 @@ def pack(y: Array, panels: Array) -> None:
 
 
 def padded(values: Array, fill: int) -> Array:
-    """Int32 copy, filled up to a multiple of WIDTH."""
+    """Return an int32 copy, padded to a multiple of WIDTH."""
     out = np.full(-(-len(values) // WIDTH) * WIDTH, fill, np.int32)
     out[: len(values)] = values
     return out

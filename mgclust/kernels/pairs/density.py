@@ -1,10 +1,10 @@
-"""Densities from reduced distances that are stored, a tile at a time: array expressions, the same on both devices.
+"""Densities from reduced distances that are stored one tile at a time: array expressions, the same on both devices.
 
-For weighted rows, and for matrices of distances. The order of every sum is fixed by the number of the column: 1,024
-columns are added up pair by pair in the type of the distances, and such groups one after the other in float64. So the
-bits depend neither on the rows of a tile nor on how tiles are cut.
+They are used for weighted rows, and for precomputed distances. The order of every sum depends only on the numbers of
+the columns: groups of 1,024 columns are added pair by pair in the type of the distances, and the groups are added one
+after the other in float64. So the bits depend neither on the rows of a tile nor on the size of tiles.
 
-Time: some ten passes over a tile that a core's cache holds.
+Time: about ten passes over a tile that fits into a core's cache.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Array = Any
 GROUP = 1024  # columns
 TILE_COLUMNS = 2 * GROUP
 MIN_TILE, MAX_ON_CPU, MAX_ON_GPU = 64 * TILE_COLUMNS, 1 << 20, 1 << 25  # numbers of a tile
-TILE_BYTES = 32 * MIN_TILE  # with what is made of it
-TASK_ROWS = 128  # of a thread: 1,024 columns of these fit into a core's cache
+TILE_BYTES = 32 * MIN_TILE  # bytes of a tile and its temporary arrays
+TASK_ROWS = 128  # rows of a task: 1,024 columns of these rows fit into a core's cache
 
 
 def tile_numbers(xp: Any, free: int) -> int:
-    """Count of the numbers that a tile may have where so many bytes are free."""
+    """Return how many numbers a tile may have if `free` bytes are free."""
     return max(MIN_TILE, min(MAX_ON_CPU if xp is np else MAX_ON_GPU, free // 256))
 
 
 def computed_tiles(kernels: Any, x: Array, y: Array, norm: str, free: int) -> Iterator[tuple[slice, slice, Array]]:
-    """Rows, columns and reduced distances of all pairs, tile by tile; columns ascend, y begins with a group."""
+    """Yield rows, columns and reduced distances, tile by tile; columns ascend, and y begins at the start of a group."""
     rows = tile_numbers(kernels.xp, free) // TILE_COLUMNS
     for start in range(0, len(x), rows):
         own = slice(start, min(start + rows, len(x)))
@@ -45,23 +45,23 @@ def computed_tiles(kernels: Any, x: Array, y: Array, norm: str, free: int) -> It
 def add_density(
     s: Array, weights: Array | None, *, density: str, cut: float, power: int, equal: Array, others: Array, xp: Any
 ) -> None:
-    """Add to each row the weights of the columns at distance 0, and those of the others times their kernel.
+    """Add to each row the weights of columns at distance 0, and the weights of other columns times their kernel.
 
     Parameters
     ----------
     s : array of shape (m, k)
-        Reduced distances to columns that begin with a group.
+        Reduced distances to columns, beginning at the start of a group.
     weights : array of shape (k,), optional
-        Of the columns, in the type of s; 1 if left out.
+        Weights of the columns, in the type of s; by default 1.
     density : {"gaussian", "cutoff"}
-        The kernel: ``exp(-(s / cut)**power)``, 0 where that is below the smallest normal number; or whether
-        ``s < cut``, rounded to the type of s.
+        The kernel. "gaussian": ``exp(-(s / cut)**power)``, or 0 if this is below the smallest normal number. "cutoff":
+        1 if ``s < cut``, with cut rounded to the type of s, else 0.
     cut : float
         Reduced cut-off distance.
     power : {1, 2}
-        2 where the distance is proportional to s.
+        2 if the distance is proportional to s.
     equal, others : float64 arrays of shape (m,)
-        Added to in place, columns in ascending order.
+        Sums for columns at distance 0 and for other columns. Changed in place by addition, columns in ascending order.
     xp : module
         numpy or cupy.
     """
@@ -73,7 +73,7 @@ def add_density(
         values = part / cut
         if power == 2:
             values *= values
-        near = values < most  # beyond, exp is below the smallest normal number, and takes several times as long
+        near = values < most  # else exp is below the smallest normal number, and takes several times as long
         xp.minimum(values, most, out=values)
         values = xp.exp(xp.negative(values, out=values), out=values)
         values *= near
@@ -85,7 +85,7 @@ def add_density(
             terms, same = kernel(part), part == 0
             if weights is not None:
                 terms *= weights[first : first + GROUP]
-            if any_true(same):  # there the kernel is 1
+            if any_true(same):  # at distance 0 the kernel is 1
                 equal[start:stop] += _row_sums(terms * same, xp)
                 terms[same] = 0
             others[start:stop] += _row_sums(terms, xp)
@@ -112,7 +112,7 @@ def add_both_ways(
     x_out: Array,
     y_out: Array,
 ) -> None:
-    """Do what `Pairs.gaussian_both_ways` says by direct differences; `distances` is `Pairs.reduced_distances`."""
+    """Compute `Pairs.gaussian_both_ways` by direct differences; `distances` is `Pairs.reduced_distances`."""
     for start in range(0, len(x), MIN_TILE // TILE_COLUMNS):
         rows = slice(start, min(start + MIN_TILE // TILE_COLUMNS, len(x)))
         for first in range(0, len(y), TILE_COLUMNS):
@@ -126,12 +126,12 @@ def add_both_ways(
 
 
 def density_of(equal: Array, others: Array, xp: Any) -> Array:
-    """Weights of all rows times their kernel, without one unit of weight where the row itself is."""
+    """Add the sums of `add_density`, minus a weight of 1 for the row itself."""
     return xp.maximum(equal - 1.0, 0.0) + others
 
 
 def _row_sums(terms: Array, xp: Any) -> Array:
-    """Sums of at most 1,024 columns in one order."""
+    """Sum at most 1,024 columns in a fixed order."""
     if terms.shape[1] < GROUP:
         short, terms = terms, xp.zeros((len(terms), GROUP), terms.dtype)
         terms[:, : short.shape[1]] = short

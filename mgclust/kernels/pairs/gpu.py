@@ -1,10 +1,9 @@
-"""All-pairs kernels on one CUDA device: the signatures of `mgclust.kernels.pairs.cpu`, the work in ``.cu`` files.
+"""All-pairs kernels on one CUDA device: the signatures of `mgclust.kernels.pairs.cpu`, with kernels in ``.cu`` files.
 
-Few features (d <= 16) go to ``few_features.cu``, more to ``many_features.cu``; both are compiled once per
-number type, norm (and, low, d) for the device at hand and kept in CuPy's cache on disk. Many float32 pairs of many
-features go to the tensor cores (`gpu_products`) where they can, very many pairs of few features to boxes
-(`gpu_column_boxes`) where most columns are far away. A call queues its kernels and returns; `synchronize`
-waits.
+``few_features.cu`` is for at most 16 features, ``many_features.cu`` for more. Both are compiled once per number type
+and norm (and, for few features, d) for the present device, and are kept in CuPy's cache on disk. If possible, many
+float32 pairs with many features use tensor cores (`gpu_products`). Very many pairs with few features use bounding boxes
+(`gpu_column_boxes`), if most columns are far away. A call queues its kernels and returns; `synchronize` waits.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ __all__ = [
 
 Array = Any
 
-NEIGHBORS = 0  # rows that `gaussian_sum` remembers for each: not tried here, `nearest_higher` passes over all pairs
+NEIGHBORS = 0  # nearest rows that `gaussian_sum` keeps: not tried on GPUs, where `nearest_higher` reads all pairs
 PRODUCT_REACH = 1.0
-SCRATCH_BYTES = 256 << 20  # group sums of one launch
-MIN_SORTED_PAIRS = 1 << 27  # whose distances are sorted unless boxes pay: they take a hundred times as long as others
-VALUE_THREADS = 256  # of a block in stored_values.cu
-SLOW_KERNELS = {  # by direct differences, and by products
+SCRATCH_BYTES = 256 << 20  # bytes for the group sums of one launch
+MIN_SORTED_PAIRS = 1 << 27  # pairs that are sorted unless boxes pay: sorting takes a hundred times as long per pair
+VALUE_THREADS = 256  # threads per block in stored_values.cu
+SLOW_KERNELS = {  # for direct differences, and for products
     "count_within": ("count", "classify"),
     "gaussian_sum": ("gaussian", "both_ways"),
     "nearest_higher": ("nearest", "nearest"),
@@ -159,7 +158,7 @@ def nearest_column(x: Array, y: Array, *, norm: str, y_start: int, best: Array, 
     if (boxes := boxes_for(x, y, direct(norm), best=best)) is not None:
         box_nearest(x, boxes, direct(norm), y_start, best, best_index)
         return
-    # To a row that comes after all columns, every column is "higher".
+    # The rows come after all columns in the order, so every column has a "higher" density.
     after, order = cp.full(len(x), len(y), dtype=np.int32), cp.arange(len(y), dtype=np.int32)
     nearest_higher(x, y, after, order, norm=norm, y_start=y_start, best=best, best_index=best_index)
 
@@ -178,7 +177,7 @@ def nearest_higher(
     figures = {"y_start": y_start, "best": best, "best_index": best_index}
     if gpu_products.nearest_higher(x, y, x_order, y_order, norm=norm, **figures):
         return
-    run = run_length(x, y, GROUP)  # not shorter: each run starts its search afresh
+    run = run_length(x, y, GROUP)  # not shorter, because each run starts its search from the beginning
     shape = (-(-y.shape[0] // run), x.shape[0])
     part_best = cp.empty(shape, dtype=x.dtype)
     part_index = cp.empty(shape, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Launch of the all-pairs kernels: which file, which grid."""
+"""Launch of the all-pairs kernels: choice of the file and the grid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
 TILE = 256  # columns that a block of few_features.cu reads at a time: the shortest run
 SIDE = 128  # rows and columns of a tile in many_features.cu
 THREADS = 128  # threads of a block in few_features.cu
-FEW_PAIRS = 1 << 16  # one thread a pair does for these, and for those of a single row or column
+FEW_PAIRS = 1 << 16  # up to this number, and for a single row or column, one thread per pair is enough
 
 
 def is_low(x: Array, norm: str) -> bool:
@@ -39,12 +39,12 @@ def is_low(x: Array, norm: str) -> bool:
 
 
 def direct(norm: str) -> str:
-    """The norm where a threshold decides: near it, products would need a second look (see many_features.cu)."""
+    """Return the norm for a threshold: near it, products would need a second pass (see many_features.cu)."""
     return "l2" if norm == "l2-dot" else norm
 
 
 def run_length(x: Array, y: Array, unit: int) -> int:
-    """Columns for one block where their split does not matter: long runs, yet blocks enough for the device."""
+    """Return the columns of one block, if results do not depend on it: long runs, but enough blocks for the device."""
     row_blocks = max(1, x.shape[0] // 512)
     runs = max(1, min(-(-16 * multiprocessors() // row_blocks), -(-y.shape[0] // unit)))
     return unit * -(-y.shape[0] // (runs * unit))
@@ -56,7 +56,7 @@ def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) 
     if not m or not k:
         return
     sizes: tuple[Any, ...]
-    if is_low(x, norm) and name != "distances":  # which many_features.cu writes for any number of features
+    if is_low(x, norm) and name != "distances":  # many_features.cu writes distances for any d
         module, rows = few_features(m, d, x.dtype, norm)
         grid, threads = (-(-m // (rows * THREADS)), -(-k // run)), THREADS
         sizes = (x, np.int32(m), y, np.int32(k))
@@ -64,19 +64,19 @@ def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) 
         module = compiled("pairs/many_features.cu", x.dtype.name, norm)
         grid, threads = (-(-m // SIDE), -(-k // run)), 256
         sizes = (x, np.int32(m), y, np.int32(k), np.int32(d), *_squared_norms(module, x, y, norm))
-    if name not in ("gaussian", "gaussian_squared"):  # its run is GROUP, in the kernel too
+    if name not in ("gaussian", "gaussian_squared"):  # for these, the run is GROUP, also in the kernel
         sizes = (*sizes, np.int32(run))
     module.get_function(name)(grid, (threads,), (*sizes, *arguments))
 
 
 def few_features(m: int, d: int, dtype: Any, norm: str) -> tuple[Module, int]:
-    """The module for so many rows, and how many of them a thread has."""
+    """Return the module for a number of rows and features, and the number of rows per thread."""
     rows = rows_per_thread(m, d, dtype)
     return compiled("pairs/few_features.cu", dtype.name, norm, DIM=d, ROWS=rows), rows
 
 
 def rows_per_thread(m: int, d: int, dtype: Any) -> int:
-    """More rows reuse a column's read more often; fewer rows make more threads of a small m."""
+    """Return the rows per thread: more rows read columns less often; fewer rows give more threads for a small m."""
     most = 4 if d > 6 or dtype == np.float64 else 8
     return next((rows for rows in (8, 4, 2) if rows <= most and m >= rows * THREADS * multiprocessors()), 1)
 
@@ -95,7 +95,7 @@ def _squared_norms(module: Any, x: Array, y: Array, norm: str) -> tuple[Array, A
 
 
 def by_rows(name: str, x: Array, norm: str, *arguments: Any) -> None:
-    """Start a kernel of any_features.cu with one thread a row."""
+    """Start a kernel of any_features.cu with one thread per row."""
     if x.shape[0]:
         kernel = compiled("pairs/any_features.cu", x.dtype.name, norm).get_function(name)
         kernel((-(-x.shape[0] // 256),), (256,), arguments)

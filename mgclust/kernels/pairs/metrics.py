@@ -1,6 +1,6 @@
-"""Metrics, as the kernels need to know them.
+"""Metrics, described by what the kernels compute for them.
 
-A kernel never computes a distance; it computes a *reduced distance* s, cheaper and monotone in it:
+A kernel never computes a distance. It computes a *reduced distance* s, which is cheaper and grows with the distance:
 
 =============  ==========================================  ================  =============
 metric         rows are first                              s                 distance
@@ -34,11 +34,11 @@ Array = Any
 class Metric:
     """One row of the table above."""
 
-    name: str  # as users write it
-    norm: str = "l2"  # {"l2", "l1"}: which sum the reduced distance is
-    unit_rows: bool = False  # rows are scaled to unit length before anything else
-    center_rows: bool = False  # each row is centred by its own mean before that (correlation)
-    squared: bool = True  # the distance is proportional to s; otherwise to its square root
+    name: str  # the name that users write
+    norm: str = "l2"  # {"l2", "l1"}: sum that defines the reduced distance
+    unit_rows: bool = False  # whether rows are first scaled to unit length
+    center_rows: bool = False  # whether each row is centred by its own mean before it is scaled (correlation)
+    squared: bool = True  # whether the distance is proportional to s, instead of to its square root
 
     def __post_init__(self) -> None:
         if self.norm not in ("l2", "l1"):
@@ -46,37 +46,37 @@ class Metric:
 
     @property
     def factor(self) -> float:
-        """Distance per reduced distance, where they are proportional."""
+        """Ratio of distance and reduced distance, if they are proportional."""
         return 0.5 if self.unit_rows else 1.0
 
     @property
     def is_square(self) -> bool:
-        """True where the distance is the square of another, up to a factor."""
+        """Return whether the distance is the square of another metric, up to a factor."""
         return self.squared and self.norm == "l2"
 
     @property
     def power(self) -> int:
-        """p such that ``(d / dc)^2 = scale * s^p``."""
+        """Exponent p in ``(d / dc)^2 = scale * s^p``."""
         return 2 if self.squared else 1
 
     def scale(self, dc: float) -> float:
-        """The factor of ``s^power`` in ``(d / dc)^2``; see `power`."""
+        """Return the factor of ``s^power`` in ``(d / dc)^2``; see `power`."""
         return (self.factor / dc) ** 2 if self.squared else 1.0 / dc**2
 
     def distance(self, s: float) -> float:
-        """The distance that belongs to a reduced distance."""
+        """Return the distance for a reduced distance."""
         return s * self.factor if self.squared else math.sqrt(s)
 
     def distances(self, s: Array, xp: Any) -> Array:
-        """The distances that belong to an array of reduced ones, in its type."""
+        """Return the distances for an array of reduced distances, in its type."""
         return s * self.factor if self.squared else xp.sqrt(s)
 
     def reduced(self, distance: float) -> float:
-        """The reduced distance that belongs to a distance."""
+        """Return the reduced distance for a distance."""
         return distance / self.factor if self.squared else distance**2
 
     def prepare(self, center: Array) -> Callable[[Array], Array]:
-        """The transform that every row passes before it meets a kernel.
+        """Make the transform that is applied to every row before kernels use it.
 
         Parameters
         ----------
@@ -86,19 +86,20 @@ class Metric:
         Returns
         -------
         callable
-            Maps rows (m, n_features) to rows of the same shape and dtype. Each row's result depends on
-            that row alone, so it is the same however rows are split. See `undefined` for rows that it cannot map.
+            Maps rows (m, n_features) to rows of the same shape and dtype. Each row's result depends only on that row,
+            so it does not depend on how rows are split. For rows that cannot be mapped, see `undefined`.
         """
         if not self.unit_rows:
             return lambda x: (x - center).astype(x.dtype)
         return self._to_unit_rows
 
     def undefined(self, x: Array) -> Array:
-        """Mask of the rows without a direction, to which no distance is defined; all False where none is needed.
+        """Return the mask of rows without a direction, to which distances are undefined; False if none is needed.
 
         Parameters
         ----------
         x : array of shape (m, n_features)
+            The rows.
 
         Returns
         -------
@@ -108,7 +109,7 @@ class Metric:
             return x[:, 0] != x[:, 0]
         wide = _scaled(x)
         _, length = self._direction(wide)
-        # Centring a constant row leaves rounding errors, which are no direction either.
+        # Centring a constant row leaves only rounding errors, which do not define a direction.
         smallest = 1e-12 * abs(wide).max(axis=1) * x.shape[1] ** 0.5
         return length[:, 0] <= smallest
 
@@ -123,7 +124,7 @@ class Metric:
 
 
 def _scaled(x: Array) -> Array:
-    """Rows as float64, times powers of two where squares could overflow or vanish: directions keep their bits."""
+    """Return rows as float64, times powers of two if squares could overflow or vanish; directions keep their bits."""
     if x.dtype.itemsize < 8:
         return x.astype("float64")
     exponents = np.frexp(abs(x).max(axis=1, keepdims=True))[1]

@@ -1,8 +1,8 @@
 """Lists of nearest columns from a block of distances, without sorting all of them: array expressions for either device.
 
-The k-th smallest of the least distances of groups of columns is a bound: so many columns lie within it at least. What
-does, a few k columns of most rows, is sorted with the list so far. Where much of the block does, as with many equal
-distances, all of it is.
+The smallest distance of each group of columns is found. The k-th smallest of these is a bound: at least k columns lie
+within it. Only the columns within the bound, for most rows a few times k, are sorted together with the list so far. If
+many columns lie within it, as with many equal distances, the whole block is sorted.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ __all__ = ["keep_nearest", "leave_out"]
 Array = Any
 
 GROUP = 64  # columns
-MANY = 8  # of so many distances one within the bound: all are sorted
+MANY = 8  # if one in so many distances is within the bound, all distances are sorted
 
 
 def leave_out(s: Array, columns: Array, xp: Any) -> None:
-    """Make one distance of each row infinite, in place: of the column with this number, if there is one."""
+    """Make one distance of each row infinite, in place: the distance of the column with this number, if it is there."""
     here = (columns >= 0) & (columns < s.shape[1])
     row, at = xp.arange(len(s)), xp.where(here, columns, 0)
     s[row, at] = xp.where(here, np.inf, s[row, at]).astype(s.dtype)
 
 
 def keep_nearest(s: Array, y_start: int, near: Array, near_index: Array, xp: Any) -> None:
-    """Keep each row's nearest columns so far; equal distances: the lower number.
+    """Keep each row's nearest columns so far; ties go to the lower number.
 
     Parameters
     ----------
     s : array of shape (m, c)
-        Distances, infinite where a column is left out.
+        Distances; infinite if a row skips the column.
     y_start : int
-        Number of the first column, higher than those in the lists.
+        Number of the first column, higher than all numbers in the lists.
     near : array of shape (m, k)
-        Ascending (infinity at first), in place.
+        Smallest distances so far, ascending (infinity at first), changed in place.
     near_index : int64 array of shape (m, k)
-        Numbers (-1 at first), in place.
+        Numbers of these columns (-1 at first), changed in place.
     xp : module
         numpy or cupy.
     """
@@ -60,7 +60,7 @@ def keep_nearest(s: Array, y_start: int, near: Array, near_index: Array, xp: Any
         found = xp.full((m, int(counts.max())), np.inf, dtype=s.dtype)
         index = xp.full(found.shape, -1, dtype="int64")
         found[row, place], index[row, place] = s[row, column], column + y_start
-    # Columns that were kept come first and have lower numbers: of equal ones, the order stays.
+    # Kept columns come first and have lower numbers, so a stable sort puts equal distances in the right order.
     every, index = xp.concatenate([near, found], axis=1), xp.concatenate([near_index, index], axis=1)
     order = xp.argsort(every, axis=1, kind="stable")[:, :count]
     near[:] = xp.take_along_axis(every, order, axis=1)

@@ -1,13 +1,13 @@
-"""Conclusions from each row's k nearest rows about its nearest denser row.
+"""Search for each row's nearest denser row among its k nearest rows.
 
-The density pass sees all distances; keeping the k smallest of each row costs little, and once all densities are known,
-the nearest denser row is among them for all but a few rows in a thousand (those are density maxima, or have many
-duplicates). Then a second pass over all pairs shrinks to a pass for those few. Measured on two CPU cores, n = 20,000
-in 64 dimensions: 8 neighbours miss 0.3 to 0.7% of the rows at 5% more time, 32 miss 0.1% at 60% more.
+The density pass computes all distances, and keeping the k smallest of each row costs little. When all densities are
+known, the nearest denser row is among these k rows, except for a few rows in a thousand (density maxima, and rows with
+many duplicates). So the second pass over all pairs is needed only for these few rows. Measured on two CPU cores, with
+n = 20,000 in 64 dimensions: 8 neighbours miss 0.3 to 0.7% of the rows at 5% more time, 32 miss 0.1% at 60% more.
 
-The certificate. A list holds *every* row whose reduced distance is smaller than its last entry. So the least
-(s, row) of the denser rows in the list is the answer if its s is smaller than the last entry; if it
-equals the last entry, a row of lower number might have been left out.
+Why this is exact. A list has *every* row whose reduced distance s is smaller than the last entry of the list. So the
+smallest (s, row) of the denser rows in the list is the result if its s is smaller than the last entry. If s equals the
+last entry, a row with a lower number may be missing in the list.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ def nearest_known(
     Parameters
     ----------
     order : int32 array of shape (n,)
-        Position by decreasing density of all rows.
+        Positions of all rows by decreasing density.
     own_order : int32 array of shape (m,)
-        That of the rows asked for.
+        Positions of the rows whose nearest denser row is wanted.
     near : array of shape (m, k)
-        Ascending reduced distances to their nearest rows, infinity where there are fewer than k.
+        Ascending reduced distances to the nearest rows; infinity if there are fewer than k.
     near_index : int64 array of shape (m, k)
-        Those rows' numbers, -1 where there are fewer than k.
+        Numbers of these nearest rows; -1 if there are fewer than k.
     xp : module
         numpy or cupy.
 
     Returns
     -------
     best : array of shape (m,)
-        Least reduced distance of a denser row in the list; infinity if there is none.
+        Smallest reduced distance of a denser row in the list; infinity if there is none.
     best_index : int64 array of shape (m,)
-        The lowest number among the rows at that distance; -1 if there is none.
+        Lowest number of a denser row at this distance; -1 if there is none.
     certain : bool array of shape (m,)
-        No row outside the list can be nearer, or as near with a lower number. The other rows need
-        `nearest_higher` over all columns.
+        True if no row outside the list can be nearer, or as near with a lower number. Other rows need `nearest_higher`
+        over all columns.
     """
     higher = (near_index >= 0) & (order[near_index] < own_order[:, None])
     s = xp.where(higher, near, xp.inf).astype(near.dtype)

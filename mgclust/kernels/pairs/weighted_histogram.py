@@ -1,7 +1,7 @@
-"""Histogram of weighted pairs from reduced distances that are stored, a tile at a time: the same on both devices.
+"""Histogram of weighted pairs from reduced distances that are stored one tile at a time: the same on both devices.
 
-Weights are integers, and so are all sums: none depends on how tiles are cut, or in which order they come. Floats hold
-them exactly: sums of a row's columns stay below 2^53, and products of two weights are added up in two parts.
+Weights and sums are integers, so no sum depends on the size or the order of tiles. Floats represent them exactly: sums
+over a row's columns stay below 2^53, and products of two weights are added in two parts.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from mgclust.kernels.toolkit.threads import run_tasks
 __all__ = ["MOST_WEIGHT", "add_pair_weights"]
 
 Array = Any
-MOST_WEIGHT = 1 << 31  # of all rows: the product of two sums fits into 63 bits
+MOST_WEIGHT = 1 << 31  # largest sum of all weights: the product of two sums fits into 63 bits
 LOW_BITS = 26
-TASK_ROWS = 32  # of a thread: what is made of 2,048 columns of these fits into a core's cache
+TASK_ROWS = 32  # rows of a task: the temporary arrays for 2,048 columns of these rows fit into a core's cache
 
 
 def add_pair_weights(s: Array, rows: Array, columns: Array, *, low: int, shift: int, out: Array, xp: Any) -> None:
-    """Add the products of the weights of all pairs of a tile that lie below a bracket, and in each of its bins.
+    """Add the products of the weights of a tile's pairs: of pairs below a bracket, and of pairs in each of its bins.
 
     Parameters
     ----------
     s : array of shape (m, k)
         Reduced distances.
     rows, columns : int64 arrays of shape (m,) and (k,)
-        Weights, of all rows together at most `MOST_WEIGHT`.
+        Weights; their sum over all rows is at most `MOST_WEIGHT`.
     low, shift : int
         The first bin begins with the value whose bits are `low`; a bin is ``2**shift`` values wide.
     out : int64 array of shape (1 + bins,)
-        Pairs below the bracket, and in each bin; added to in place.
+        Weighted number of pairs below the bracket, and in each bin; changed in place by addition.
     xp : module
         numpy or cupy.
     """

@@ -1,8 +1,8 @@
-"""Tools that the kernels are written with.
+"""Tools with which the kernels are written.
 
-`cpu_compiler` (Numba) and `gpu_compiler` (the ``.cu`` files, whose text `cuda_text` puts together) compile. The latter
-also compiles ahead, by the processes of `nvrtc_process`.
-`threads` shares a loop out among threads; `simd`, `simd_steps`, `simd_panels` and `simd_random` are vectors of 32
-columns for Numba. For CUDA ``hashing.cuh`` is hashing, ``tie_noise.cuh`` the noise that breaks ties
-between similarities.
+`cpu_compiler` compiles with Numba. `gpu_compiler` compiles the ``.cu`` files, whose text `cuda_text` puts together; it
+also compiles ahead, in the processes of `nvrtc_process`.
+`threads` divides a loop among threads. `simd`, `simd_steps`, `simd_panels` and `simd_random` have vectors of 32 columns
+for Numba. For CUDA, ``hashing.cuh`` has hash functions, and ``tie_noise.cuh`` the noise that breaks ties between
+similarities.
 """

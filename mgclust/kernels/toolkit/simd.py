@@ -1,18 +1,18 @@
-"""Vectors of 32 columns inside Numba functions: what the pair kernels are written in.
+"""Vectors of 32 columns in Numba functions, with which the pair kernels are written.
 
-Leaving vectorisation to the compiler would make both speed and rounding depend on its mood: which
-additions it regroups, which products it fuses. So a `Vector` is a first-class value here (LLVM's
-``<32 x float>`` or ``<32 x double>``; two AVX-512 registers, four AVX2 ones) and every operation on it
-is one named function with one rounding. The result of a kernel is therefore defined by its source alone:
+If the compiler vectorised loops, speed and rounding would depend on its choices: which additions it regroups,
+and which products it fuses. So a `Vector` is a value of its own here (LLVM's ``<32 x float>`` or ``<32 x double>``;
+two AVX-512 registers, or four AVX2 registers), and every operation on it is one named function with one
+rounding. The result of a kernel is therefore defined only by its source:
 
     s = 0;  s = fma(x_k - y_k, x_k - y_k, s)  for k = 0, 1, ... d-1        one chain per pair
 
-and the same chain written in CUDA (``__fmaf_rn``) gives the same bits.
+The same chain written in CUDA (``__fmaf_rn``) gives the same bits.
 
-`exp2_of` costs 11 operations an element and no table: ``2^t = 2^n 2^f``, n the nearest integer (found by
-adding 1.5 * 2^23, which leaves n in the low bits), a polynomial for 2^f on [-1/2, 1/2] with relative error
-9e-8 (float32) or 6e-17 (float64) plus rounding, and n added into the exponent bits. Below t = -127 (-1023)
-it is 0.
+`exp2_of` takes 11 operations per element and no table: ``2^t = 2^n 2^f``, where n is the nearest integer (found by
+adding 1.5 * 2^23, which leaves n in the low bits). 2^f is a polynomial on [-1/2, 1/2] with relative error 9e-8
+(float32) or 6e-17 (float64) plus rounding, and n is added to the exponent bits. Below t = -127 (-1023), the result
+is 0.
 """
 
 from __future__ import annotations
@@ -129,14 +129,14 @@ def spread_lanes(builder: Any, value: Any, width: int = WIDTH) -> Any:
 
 
 def pointer_to(context: Any, builder: Any, array_type: Any, array: Any, index: Any, kind: Any = None) -> Any:
-    """Address of an element of a flat array, as a pointer to `kind`; no bounds check."""
+    """Return the address of an element of a flat array, as a pointer to `kind`; no bounds check."""
     data = context.make_array(array_type)(context, builder, array).data
     pointer = builder.gep(data, [index])
     return builder.bitcast(pointer, ir.PointerType(kind)) if kind is not None else pointer
 
 
 def call_intrinsic(builder: Any, name: str, arguments: list[Any], result: Any = None) -> Any:
-    """Call an LLVM function by its name; its result is of its first argument's type if not given."""
+    """Call an LLVM function by its name; by default, its result has the type of its first argument."""
     kind = ir.FunctionType(result or arguments[0].type, [a.type for a in arguments])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
     return builder.call(function, arguments)

@@ -1,9 +1,10 @@
-"""32 rows as one vector a feature: the transposition that a kernel starts with when a pass reads every row once.
+"""32 rows as one vector per feature: the transposition with which a kernel starts if it reads every row once.
 
-Element by element it takes two cycles each, longer than all that fuzzy c-means does afterwards with few features and
-centres. Here four features of 32 rows are loaded as 32 short vectors and become four long ones by shuffles::
+Element by element, this would take two cycles per element, which is longer than the rest of fuzzy c-means with few
+features and centres. Here, four features of 32 rows are loaded as 32 short vectors, and shuffles make four long vectors
+of them::
 
-    row 0   a0 b0 c0 d0          a0 a1 a2 ... a31      one store a feature
+    row 0   a0 b0 c0 d0          a0 a1 a2 ... a31      one store per feature
     row 1   a1 b1 c1 d1    ->    b0 b1 b2 ... b31
     ...                          c0 c1 c2 ... c31
     row 31  a31 ...              d0 d1 d2 ... d31      0.2 cycles an element
@@ -26,7 +27,7 @@ __all__ = ["fetch", "pack_rows"]
 
 @intrinsic
 def fetch(_: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of an element of a flat array, into the L2 cache; beyond its end nothing happens."""
+    """Prefetch the cache line of an element of a flat array into the L2 cache; after its end, nothing happens."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
@@ -38,13 +39,13 @@ def fetch(_: Any, array: Any, index: Any) -> Any:
 
 
 def _numbers(values: Iterable[int]) -> Any:
-    """A constant vector, as shuffles want it."""
+    """Make a constant vector for shuffles."""
     listed = list(values)
     return ir.Constant(ir.VectorType(ir.IntType(32), len(listed)), listed)
 
 
 def _joined(builder: Any, vectors: list[Any]) -> Any:
-    """One vector of all lanes of as many short ones as a power of two."""
+    """Join short vectors to one vector; their number is a power of two."""
     while len(vectors) > 1:
         lanes = _numbers(range(2 * vectors[0].type.count))
         vectors = [builder.shuffle_vector(a, b, lanes) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
@@ -85,7 +86,7 @@ _transpose_four, _transpose_two, _transpose_one = _transposition(4), _transposit
 
 @inlined
 def pack_rows(x: Any, d: int, row: int, end: int, count: int, panels: Any, to: int) -> None:
-    """Write rows row..end-1 as so many panels [feature][lane], from panels[to] on; 0 after the last row."""
+    """Write rows row..end-1 as `count` panels [feature][lane], from panels[to] on; 0 after the last row."""
     for p in range(count):
         first, begin = row + p * WIDTH, to + p * d * WIDTH
         if first + WIDTH > end:
@@ -94,7 +95,7 @@ def pack_rows(x: Any, d: int, row: int, end: int, count: int, panels: Any, to: i
                     panels[begin + f * WIDTH + lane] = x[(first + lane) * d + f] if first + lane < end else 0
         elif d >= 4:
             for step in range(0, d, 4):
-                f = min(step, d - 4)  # the last four may overlap those before
+                f = min(step, d - 4)  # the last four features may overlap the previous four
                 _transpose_four(x, first * d + f, d, panels, begin + f * WIDTH)
         elif d >= 2:
             _transpose_two(x, first * d, d, panels, begin)

@@ -1,4 +1,4 @@
-"""Random numbers as vectors, beside `simd`: each is found from its place alone."""
+"""Random numbers as vectors, in addition to `simd`: each number depends only on its position."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def random_bytes(_: Any, like: Any, first: Any, row: Any, draw: Any, seed: Any) 
     """Random whole numbers 0..255, in `like`'s type, for columns first .. first + 31 of a row.
 
     `first` is a multiple of 16. Column k takes byte k % 16, lowest first, of the words of Philox4x32-10 at the counter
-    (k // 16, row, draw, 0) with the key (seed & 0xffffffff, seed >> 32): any rank, thread or device finds the number
-    by itself.
+    (k // 16, row, draw, 0) with the key (seed & 0xffffffff, seed >> 32). So any rank, thread or device can compute it
+    independently.
     """
     lanes = WIDTH // 16
 

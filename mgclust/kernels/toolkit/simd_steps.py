@@ -1,13 +1,13 @@
-"""More vector operations, beside `simd`: message passing, memberships, keys, fixed point.
+"""More vector operations, in addition to `simd`: for message passing, memberships, keys, fixed point.
 
-As there, each is one named function with its roundings written down, so that a kernel's bits are defined by its
-source. NaN compares false everywhere: a lane of ``0 * inf`` is never the maximum and adds nothing.
+As in `simd`, each operation is one named function with defined roundings, so that a kernel's bits are defined by its
+source. Comparisons with NaN are false: a lane of ``0 * inf`` is never the maximum and adds nothing.
 
-`log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)): the result is e + f P(f), f = g - 1, so that it
-has full relative accuracy near 1, and is 0 at 1. P is the polynomial of least relative error: 3e-8 (float32), 1e-18
-(float64).
+`log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)). The result is e + f P(f) with f = g - 1. So it has
+full relative accuracy near 1, and is 0 at 1. P is the polynomial with the smallest relative error: 3e-8 (float32),
+1e-18 (float64).
 
-One file because all of it is one list of operations.
+All operations are in one file, because they form one list.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ LOG2_DOUBLE = (
 
 
 def _same(build: Callable[[Any, list[Any], VectorFormat], Any]) -> Callable[..., Any]:
-    """Code generation of an operation whose arguments and result are of one type."""
+    """Generate code for an operation whose arguments and result have the same type."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.return_type
@@ -112,10 +112,11 @@ def _same(build: Callable[[Any, list[Any], VectorFormat], Any]) -> Callable[...,
 
 @intrinsic
 def add_bins(_: Any, counts: Any, shared: Any, vector: Any, lanes: Any, low: Any, shift: Any) -> Any:
-    """counts[1 + ((IEEE bits - low) >> shift)] += 1 for these lanes, whose bits are `low` at least.
+    """counts[1 + ((IEEE bits - low) >> shift)] += 1 for these lanes, whose bits are at least `low`.
 
-    Atomically if threads share the array: a core waits some 20 cycles then, and longer for what another has written.
-    The vector goes to memory once; taken lane by lane out of registers, all of it would go there each time.
+    The additions are atomic if threads share the array: then a core waits some 20 cycles, and longer if another core
+    has written the element. The vector is stored to memory once, because reading single lanes from registers would
+    store it each time.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -140,14 +141,14 @@ def add_bins(_: Any, counts: Any, shared: Any, vector: Any, lanes: Any, low: Any
 
 
 def _on_stack(builder: Any, kind: Any) -> Any:
-    """Room for a value, taken once for each call of the function that the builder is in."""
+    """Allocate a value on the stack, once for each call of the function that is being built."""
     with builder.goto_entry_block():
         return builder.alloca(kind)
 
 
 @contextlib.contextmanager
 def _each_lane(builder: Any, mask: Any) -> Iterator[Any]:
-    """A loop over the set bits of a mask, whose body the caller builds."""
+    """Build a loop over the set bits of a mask; the caller builds its body."""
     left = _on_stack(builder, INT64)
     builder.store(mask, left)
     test, body, after = (builder.append_basic_block(name) for name in ("lanes.test", "lanes.body", "lanes.after"))
@@ -231,7 +232,7 @@ def largest(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def second_largest(_: Any, vector: Any, below: Any) -> Any:
-    """The second largest of the lanes of two vectors, of which the second has no larger lanes; no lane is NaN."""
+    """The second largest lane of two vectors; no lane of the second vector is larger than in the first, or NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.extract_element(_halved(builder, *arguments)[1], INT32(0))
@@ -271,11 +272,11 @@ def log2_of(_: Any, vector: Any) -> Any:
             return ir.Constant(fmt.integers, [value] * WIDTH)
 
         single = fmt.integer.width == 32
-        # A lane below the smallest normal number is scaled up by a power of 2, and its exponent lowered again.
+        # A lane below the smallest normal number is scaled up by a power of 2, and its exponent is then reduced.
         tiny = builder.fcmp_ordered("<", values[0], fmt.constant(2.0**-126 if single else 2.0**-1022))
         scaled = builder.select(tiny, builder.fmul(values[0], fmt.constant(2.0**fmt.mantissa)), values[0])
         bits = builder.bitcast(scaled, fmt.integers)
-        root = whole(0x3F3504F3 if single else 0x3FE6A09E667F3BCD)  # of 1/2
+        root = whole(0x3F3504F3 if single else 0x3FE6A09E667F3BCD)  # bits of the square root of 1/2
         exponent = builder.ashr(builder.sub(bits, root), whole(fmt.mantissa))
         g = builder.bitcast(builder.sub(bits, builder.shl(exponent, whole(fmt.mantissa))), fmt.vector)
         e = builder.sitofp(exponent, fmt.vector)
@@ -314,7 +315,7 @@ def negative_part(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def finite_or(_: Any, vector: Any, other: Any) -> Any:
-    """The lanes that are finite; in place of the others, those of the second vector."""
+    """The lanes that are finite; other lanes are replaced by lanes of the second vector."""
 
     def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         size = call_intrinsic(builder, f"llvm.fabs.{fmt.suffix}", values[:1])
@@ -394,7 +395,7 @@ def integers_below(_: Any, vector: Any, limit: Any) -> Any:
 
 @intrinsic
 def zero_unless(_: Any, mask: Any, vector: Any) -> Any:
-    """The lanes whose bit in the mask is set; 0 in place of the others."""
+    """The lanes whose bit in the mask is set; other lanes become 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes = builder.bitcast(builder.trunc(arguments[0], ir.IntType(WIDTH)), ir.VectorType(ir.IntType(1), WIDTH))
@@ -458,7 +459,7 @@ def gather(_: Any, table: Any, columns: Any, index: Any) -> Any:
 
 @intrinsic
 def prefetch(_: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of an element of a flat array, which is going to be read."""
+    """Prefetch the cache line of an element of a flat array, which will be read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))

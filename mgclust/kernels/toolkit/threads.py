@@ -1,19 +1,19 @@
-"""One loop over tasks, shared by this process's threads.
+"""One loop over tasks, divided among threads of this process.
 
-The kernels release the GIL, so plain threads do; compared with Numba's own `prange` this compiles several
-times faster, needs no OpenMP runtime (which does not survive a fork), balances the load when other processes
-use the cores, and lets Ctrl-C in between tasks. A task costs ~10 us, so make it do at least a million pairs.
+The kernels release the GIL, so plain threads are enough. Compared with Numba's `prange`, they compile several times
+faster, need no OpenMP runtime (which does not survive a fork), balance the load if other processes use the cores, and
+allow Ctrl-C between tasks. A task costs ~10 us, so it should process at least a million pairs.
 
-A thread that has done its part waits `KEPT_SECONDS` for another: to start one costs as much as a pass over the pairs of
-a thousand rows.
+A thread that has finished waits `KEPT_SECONDS` for more work, because starting a thread costs as much as a pass over
+the pairs of a thousand rows.
 
-Threads: the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS where it is set, else the cores that this
-process may run on.
+Number of threads: the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS if it is set, else the number of
+cores on which this process may run.
 
 A nanny of Dask sets OMP_NUM_THREADS for the worker that it starts, in the environment of its own process, and leaves it
-there: a process that has started a ``LocalCluster`` would compute on one core ever after. So what a nanny of this
-process has left does not count. It is told from what the program itself asks for by its value and its place in the
-environment, which keeps the order in which variables came.
+there. A process that has started a ``LocalCluster`` would then compute on one core for the rest of its life. So a value
+that a nanny of this process has left is ignored. It is recognised by its value, and by its position in the
+environment, which keeps the order in which variables were set.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHARE: ContextVar[int] = ContextVar("share", default=0)
 
 
 class _Helper:
-    """A thread that does what it is given, one thing after another."""
+    """A thread that runs the functions that it is given, one after the other."""
 
     idle: ClassVar[list[_Helper]] = []  # append, pop and remove of a list are atomic
 
@@ -49,7 +49,7 @@ class _Helper:
 
     @classmethod
     def begin(cls, work: Callable[[], None], done: Callable[[None], None]) -> None:
-        """Let an idle one, or a new one, do this and tell when it is done; `work` raises nothing."""
+        """Let an idle thread, or a new one, call `work`, which raises no error, and then `done`."""
         try:
             helper = cls.idle.pop()
         except IndexError:
@@ -63,17 +63,17 @@ class _Helper:
             except queue.Empty:
                 try:
                     self.idle.remove(self)
-                except ValueError:  # it has just been taken, and what it has to do is on its way
+                except ValueError:  # this thread has just been taken, and its work will arrive
                     continue
                 return
             work()
-            del work  # and the arrays
+            del work  # which also frees the arrays
             self.idle.append(self)
             done(None)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Helper.idle.clear)  # a child has no thread but the one that forked
+    os.register_at_fork(after_in_child=_Helper.idle.clear)  # a child has only the thread that forked
 
 
 def thread_count() -> int:
@@ -89,12 +89,12 @@ def thread_count() -> int:
 
 @contextlib.contextmanager
 def share(threads: int) -> Iterator[None]:
-    """Let kernels that are called from here use so many threads, whatever the environment says.
+    """Let kernels that are called in this block use this number of threads, whatever the environment requests.
 
     Parameters
     ----------
     threads : int
-        At least 1.
+        Number of threads, at least 1.
     """
     token = _SHARE.set(threads)
     try:
@@ -116,7 +116,7 @@ def _left_by_a_nanny(asked: str) -> bool:
 
 @functools.cache
 def _started_with_limit() -> bool:
-    """Return whether the variable was there when this process began, as for workers and other children of a nanny's."""
+    """Return whether the variable was set when this process began, as in workers and other children of a nanny."""
     try:
         return f"\0{VARIABLE}=".encode() in b"\0" + Path("/proc/self/environ").read_bytes()
     except OSError:
@@ -124,7 +124,7 @@ def _started_with_limit() -> bool:
 
 
 def rows_of_a_task(columns: int) -> int:
-    """Number of rows of a matrix that make a task worth waking a thread for."""
+    """Return the number of rows of a matrix for which waking a thread pays."""
     return max(1, TASK_ELEMENTS // max(columns, 1))
 
 
@@ -136,9 +136,9 @@ def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = N
     count : int
         Number of tasks.
     task : callable
-        Writes where no other task does, or into what belongs to its thread's number.
+        A function that writes only to places where no other task writes, or that belong to its thread number.
     most : int, optional
-        Threads at most; `thread_count` by default.
+        Largest number of threads; `thread_count` by default.
     """
     threads = min(most or thread_count(), count) if count > 1 else count
     if threads <= 1:
@@ -155,7 +155,7 @@ def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = N
         except BaseException as error:
             failures.append(error)
 
-    done: queue.SimpleQueue[None] = queue.SimpleQueue()  # of this call: one that is interrupted does not wait for all
+    done: queue.SimpleQueue[None] = queue.SimpleQueue()  # one per call: an interrupted call does not wait for all
     for number in range(1, threads):
         _Helper.begin(functools.partial(work, number), done.put)
     work(0)

@@ -1,7 +1,7 @@
-"""Similarities on the CPU: their making, and the noise that breaks ties.
+"""Similarities on the CPU, and the noise that breaks ties.
 
-Noise moves a value by no, one or two units of its last place, so a random byte is enough, and one block of Philox
-serves 16 columns. `simd_random.random_bytes` says which column gets which byte.
+Noise changes a value by zero, one or two units in the last place. So a random byte is enough, and one block of Philox
+is enough for 16 columns. `simd_random.random_bytes` describes which column gets which byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = Any
 
 
 def noise_of(dtype: np.dtype, tiny: float) -> tuple[Any, Any]:
-    """The factor and the offset of the tie noise per unit of a random byte, in a matrix's type."""
+    """Return the factor and the offset of the tie noise per unit of a random byte, in the type of a matrix."""
     limits = np.finfo(dtype)
     return dtype.type(float(limits.eps) / 256), dtype.type(tiny * float(limits.smallest_normal) / 256)
 
@@ -102,7 +102,7 @@ def _write(x: Array, numbers: Array, y: Array, norm: str, factor: float, y_start
 
 @inlined
 def with_noise(v: Any, column: int, row: int, draw: int, seed: int, eps: Any, offset: Any) -> Any:
-    """Tie noise on a vector of columns."""
+    """Add tie noise to a vector of columns."""
     return finite_or(fma(fma(v, eps, offset), random_bytes(v, column, row, draw, seed), v), v)
 
 
@@ -128,7 +128,7 @@ def add_noise(
     eps: Any,
     offset: Any,
 ) -> None:
-    """Tie noise on rows start..stop-1 of a matrix with `width` >= n columns, a multiple of WIDTH."""
+    """Add tie noise to rows start..stop-1 of a matrix with `width` >= n columns; width is a multiple of WIDTH."""
     factor, tiny = splat(eps), splat(offset)
     for i in range(start, stop):
         for k in range(0, n, WIDTH):
@@ -140,7 +140,7 @@ def add_noise(
 def add_noise_to_lists(
     s: Any, start: int, stop: int, bounds: Any, numbers: Any, columns: Any, seed: int, draw: int, eps: Any, offset: Any
 ) -> None:
-    """Tie noise on rows start..stop-1 of lists, each with columns of its own."""
+    """Add tie noise to rows start..stop-1 of lists, which have different columns."""
     factor, tiny = splat(eps), splat(offset)
     for i in range(start, stop):
         for q in range(bounds[i], bounds[i + 1]):
@@ -153,7 +153,7 @@ def add_noise_to_lists(
 def add_noise_to_pairs(
     s: Any, start: int, stop: int, numbers: Any, columns: Any, seed: int, draw: int, eps: Any, offset: Any
 ) -> None:
-    """Tie noise on rows start..stop-1 of a matrix of some columns."""
+    """Add tie noise to rows start..stop-1 of a matrix of some columns."""
     factor, tiny = splat(eps), splat(offset)
     for i in range(start, stop):
         for q in range(len(columns)):

@@ -1,4 +1,4 @@
-"""Similarities on a CUDA device: of rows that follow each other, and of any; the noise that breaks ties."""
+"""Similarities on a CUDA device, of consecutive rows and of any rows, and the noise that breaks ties."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 Array = Any
-THREADS = 256  # of a block in few_features.cu, similarity.cu and chosen_pairs.cu
-SIDE = 128  # of a tile in pairs/many_features.cu and similarity.cu
+THREADS = 256  # threads per block in few_features.cu, similarity.cu and chosen_pairs.cu
+SIDE = 128  # rows and columns of a tile in pairs/many_features.cu and similarity.cu
 SLAB = 32  # features of a stage in similarity.cu
-SPLIT_SHARED = max(2 * 4 * SIDE * (SLAB + 8) * 2, SIDE * 133 * 4 + SIDE * SIDE)  # bytes of its blocks
+SPLIT_SHARED = max(2 * 4 * SIDE * (SLAB + 8) * 2, SIDE * 133 * 4 + SIDE * SIDE)  # bytes per block in similarity.cu
 CHUNK = 64  # features of a tile in similarity_hopper.cu
-PACKED_THREADS, PACKED_SHARED = 384, 227 * 1024  # of its blocks
+PACKED_THREADS, PACKED_SHARED = 384, 227 * 1024  # threads and bytes per block in similarity_hopper.cu
 LARGEST_GRID_Y = 65535
-NO_NUMBERS = np.uint64(0)  # a null pointer: rows follow each other
+NO_NUMBERS = np.uint64(0)  # a null pointer, which means that rows are consecutive
 
 
 def similarities(
@@ -58,7 +58,7 @@ def _low_similarities(x: Array, y: Array, norm: str, *arguments: Any) -> None:
 
 
 def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, ...]) -> None:
-    """Use tensor cores (``similarity.cu``); where the columns are the rows, each pair of tiles once."""
+    """Use tensor cores (``similarity.cu``); if the columns are the rows, compute each pair of tiles once."""
     m, k = len(x), len(y)
     symmetric = same_place and m == k and x.data.ptr == y.data.ptr
     if is_hopper():
@@ -72,7 +72,7 @@ def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, 
 
 
 def _packed_similarities(x: Array, y: Array, symmetric: bool, place: tuple[Any, ...]) -> None:
-    """Have ``similarity_hopper.cu`` compute the same bits in less time."""
+    """Compute the same bits in less time, with ``similarity_hopper.cu``."""
     sides = [_pack_rows(rows) for rows in ((x,) if symmetric else (x, y))]
     kernel = compiled_for_hopper("affinity_propagation/similarities/similarity_hopper.cu").get_function(
         "similarities_packed"
@@ -83,7 +83,7 @@ def _packed_similarities(x: Array, y: Array, symmetric: bool, place: tuple[Any, 
 
 
 def _pack_rows(rows: Array) -> tuple[Any, ...]:
-    """Rows as ``similarity_hopper.cu`` takes them: halves in tiles, scales, squared lengths, how many."""
+    """Convert rows for ``similarity_hopper.cu``: halves in tiles, scales, squared lengths, number of rows."""
     m, d = rows.shape
     chunks, tiles = -(-d // CHUNK), -(-m // SIDE)
     packed = cp.empty(tiles * chunks * SIDE * CHUNK * 4, cp.uint8)
@@ -95,7 +95,7 @@ def _pack_rows(rows: Array) -> tuple[Any, ...]:
 
 
 def split_rows(rows: Array) -> tuple[Any, ...]:
-    """Rows as ``similarity.cu`` takes them: halves hi and lo, scales, squared lengths, how many."""
+    """Convert rows for ``similarity.cu``: halves hi and lo, scales, squared lengths, number of rows."""
     m, d = rows.shape
     width = -(-d // SLAB) * SLAB
     hi, lo = (cp.empty((m, width), cp.float16) for _ in range(2))
@@ -179,17 +179,17 @@ def similarities_of_columns(
 
 
 def _chosen(x: Array, rows: Array, y: Array, columns: Array, *arguments: Any) -> None:
-    """Products on tensor cores for rows and columns whose numbers ascend; NO_NUMBERS: all columns."""
+    """Use tensor cores for rows and columns with ascending numbers; NO_NUMBERS: all columns."""
     sides = (*split_rows(x), *split_rows(y))
     grid = (-(-len(y) // SIDE), -(-len(x) // SIDE))
     start_split("similarities_chosen", grid, (*sides, np.int32(sides[0].shape[1]), rows, columns, *arguments))
 
 
 def tie_tiny(s: Array, times: float) -> Any:
-    """The offset of the tie noise in a matrix's type."""
+    """Return the offset of the tie noise in the type of a matrix."""
     return s.dtype.type(times * np.finfo(s.dtype).tiny)
 
 
 def _rows_of_grid(m: int, columns: int) -> int:
-    """Number of rows that are begun at a time: enough blocks for the device, each with several rows."""
+    """Return how many rows run at a time: enough blocks for the device, each with several rows in turn."""
     return max(1, min(m, LARGEST_GRID_Y, -(-32 * multiprocessors() // columns)))

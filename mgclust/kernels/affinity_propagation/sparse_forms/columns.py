@@ -1,25 +1,25 @@
-r"""The state of affinity propagation on one rank where few columns decide all rows: no lists, and why this is exact.
+r"""The state of affinity propagation on one rank if few columns decide all rows: no lists, and why this is exact.
 
-`messages` has the equations, `listed` two facts: A(i,k) is a(k) wherever R(i,k) was never positive, and at most a(k)
-elsewhere. With few exemplars K the lists hold 1 / (2 K) of all pairs, yet few columns are near the two largest A + S of
-any row. So here a rank keeps S and A of some columns in all of its rows, and no other A:
+`messages` has the equations, and `listed` two facts: A(i,k) is a(k) if R(i,k) was never positive, and at most a(k) in
+all other elements. With few exemplars K, lists would have 1 / (2 K) of all pairs, but only few columns are near the two
+largest A + S of any row. So in this form, a rank stores S and A of some columns for all of its rows, and no other A:
 
-*The two largest of A + S* are those of the kept columns, of the recent columns and of the diagonal, where any other
-column is below: where a(k) + S < m2 for the largest a(k) of the others, and the largest S of the row. A row where it
-is not is *undecided*; then more columns are taken, those with the largest a(k).
+*The two largest of A + S* are found among the kept columns, the recent columns and the diagonal, if all other columns
+are below. This is so if a(k) + S < m2 for the largest a(k) of the other columns and the largest S of the row. Otherwise
+the row is *undecided*; then more columns are kept, beginning with the largest a(k).
 
-*The sums of max(0, R(i,k))* need S, sigma and u alone, but in the recent columns: all similarities are computed again,
-in each iteration, and nothing of them is kept. R of a recent column differs by E, so what it adds is corrected by
-itself. Sums are of integers: any order gives the same bits.
+*The sums of max(0, R(i,k))* depend only on S, sigma and u, except in the recent columns. All similarities are computed
+again in each iteration, and are not stored. R of a recent column differs by E, so its term is corrected separately. The
+sums are integers, so their bits do not depend on the order.
 
-*A of a column that is taken later* follows from its beginning: the lists as they were when this form began, and
-(sigma, damping, c, u) of each iteration since then. The same operations in the same order give the same bits. Columns
-that were taken stay, and a pair that was recent when this form began stays so, with E = 0: its E is not remembered. A
-column becomes recent in a row as its largest, so it was among the kept ones, or recent before.
+*A of a column that is kept later* is computed from the lists at the beginning of this form, and (sigma, damping, c, u)
+of each iteration since then. The same operations in the same order give the same bits. Kept columns stay. A pair that
+was recent at the beginning of this form also stays recent, with E = 0, because its E is not stored. A column becomes
+recent in a row when it is the largest of the row, so it was kept or recent before.
 
-Cost, n rows, d features, k columns kept, t iterations: n^2 d operations and 16 n k bytes an iteration, n t operations
-for a column that is taken, 8 bytes for each element with an A of its own in the beginning and for each row and
-iteration, 8 n k for the columns.
+Cost for n rows, d features, k kept columns and t iterations. Time: n^2 d operations and 16 n k bytes per iteration, and
+n t operations for each further column. Memory: 8 bytes for each own element of the lists at the beginning, 8 bytes per
+row and iteration, and 8 n k bytes for the columns.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ Array = Any
 
 @dataclass
 class ColumnMessages(Vectors):
-    """State of the message passing on one rank, on k columns; m own rows of n; `real` is float32 or float64."""
+    """State of the message passing with k kept columns on a rank with m of n rows; `real` is float32 or float64."""
 
     a_column: Array  # shape (n,), real: a(k)
-    # recent_place, recent_s: of shape (m, places), int32 and real: where recent columns are among those kept (-1: they
-    # are not), and S there
+    # recent_place, recent_s: shape (m, places), int32 and real: positions of recent columns among the kept columns (-1
+    # if they are not there), and their S
     recent_place: Array
     recent_s: Array
-    columns: Array  # shape (k,), int32: those kept, in the order in which they were taken
-    # s, a: of shape (m, k), real: S, -inf on the diagonal; A, -inf in recent columns
+    columns: Array  # shape (k,), int32: the kept columns, in the order in which they were chosen
+    # s, a: shape (m, k), real: S, with -inf on the diagonal; A, with -inf in recent columns
     s: Array
     a: Array
-    # nearest, slack: of shape (m,), real: no S of a row is larger; how far a(k) of any other column has to be below
+    # nearest, slack: shape (m,), real: the largest S of a row; how far a(k) of any other column has to be below
     nearest: Array
     slack: Array
     undecided: Array  # shape (m,), uint8
@@ -65,7 +65,7 @@ class ColumnPassing(Protocol):
     messages : ColumnMessages
         The state, in place.
     sigma, scale : float
-        As of ``pass_rows``: R = sigma S - u; of the fixed-point sums.
+        See ``pass_rows``: R = sigma S - u; scale of the fixed-point sums.
     """
 
     def add_positive(self, s: Array, u: Array, *, n: int, sigma: float, scale: float, out: Array) -> None:
@@ -74,28 +74,32 @@ class ColumnPassing(Protocol):
         Parameters
         ----------
         s : array of shape (rows, padded(n))
+            Similarities of the rows.
         u : array of shape (rows,), the similarities' type
+            u of the rows.
         out : int64 array of shape (at least n,)
+            Changed in place by addition.
         """
 
     def add_positive_products(
         self, x: Array, y: Array, u: Array, most: Array | None, *, norm: str, factor: float, first_row: int, seed: int,
         sigma: float, scale: float, out: Array,
     ) -> Array | None:  # fmt: skip
-        """Do `add_positive` for rows x of all rows y without writing their similarities: float32 products of a GPU.
+        """Do `add_positive` for rows x and all rows y without storing similarities; only for float32 on a GPU.
 
         Parameters
         ----------
         x, y : arrays of shape (m, d) and (n, d)
+            The rows.
         most : array or None
-            What was returned last for these rows: with it, parts without a positive R are left out.
+            Return value of the last call for these rows; it is used to skip parts without a positive R.
         norm, factor, first_row, seed
-            As of ``similarities``.
+            See ``similarities``.
 
         Returns
         -------
         array or None
-            The largest similarities of parts, for the next call; None where nothing was done.
+            The largest similarities of parts, for the next call; None if nothing was done.
         """
 
     def finish_columns(self, messages: ColumnMessages, *, damping: float) -> None:
@@ -104,48 +108,52 @@ class ColumnPassing(Protocol):
     def pass_column_rows(
         self, messages: ColumnMessages, rows: Array, numbers: Iteration, *, again: bool, outside: float
     ) -> None:
-        """Do for rows what ``pass_rows`` does for all, but the sums without E; for undecided ones, only A.
+        """Do the work of ``pass_rows`` for some rows, except the sums without E; for undecided rows, only A.
 
         Parameters
         ----------
         messages : ColumnMessages
-            In place: besides what ``pass_rows`` changes, slack, undecided and the last of `sums`.
+            Changed in place: the arrays that ``pass_rows`` changes, slack, undecided and the last element of `sums`.
         rows : int64 array of shape (rows,)
-            By their positions among own ones.
+            Positions among the rows of this rank.
         numbers : Iteration
+            Numbers of both iterations.
         again : bool
-            These rows were undecided: their A is up to date.
+            Whether these rows were undecided, so that their A is up to date.
         outside : float
             The largest a(k) of columns that are not kept.
         """
 
     def place_listed(self, begin: Array, own: Array, column: Array, values: Array, where: Array, out: Array) -> None:
-        """Write what lists have of some columns to out of shape (rows, columns).
+        """Write the values that lists have for some columns to out, of shape (rows, columns).
 
         Parameters
         ----------
         begin, own : int64 arrays of shape (rows,)
-            Where each row's list is, and how many elements of it there are.
+            Start of each row's list, and number of its elements.
         column, values : flat arrays
-            Of all lists.
+            Columns and values of all lists.
         where : int32 array of shape (n,)
-            The place of each column in `out`; -1 where it has none.
+            Position of each column in `out`; -1 if it has none.
         """
 
     def replay(
         self, s: Array, a: Array, c: Array, u: Array, first: int, sigmas: list[float], dampings: list[float]
     ) -> None:
-        """Bring A of some columns up to date through several iterations; -inf stays.
+        """Update A of some columns through several iterations; -inf stays.
 
         Parameters
         ----------
         s, a : arrays of shape (rows, columns)
+            S and A of these columns; A is changed in place.
         c : array of shape (iterations, columns)
+            c of each iteration.
         u : array of shape (iterations, own rows)
+            u of each iteration.
         first : int
-            The first of these rows among own ones.
+            Position of the first of these rows among the rows of this rank.
         sigmas, dampings : list of float
-            Of each iteration.
+            sigma and damping of each iteration.
         """
 
 
@@ -155,7 +163,7 @@ if TYPE_CHECKING:
 
 
 def load_columns(device: str) -> ColumnPassing:
-    """The functions of a device, "cpu" or "cuda"."""
+    """Return the functions of a device, "cpu" or "cuda"."""
     name = {"cpu": "cpu_columns", "cuda": "gpu_columns"}[device]
     found: ColumnPassing = importlib.import_module(f"mgclust.kernels.affinity_propagation.sparse_forms.{name}")
     return found

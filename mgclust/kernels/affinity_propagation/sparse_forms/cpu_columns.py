@@ -1,4 +1,4 @@
-"""Message passing on some columns, on the CPU. What they are, and why this is exact: `columns`."""
+"""Message passing with some columns, on the CPU; `columns` describes the method, and why it is exact."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def finish_columns(messages: ColumnMessages, *, damping: float) -> None:
 def pass_column_rows(messages: ColumnMessages, rows: Array, numbers: Iteration, *, again: bool, outside: float) -> None:
     m, n, real = messages, messages.n, messages.s.dtype.type
     if again:
-        numbers = numbers._replace(damping=1.0)  # A stays
+        numbers = numbers._replace(damping=1.0)  # A does not change
     size = rows_of_a_task(64 + 8 * len(m.columns))
     tasks = -(-len(rows) // size)
     threads = max(1, min(thread_count(), tasks))
@@ -104,7 +104,7 @@ def replay(s: Array, a: Array, c: Array, u: Array, first: int, sigmas: list[floa
 
 @compiled
 def sum_positive(s: Any, width: int, start: int, stop: int, u: Any, sigma: Any, scale: float, sums: Any) -> None:
-    """Add max(0, R) of rows start..stop-1, without E; -inf on the diagonal and in the padding adds nothing."""
+    """Add max(0, R) of rows start..stop-1, without E; the diagonal and the padding are -inf, and add nothing."""
     sigmas, zero = splat(sigma), s.dtype.type(0)
     for i in range(start, stop):
         minus_u = splat(-u[i])
@@ -133,7 +133,7 @@ def sweep_columns(
     slack: Any,
     undecided: Any,
 ) -> int:
-    """`pass_column_rows` for some rows. Returns the most recent places that a row fills."""
+    """Do `pass_column_rows` for some rows; return the largest number of recent places that a row fills."""
     real = s.dtype.type
     zero = real(0)
     most = 0
@@ -163,7 +163,7 @@ def sweep_columns(
         filled = damp_recent(i, at, recent, a, a_column, False, new_u, x, own, place, similarity, step)
         most = max(most, filled)
         renew_diagonal(diagonals, g, x, m1 if j != g else m2)
-        for h in range(filled):  # what E adds to what R has without it
+        for h in range(filled):  # the correction of R by E
             r = fma(x.next_sigma, recent.s[i, h], -new_u)
             sums[recent.column[i, h]] += fixed(max(zero, r - recent.e[i, h]), x.scale) - fixed(max(zero, r), x.scale)
     return most
@@ -171,7 +171,7 @@ def sweep_columns(
 
 @compiled
 def find_places(begin: Any, own: Any, column: Any, values: Any, where: Any, out: Any) -> None:
-    """`place_listed`."""
+    """Do `place_listed` on plain arrays."""
     for i in range(len(begin)):
         for q in range(begin[i], begin[i] + own[i]):
             if where[column[q]] >= 0:
@@ -182,7 +182,7 @@ def find_places(begin: Any, own: Any, column: Any, values: Any, where: Any, out:
 def repeat(
     start: int, stop: int, s: Any, a: Any, c: Any, u: Any, first: int, sigmas: Any, dampings: Any, rests: Any
 ) -> None:
-    """`replay` for rows start..stop-1."""
+    """Do `replay` for rows start..stop-1."""
     zero = s.dtype.type(0)
     for i in range(start, stop):
         for p in range(s.shape[1]):

@@ -1,4 +1,4 @@
-"""Message passing on neighbour lists, on the CPU. The equations, and why this is exact: `listed`.
+"""Message passing with neighbour lists, on the CPU; `listed` describes the method, and why it is exact.
 
 `cpu_lists` makes and moves the lists.
 """
@@ -90,17 +90,17 @@ __all__ = [
 ]
 
 Array = Any
-MIN_ROWS = 64  # of a task
-TASKS = 4  # of a thread, at most
-FAR = 2 * WIDTH  # elements behind the own ones: active columns are looked at where more were read
-AHEAD = 4  # rows: their lists lie anywhere, and are asked for that much earlier
-FEW = 8  # own elements that are faster one by one
-PER_ROW = 64  # elements that are passed in the time that a row takes beside
-MIN_WORK = 3 << 15  # elements for each thread: less is not worth waking it
+MIN_ROWS = 64  # smallest number of rows of a task
+TASKS = 4  # most tasks per thread
+FAR = 2 * WIDTH  # if more elements after the own elements were read, active columns are read instead
+AHEAD = 4  # lists are prefetched this many rows ahead, because they may be anywhere in memory
+FEW = 8  # up to this number of own elements, processing them one by one is faster
+PER_ROW = 64  # fixed cost of a row, in elements that take as long
+MIN_WORK = 3 << 15  # elements per thread: for fewer, waking a thread does not pay
 
 
 class ListArrays(NamedTuple):
-    """The arrays of lists, and what is noted of each row: see `ListedMessages`."""
+    """The arrays of `ListedMessages` for lists and for the state of each row."""
 
     begin: Array
     length: Array
@@ -117,7 +117,7 @@ class ListArrays(NamedTuple):
 
 
 class Active(NamedTuple):
-    """Active columns, and their order by falling a(k)."""
+    """Active columns, and their order by decreasing a(k)."""
 
     column: Array
     s: Array
@@ -127,13 +127,13 @@ class Active(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Passes over rows, for as long as the arrays of the messages stay."""
+    """Arguments of passes over rows, which are valid while the messages have the same arrays."""
 
     rows: Array
     lists: ListArrays
     recent: Recent
     diagonals: Diagonals
-    outside: Array  # which columns are not active
+    outside: Array  # mask of the columns that are not active
     threads: int
     size: int  # rows of a task
 
@@ -153,13 +153,13 @@ def pass_listed_iterations(
 
 
 def is_halted(messages: ListedMessages) -> bool:
-    """Tell whether what follows would do nothing."""
+    """Return whether an iteration has undecided rows, so that later calls do nothing."""
     return bool(messages.progress[0])
 
 
 def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
     if again:
-        numbers = numbers._replace(damping=1.0)  # A stays
+        numbers = numbers._replace(damping=1.0)  # A does not change
     if again or not messages.progress[0]:
         _pass_rows(messages, _prepared(messages, rows), numbers)
 
@@ -168,7 +168,7 @@ def _prepared(messages: ListedMessages, rows: Array) -> Pass:
     m = len(rows)
     work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
     threads = max(1, min(thread_count(), work // MIN_WORK))
-    # A call of the loop takes as long as some thousand elements: no more calls than there is work for.
+    # A call of the loop takes as long as a few thousand elements, so the number of calls depends on the work.
     size = max(MIN_ROWS, -(-m // min(TASKS * threads, work // MIN_WORK))) if threads > 1 else max(m, 1)
     lists = ListArrays(*(getattr(messages, name) for name in ListArrays._fields))
     outside = np.ones(messages.n, bool)
@@ -204,7 +204,7 @@ def _pass_rows(messages: ListedMessages, prepared: Pass, numbers: Iteration) -> 
 
 @compiled
 def finish_availability(c: Any, a_column: Any, damping: Any, rest: Any) -> None:
-    """A of a column wherever R <= 0."""
+    """Update a(k), which is A of a column in all rows with R <= 0."""
     zero = a_column.dtype.type(0)
     for k in range(len(a_column)):
         a_column[k] = fma(damping, a_column[k], rest * min(zero, c[k]))
@@ -214,7 +214,7 @@ def finish_availability(c: Any, a_column: Any, damping: Any, rest: Any) -> None:
 def _finish(
     i: int, at: int, own: int, c: Any, u: Any, lists: Any, recent: Any, x: Any, m1: Any, j: int, m2: Any
 ) -> Any:
-    """A of a row's recent places and of its own elements; the two largest of A + S among them, and S at j."""
+    """Update A of a row's recent places and own elements; return the two largest of A + S among them, and S at j."""
     column, s, a = lists.column, lists.s, lists.a
     zero, similarity = s.dtype.type(0), s.dtype.type(-np.inf)
     m1, j, m2 = finish_recent(i, recent, c, u, x, m1, j, m2)
@@ -241,7 +241,7 @@ def _finish(
     top = largest(firsts)
     if top < m1:
         return m1, j, max(m2, top), similarity
-    # Only now the columns: of those that reach the largest value, the lowest.
+    # The column is found only now: the lowest column that has the largest value.
     m2 = max(m1, second_largest(firsts, seconds))
     if top > m1:
         j = len(c)
@@ -260,14 +260,15 @@ def _look(
     i: int, at: int, own: int, stop: int, lists: Any, active: Any, recent_argmax: Any, m1: Any, j: int, m2: Any,
     similarity: Any,
 ) -> Any:  # fmt: skip
-    """The two largest of A + S with all other elements, and whether the list or the active columns decide them.
+    """Return the two largest of A + S including all other elements, and whether lists or active columns decide them.
 
-    Active columns come first where the list was read far, or they decided before; else where the list does not decide.
+    Active columns are read first if the list was read far, or if they decided before. Otherwise they are read only if
+    the list does not decide.
     """
     column, s, a_column, floor = lists.column, lists.s, lists.a_column, lists.floor[i]
     order, values = active.order, active.values
     lowest = s.dtype.type(-np.inf)
-    top = s[own] if own < stop else floor  # no other element is more similar
+    top = s[own] if own < stop else floor  # upper bound of the similarities of all other elements
     before, reached = (m1, j, m2, similarity), m2
     by_active = len(order) > 0 and (lists.read[i] < 0 or lists.read[i] > FAR)
     by_list = not by_active
@@ -307,17 +308,17 @@ def _look(
                         similarity = own_s
             lists.read[i] = -1
             decided = active.outside + top < m2
-        reached = max(reached, m2)  # the second largest is not below
+        reached = max(reached, m2)  # lower bound of the second largest value
         if decided or by_list == by_active or len(order) == 0:
             lists.slack[i] = reached - top
             return m1, j, m2, similarity, reached, decided
-        m1, j, m2, similarity = before  # what was found so far would be found again
+        m1, j, m2, similarity = before  # otherwise the same elements would count twice
         by_list = not by_list
 
 
 @inlined
 def _own_place(at: int, own: int, j: int, column: Any) -> int:
-    """The place of a column among a row's own elements, or -1."""
+    """Return the position of a column among a row's own elements, or -1."""
     for q in range(at, own):
         if column[q] == j:
             return q - at
@@ -326,7 +327,7 @@ def _own_place(at: int, own: int, j: int, column: Any) -> int:
 
 @inlined
 def _add(i: int, at: int, own: int, stop: int, u: Any, lists: Any, recent: Any, x: Any, sums: Any) -> int:
-    """Add R > 0 to the sums; how many elements are own ones from now on."""
+    """Add R > 0 to the sums; return the new number of own elements."""
     column, s, a, a_column, recent_argmax = lists.column, lists.s, lists.a, lists.a_column, recent.column
     zero, lowest = s.dtype.type(0), s.dtype.type(-np.inf)
     h = 0
@@ -341,7 +342,7 @@ def _add(i: int, at: int, own: int, stop: int, u: Any, lists: Any, recent: Any, 
         r = fma(sigmas, load(s, q), minus_u)
         positive = lanes_above(r, zero)
         if lanes_of(positive) > own - q:
-            break  # beyond the own elements
+            break  # after the own elements
         end = lanes_of(positive) < WIDTH
         if positive:
             scatter_fixed(sums, column, q, zero_unless(positive & lanes_above(load(a, q), lowest), r), x.scale)
@@ -379,7 +380,7 @@ def sweep_lists(
     rows: Any, first_row: int, lists: ListArrays, active: Active, c: Any, u: Any, recent: Recent, diagonals: Diagonals,
     x: Numbers, sums: Any,
 ) -> int:  # fmt: skip
-    """`pass_listed_rows` for some rows. Returns the most recent places that a row fills."""
+    """Do `pass_listed_rows` for some rows; return the largest number of recent places that a row fills."""
     begin, column, s, a = lists.begin, lists.column, lists.s, lists.a
     real = s.dtype.type
     zero = real(0)

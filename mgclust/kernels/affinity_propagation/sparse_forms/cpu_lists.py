@@ -1,4 +1,4 @@
-"""The neighbour lists of message passing on the CPU: making, moving, and looking something up. Their form: `listed`."""
+"""Functions that make, move and search the neighbour lists of message passing on the CPU; see `listed`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Array = Any
-LONG = 320  # elements that NumPy sorts
+LONG = 320  # longer lists are sorted by NumPy
 
 
 def count_similar(s: Array, low: Array, *, out: Array) -> None:
@@ -93,7 +93,7 @@ def redraw_lists(messages: ListedMessages, numbers: Array, *, seed: int, draw: i
 
 @compiled
 def count_row(s: Any, width: int, start: int, stop: int, low: Any, out: Any) -> None:
-    """Count the elements of rows start..stop-1 that are at least `low`; s ends with -inf, in the padding."""
+    """Count the elements of rows start..stop-1 that are at least `low`; the padding of s is -inf."""
     for i in range(start, stop):
         count = 0
         for p in range(width // WIDTH):
@@ -102,8 +102,8 @@ def count_row(s: Any, width: int, start: int, stop: int, low: Any, out: Any) -> 
 
 
 def sort_list(column: Array, s: Array, place: slice) -> None:
-    """Sort a long list, whose columns ascend: by NumPy, which is faster from some hundred elements on."""
-    for kind in (None, "stable"):  # the usual way swaps equal elements, which are rare
+    """Sort a long list with ascending columns by NumPy, which is faster from a few hundred elements on."""
+    for kind in (None, "stable"):  # the default may swap equal elements, which are rare
         order = np.argsort(-s[place], kind=kind)
         values = s[place][order]
         if (values[1:] < values[:-1]).all():
@@ -115,9 +115,9 @@ def sort_list(column: Array, s: Array, place: slice) -> None:
 def fill_row(
     s: Any, width: int, start: int, stop: int, low: Any, begin: Any, column: Any, out: Any, counts: Any
 ) -> None:
-    """Those elements, the most similar first, of equal ones the lowest column; -inf up to a multiple of WIDTH.
+    """Write the elements of `count_row`, the most similar first; ties go to the lowest column.
 
-    More than LONG elements are left in the order of their columns.
+    After them, -inf is written up to a multiple of WIDTH. More than LONG elements stay in the order of their columns.
     """
     for i in range(start, stop):
         at = begin[i]
@@ -133,7 +133,7 @@ def fill_row(
         for q in range(at + count, at + (count + WIDTH - 1) // WIDTH * WIDTH):
             column[q], out[q] = 0, out.dtype.type(-np.inf)
         counts[i - start] = count
-        # Shell's sort, by Ciura's distances.
+        # Shell's sort with Ciura's gaps.
         gap = 132 if count <= LONG else 0
         while gap > 0:
             for q in range(gap, count):
@@ -151,7 +151,7 @@ def fill_row(
 
 @compiled
 def copy_lists(begin: Any, length: Any, values: Any, to: Any, out: Any, behind: Any) -> None:
-    """Copy one array of each row's list; `behind` up to a multiple of WIDTH."""
+    """Copy one array of each row's list; after it, write `behind` up to a multiple of WIDTH."""
     for i in range(len(begin)):
         for q in range(length[i]):
             out[to[i] + q] = values[begin[i] + q]
@@ -161,7 +161,7 @@ def copy_lists(begin: Any, length: Any, values: Any, to: Any, out: Any, behind: 
 
 @compiled
 def copy_own(rows: Any, begin: Any, to: Any, length: Any, own: Any, a: Any) -> None:
-    """Copy A of some rows' own elements from an old place of their lists to a new one; -inf behind them."""
+    """Copy A of some rows' own elements from the old place of their lists to the new place; write -inf after them."""
     for t in range(len(rows)):
         for q in range(own[rows[t]]):
             a[to[t] + q] = a[begin[t] + q]
@@ -171,7 +171,7 @@ def copy_own(rows: Any, begin: Any, to: Any, length: Any, own: Any, a: Any) -> N
 
 @compiled
 def take_own(rows: Any, begin: Any, counts: Any, column: Any, a: Any, columns: Any, values: Any) -> None:
-    """Own elements of some rows, one row behind the other."""
+    """Copy the own elements of some rows, one row after the other."""
     at = 0
     for t in range(len(rows)):
         for q in range(counts[t]):
@@ -184,7 +184,7 @@ def put_own(
     rows: Any, counts: Any, columns: Any, values: Any, where: Any, begin: Any, length: Any, own: Any, column: Any,
     a: Any, a_column: Any, recent_argmax: Any, recent_place: Any,
 ) -> None:  # fmt: skip
-    """Give A of some elements, by their columns, to new lists of their rows."""
+    """Write A of some elements, given with their columns, to the new lists of their rows."""
     at = 0
     for t in range(len(rows)):
         i = rows[t]
@@ -214,7 +214,7 @@ def put_own(
 
 @compiled
 def find_flagged(begin: Any, length: Any, column: Any, s: Any, flags: Any, out: Any, out_s: Any) -> None:
-    """The most similar flagged column of each row's list, and its similarity; -1 where there is none."""
+    """Find the most similar flagged column of each row's list, and its similarity; -1 if there is none."""
     for i in range(len(begin)):
         out[i] = -1
         for q in range(begin[i], begin[i] + length[i]):
@@ -225,7 +225,7 @@ def find_flagged(begin: Any, length: Any, column: Any, s: Any, flags: Any, out: 
 
 @inlined
 def _noisy(value: Any, k: int, row: int, draw: int, seed: int, factor: Any, tiny: Any) -> Any:
-    """A similarity with tie noise."""
+    """Return a similarity with tie noise."""
     first = k // WIDTH * WIDTH
     return element(with_noise(splat(value), first, row, draw, seed, factor, tiny), k - first)
 
@@ -245,7 +245,7 @@ def redraw_rows(
                 continue
             recent_s[i, h] = _noisy(recent_s[i, h], k, numbers[i], draw, seed, factor, tiny)
             if recent_place[i, h] >= 0:
-                a[at + recent_place[i, h]] = infinite  # an own element, too: no A is that large
+                a[at + recent_place[i, h]] = infinite  # marks it as recent; no A is that large
             recent_place[i, h] = -1
         for q in range(at, end):
             value = _noisy(s[q], column[q], numbers[i], draw, seed, factor, tiny)

@@ -1,6 +1,6 @@
-"""Recent columns of a row on the CPU, with S and the place of each beside it: for lists and for some columns.
+"""Recent columns of a row on the CPU, with their S and places: for lists, and for some columns.
 
-A row's filled places come first. The equations: `messages`.
+A row's filled places come first. The equations are in `messages`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = Any
 
 
 class Recent(NamedTuple):
-    """The arrays of recent columns: a row for each own row."""
+    """The arrays of recent columns, with one row for each row of this rank."""
 
     column: Array
     place: Array
@@ -40,7 +40,7 @@ class Recent(NamedTuple):
 
 
 class Diagonals(NamedTuple):
-    """Vectors of all rows, and where a sweep writes the new R(k,k)."""
+    """Vectors of all rows, and the array to which a sweep writes the new R(k,k)."""
 
     a: Array
     r: Array
@@ -61,7 +61,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Iteration, real: Any) -> Numbers:
-        """Convert for similarities of this type."""
+        """Convert the numbers of an iteration for similarities of this type."""
         return cls(
             real(numbers.sigma), real(numbers.next_sigma), real(numbers.damping), real(1.0 - numbers.damping),
             float(numbers.next_damping), float(numbers.scale), real(numbers.negligible),
@@ -69,14 +69,14 @@ class Numbers(NamedTuple):
 
 
 def recent_of(messages: Any) -> Recent:
-    """The arrays of recent columns of messages on lists or on some columns."""
+    """Return the arrays of recent columns of messages with lists or with some columns."""
     return Recent(
         messages.recent_argmax, messages.recent_place, messages.recent_s, messages.recent_e, messages.recent_a
     )
 
 
 def diagonals_of(messages: Vectors) -> Diagonals:
-    """The diagonals of messages; the new R(k,k) goes into their sums."""
+    """Return the diagonals of messages; the new R(k,k) is written to `sums`."""
     n = messages.n
     bits = messages.sums.view(np.float64)[n : 2 * n]
     return Diagonals(messages.a_diagonal, messages.r_diagonal, messages.preference, bits)
@@ -84,7 +84,7 @@ def diagonals_of(messages: Vectors) -> Diagonals:
 
 @inlined
 def enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
-    """The two largest after one more value; of equal ones the lowest column is j."""
+    """Update the two largest values by one more value; among equal values, j is the lowest column."""
     if value > m1 or (value == m1 and column < j):
         return value, column, m1
     return m1, j, max(m2, value)
@@ -92,14 +92,14 @@ def enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
 
 @inlined
 def renew_diagonal(diagonals: Any, g: int, x: Any, others: Any) -> None:
-    """R(k,k) of row g, with the largest A + S of its other columns."""
+    """Compute R(k,k) of row g from the largest A + S of its other columns."""
     fresh = diagonals.preference[g] - np.float64(others)
     diagonals.bits[g] = x.next_damping * diagonals.r[g] + (1.0 - x.next_damping) * fresh
 
 
 @inlined
 def place_of(i: int, k: int, column: Any) -> int:
-    """The recent place of a column in a row, or -1."""
+    """Return the recent place of a column in a row, or -1."""
     h = 0
     while h < column.shape[1] and column[i, h] >= 0:
         if column[i, h] == k:
@@ -110,7 +110,7 @@ def place_of(i: int, k: int, column: Any) -> int:
 
 @inlined
 def finish_recent(i: int, recent: Any, c: Any, u: Any, x: Any, m1: Any, j: int, m2: Any) -> Any:
-    """A of a row's recent places, and the two largest of A + S with them."""
+    """Update A in a row's recent places; return the two largest of A + S including these."""
     zero = recent.s.dtype.type(0)
     h = 0
     while h < recent.column.shape[1] and recent.column[i, h] >= 0:
@@ -127,9 +127,9 @@ def damp_recent(
     i: int, at: int, recent: Any, a: Any, a_column: Any, forgets: bool, u: Any, x: Any, j: int, j_place: int,
     similarity: Any, step: Any,
 ) -> int:  # fmt: skip
-    """E <- damping E, and step added at column j (-1: nowhere); how many places are filled then.
+    """Damp E, and add step at column j (-1: nowhere); return how many places are filled then.
 
-    `a` has the elements of this row that have places from `at` on; `j_place` is the place of column j, or -1. With
+    `a` has the elements of this row with places from `at` on; `j_place` is the place of column j, or -1. With
     `forgets`, a column whose A is a(k) needs no place.
     """
     real = recent.e.dtype.type
@@ -140,7 +140,7 @@ def damp_recent(
             e += step
             found = True
         elif abs(e) <= x.negligible * max(abs(u), abs(recent.s[i, h])):
-            # Without E the column is as any other: it goes where it belongs, or stays with E = 0, which is the same.
+            # Without E, the column is not recent: its A moves to its place, or it stays with E = 0, which is the same.
             if place >= 0:
                 a[at + place] = recent.a[i, h]
                 h += 1

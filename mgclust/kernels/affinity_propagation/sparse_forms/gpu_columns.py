@@ -23,9 +23,9 @@ __all__ = [
 ]
 
 Array = Any
-THREADS = 256  # of a block in columns.cu and listed.cu
-ROWS = 8  # of a block in columns.cu: WARPS
-STRIP = 64  # rows that a thread of sum_positive goes through
+THREADS = 256  # threads per block in columns.cu and listed.cu
+ROWS = 8  # rows per block in columns.cu: WARPS
+STRIP = 64  # rows per thread in sum_positive
 
 
 def add_positive(s: Array, u: Array, *, n: int, sigma: float, scale: float, out: Array) -> None:
@@ -78,7 +78,7 @@ def pass_column_rows(messages: ColumnMessages, rows: Array, numbers: Iteration, 
         return
     m = messages
     if again:
-        numbers = numbers._replace(damping=1.0)  # A stays
+        numbers = numbers._replace(damping=1.0)  # A does not change
     sizes = (np.int32(len(rows)), np.int32(m.n), np.int32(m.first_row), np.int32(m.recent_argmax.shape[1]))
     kept = (m.columns, np.int32(len(m.columns)), m.s, m.a, m.nearest, np.float64(outside))
     recent = (m.recent_argmax, m.recent_place, m.recent_s, m.recent_e, m.recent_a, m.recent_most)

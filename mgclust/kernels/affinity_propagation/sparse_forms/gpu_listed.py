@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 Array = Any
-THREADS = 256  # of a block in listed.cu and lists.cu
-ROW_THREADS = 64  # of one that passes rows in listed.cu
+THREADS = 256  # threads per block in listed.cu and lists.cu
+ROW_THREADS = 64  # threads per block that passes rows in listed.cu
 EACH = 4  # elements that a lane reads together in listed.cu
-# Of a row in listed.cu; with active columns, which there are where clusters are few, rows have more own elements.
+# Lanes per row in listed.cu. There are active columns if clusters are few, and then rows have more own elements.
 LANES = {False: 8, True: 16}
 
 
@@ -49,9 +49,9 @@ def pass_listed_iterations(
 ) -> None:
     m, turn = messages, 0
     module, slots = _listed(m), [slot for slot, _ in steps]
-    # What all iterations share is brought together once: a device goes through one in less time than that takes here.
+    # Arguments that all iterations share are prepared once: this takes longer than an iteration takes on the device.
     active_a = _of_active(m)
-    order = cp.argsort(cp.maximum(m.own, m.read))  # of rows by what they pass: the kernel begins with the last
+    order = cp.argsort(cp.maximum(m.own, m.read))  # rows by the number of their elements; the kernel begins at the end
     rows_before, rows_after = _arguments_of_rows(m, order, active_a, again=False)
     vectors = (m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars, m.last_exemplars, m.counts)
     columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), active_a, m.outside)
@@ -79,7 +79,7 @@ def pass_listed_iterations(
 
 def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
     if again:
-        numbers = numbers._replace(damping=1.0)  # A stays
+        numbers = numbers._replace(damping=1.0)  # A does not change
     active_a = _of_active(messages)
     _begin(messages, active_a, numbers.damping, again=again)
     if len(rows):
@@ -90,7 +90,7 @@ def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, 
 
 
 def _of_active(messages: ListedMessages) -> Array:
-    """Room for a(k) of the active columns side by side, which a kernel's `finish_column` writes and rows read."""
+    """Allocate an array for a(k) of the active columns, which the kernels' `finish_column` writes and rows read."""
     return cp.empty(-(-len(messages.active) // EACH) * EACH, messages.s.dtype)
 
 
@@ -106,7 +106,7 @@ def _begin(messages: ListedMessages, active_a: Array, damping: float, *, again: 
 def _arguments_of_rows(
     messages: ListedMessages, rows: Array, active_a: Array, *, again: bool
 ) -> tuple[tuple[Any, ...], ...]:
-    """Arguments of pass_listed_rows: those before the turn, and those behind it but for numbers."""
+    """Return the arguments of pass_listed_rows before the turn, and those after the turn except the numbers."""
     m = messages
     sizes = map(np.int32, (len(rows), m.n, m.first_row, m.recent_argmax.shape[1]))
     lists = (m.begin, m.length, m.own, m.floor, m.column, m.s, m.a, m.a_column)
@@ -121,7 +121,7 @@ def _row_blocks(messages: ListedMessages, rows: int) -> int:
 
 
 def module_of(dtype: str, active: bool) -> Module:
-    """The kernels of ``listed.cu``; those that know of no active columns take fewer registers."""
+    """Return the kernels of ``listed.cu``; kernels without active columns need fewer registers."""
     lanes = LANES[active]
     return compiled(
         "affinity_propagation/sparse_forms/listed.cu", dtype, ACTIVE=int(active), LANES=lanes, ROW_THREADS=ROW_THREADS
@@ -193,6 +193,6 @@ def _lists(s: Array) -> Module:
 
 
 def _by_row(s: Array, name: str, rows: int, *arguments: Any) -> None:
-    """Start a kernel of ``lists.cu`` with a block a row; `s` has the similarities' type."""
+    """Start a kernel of ``lists.cu`` with one block per row; `s` has the similarities' type."""
     if rows:
         _lists(s).get_function(name)((rows,), (THREADS,), arguments)

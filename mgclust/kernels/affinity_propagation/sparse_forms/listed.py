@@ -1,41 +1,42 @@
-r"""The state of affinity propagation on one rank without n x n arrays, and why the messages are the same bits.
+r"""The state of affinity propagation on one rank without n x n arrays, and why the messages are bitwise identical.
 
-`messages` has the equations. Two facts of them make most elements of a row superfluous.
+`messages` has the equations. Because of two facts, most elements of a row are not needed.
 
-1. *A is a vector of the columns but for few elements.* The update of A(i,k) has R(i,k) only as max(0, R(i,k)). An
-   element whose R was never positive has gone through the same operations as all others of its column like that, and
-   has their value, a(k): one number a column. All others of the column are at most a(k), since every operation of the
-   update, rounding included, does not decrease where its operands do not.
-2. *R > 0 is a prefix of a row sorted by similarity.* R(i,k) = sigma S(i,k) - u(i) outside the few recent columns, so
-   R(i,k) > 0 holds for the most similar columns and no others.
+1. *Except for few elements, A depends only on the column.* The update of A(i,k) uses R(i,k) only as max(0, R(i,k)). All
+   elements of a column whose R was never positive have gone through the same operations, and so have the same value,
+   a(k). All other elements of the column are at most a(k), because no operation of the update, including its rounding,
+   decreases if its operands do not decrease.
+2. *R > 0 is a prefix of a row sorted by similarity.* R(i,k) = sigma S(i,k) - u(i) outside the few recent columns. So
+   R(i,k) > 0 holds for the most similar columns and for no others.
 
-So a row keeps a list of its most similar columns, sorted (equal similarities by column). The elements of a prefix of
-it, its *own* elements, have an A that is stored; a row's own prefix contains every element whose A may differ from
-a(k), but for the recent columns, which are kept beside as in `messages`. What the list leaves out has a similarity
-below the row's *floor*.
+So a row has a list of its most similar columns, sorted by similarity (equal similarities by column). A is stored for
+the elements of a prefix of the list, which are the *own* elements of the row. They include every element whose A may
+differ from a(k), except the recent columns, which are stored separately as in `messages`. The similarities of columns
+that are not in the list are less than the *floor* of the row.
 
-An iteration needs of a row:
+For each row, an iteration needs:
 
 =============================  ========================================================================================
-the two largest of A + S       Own elements and recent columns are looked at one by one. Another element has the value
-                               a(k) + S(i,k), at most S(i,k) since a(k) <= 0: the list is read down to the first
-                               similarity below the second largest value so far; or, where that would be long, the
-                               *active* columns, those with the largest a(k), are read in the order of a(k) down to the
-                               first with a(k) + S < the second largest, S being the largest similarity behind the own
-                               elements. Either finds all elements that could change the two largest, ties included.
+the two largest of A + S       Own elements and recent columns are read one by one. Any other element has the value
+                               a(k) + S(i,k), which is at most S(i,k) because a(k) <= 0. So the list is read down to the
+                               first similarity below the second largest value so far. If this would take long, the
+                               *active* columns, which have the largest a(k), are read instead, in the order of a(k),
+                               down to the first with a(k) + S < the second largest value. Here S is the largest
+                               similarity after the own elements. Both ways find all elements that could change the two
+                               largest values, including ties.
 the sums of max(0, R(i,k))     The list is read down to the first R <= 0.
 =============================  ========================================================================================
 
-A row is *undecided* where its list ends before: where the second largest value lies below the floor (and the active
-columns do not decide), or R would be positive at the floor. Nothing of it has changed then but A; its list is made
-longer from the data, and it is looked at again; iterations that are queued behind do nothing meanwhile. Hence every
-number is that of the dense engine, whatever the lists: m1, m2, j, u, E, the fixed-point sums and all that follows. How
-long lists are, and which columns are active, decides about time and memory alone, and may differ between ranks. So a
-list may also become shorter, down to its own elements: its floor rises to the least similarity that it keeps.
+A row is *undecided* if its list ends too early: if the second largest value is below the floor (and the active columns
+do not decide), or if R would be positive at the floor. Then only A of this row has changed. Its list is extended from
+the data, and the row is processed again; iterations that are queued already do nothing. So all numbers are the same as
+without lists, whatever the lists are: m1, m2, j, u, E, the fixed-point sums and everything computed from them. The
+lengths of lists and the choice of active columns affect only time and memory, and may differ between ranks. So a list
+may also be shortened, down to its own elements; its floor then rises to the smallest similarity in the list.
 
 Cost. Let K be the number of exemplars. Own elements are about 1 / (2 K) of all pairs; lists are somewhat longer. An
-iteration reads and writes each own element twice, and reads some ten more elements a row. On data without structure at
-any scale (all similarities of a row nearly equal) lists grow to whole rows: then the dense engine is faster.
+iteration reads and writes each own element twice, and reads about ten more elements per row. On data without structure
+at any scale (all similarities of a row are nearly equal), lists grow to whole rows, and dense arrays are faster.
 """
 
 from __future__ import annotations
@@ -53,40 +54,40 @@ if TYPE_CHECKING:
 __all__ = ["ListedMessages", "ListedPassing", "Step", "load_lists"]
 
 Array = Any
-Step = tuple[int, Iteration]  # the slot of an iteration's exemplars, and its numbers
+Step = tuple[int, Iteration]  # slot for the exemplars of an iteration, and the numbers of the iteration
 
 
 @dataclass
 class ListedMessages(Vectors):
-    """State of the message passing on one rank, on lists; m own rows of n; `real` is float32 or float64."""
+    """State of the message passing with lists on a rank that owns m of n rows; `real` is float32 or float64."""
 
-    # begin, length: of shape (m,), int64: where each row's list is, and how long
+    # begin, length: shape (m,), int64: start and length of each row's list
     begin: Array
     length: Array
-    own: Array  # shape (m,), int64: how many of a list have an A of their own
-    floor: Array  # shape (m,), real: what a list leaves out is less similar; -inf where it leaves out nothing
-    # column, s, a: flat, int32, real and real: the lists, each in a multiple of 32 elements. S is -inf behind a list, A
-    # behind its own elements and in recent columns
+    own: Array  # shape (m,), int64: number of own elements of each list
+    floor: Array  # shape (m,), real: columns outside a list are less similar than this; -inf if a list has all columns
+    # column, s, a: flat, int32, real and real: the lists, each in a multiple of 32 elements. S is -inf after a list; A
+    # is -inf after the own elements and in recent columns
     column: Array
     s: Array
     a: Array
     a_column: Array  # shape (n,), real: a(k)
-    # recent_place, recent_s: of shape (m, places), int32 and real: where recent columns are among the own elements
-    # (-1: they are not), and S there
+    # recent_place, recent_s: shape (m, places), int32 and real: positions of recent columns among the own elements (-1
+    # if they are not there), and their S
     recent_place: Array
     recent_s: Array
-    # shape (n_active,), int32, and (m, n_active), real: some columns, and S there; -inf on the diagonal
+    # shape (n_active,), int32, and (m, n_active), real: the active columns, and their S; -inf on the diagonal
     active: Array
     active_s: Array
-    outside: Array  # shape (2,), unsigned and as wide as real: a GPU's, for the largest a(k) of the other columns
-    # wanted, slack: of shape (m,), real: of undecided rows, the least similarity that their lists should have; of the
-    # others, how far a(k) of a column has to be above to be looked at
+    outside: Array  # shape (2,), unsigned and as wide as real: used on a GPU for the largest a(k) of the other columns
+    # wanted, slack: shape (m,), real. wanted: for undecided rows, the smallest similarity that their lists should have.
+    # slack: for other rows, how far a(k) of a column has to be above for the column to be read
     wanted: Array
     slack: Array
-    # shape (m,), int64: how many elements of its list behind the own ones the last look at a row read; -1: active
-    # columns decided; -2: they did where the list had not
+    # shape (m,), int64: number of list elements after the own elements that were read last; -1: active columns decided;
+    # -2: active columns decided after the list had not
     read: Array
-    undecided: Array  # shape (m,), uint8: 1 where the two largest are, 2 where R > 0 alone is
+    undecided: Array  # shape (m,), uint8: 1 if the two largest values are undecided, 2 if only R > 0 is undecided
 
 
 class ListedPassing(Protocol):
@@ -97,9 +98,9 @@ class ListedPassing(Protocol):
     messages : ListedMessages
         The state, in place.
     rows, numbers : int64 array of shape (m,)
-        Own rows, by their positions among them; rows by their numbers among all.
+        `rows`: positions among the rows of this rank. `numbers`: global numbers of rows.
     low : array of shape (m,), the similarities' type
-        Finite.
+        Lower bound of similarities for each row, finite.
     """
 
     def count_similar(self, s: Array, low: Array, *, out: Array) -> None:
@@ -112,103 +113,108 @@ class ListedPassing(Protocol):
         """
 
     def gather_own(self, messages: ListedMessages, rows: Array) -> tuple[Array, Array, Array]:
-        """Own elements of rows: how many each has; of all, one row behind the other, the columns and A."""
+        """Return the own elements of rows: the number of each row; columns and A of all, one row after the other."""
 
     def jitter_lists(
         self, s: Array, bounds: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float
     ) -> None:
-        """Add to the similarities s of some pairs what `jitter` adds to them.
+        """Add the noise of `jitter` to the similarities s of some pairs.
 
         Parameters
         ----------
         s, columns : arrays of shape (pairs,), real and int32
-            One row behind the other.
+            Similarities and columns of the pairs, one row after the other.
         bounds : int64 array of shape (rows + 1,)
-            Where each row begins and ends.
+            Start and end of each row in these arrays.
         numbers : int64 array of shape (rows,)
+            Global numbers of the rows.
         """
 
     def jitter_pairs(self, s: Array, numbers: Array, columns: Array, *, seed: int, draw: int, tiny: float) -> None:
-        """Add to s, of shape (m, k), what `jitter` adds to these rows and columns; columns: int array of shape (k,)."""
+        """Add the noise of `jitter` to s, of shape (m, k), for these rows and columns; columns has shape (k,)."""
 
     def list_similar(self, s: Array, low: Array, begin: Array, *, column: Array, out: Array) -> None:
-        """Write each row's similarities >= low from its `begin` on, the largest first, of equals the lowest column.
+        """Write each row's similarities >= low from its `begin` on, the largest first; ties go to the lowest column.
 
-        With -inf behind them, up to a multiple of 32 elements.
+        After them, -inf is written up to a multiple of 32 elements.
         """
 
     def move_lists(self, messages: ListedMessages, begin: Array, *, values: Array, out: Array) -> None:
-        """Copy what all lists have in `values` to where they begin in another array.
+        """Copy the values of all lists to another array, in which the lists have other starts.
 
-        Up to a multiple of 32 elements, behind a list -inf; of columns, whatever there is.
+        After each list, -inf is written up to a multiple of 32 elements; if the values are columns, any numbers.
 
         Parameters
         ----------
         begin : int64 array of shape (own rows,)
+            Starts of the lists in `out`.
         values, out : arrays
-            `column`, `s` or `a` of the messages, and one of its type in its place.
+            `column`, `s` or `a` of the messages, and an array of the same type that will replace it.
         """
 
     def move_own(self, rows: Array, begin: Array, to: Array, length: Array, own: Array, a: Array) -> None:
-        """Copy A of rows' own elements from where their lists began to where they begin, with which length.
+        """Copy A of the own elements of rows from the old starts of their lists, `begin`, to the new starts, `to`.
 
-        -inf behind them. `own` is of all own rows, the other arrays of `rows`.
+        After the own elements, -inf is written. `length` has the lengths of the lists. `own` has an element for each
+        row of this rank; `begin`, `to` and `length` have one for each of `rows`.
         """
 
     def nearest_flagged(self, messages: ListedMessages, flags: Array, *, out: Array, out_s: Array) -> None:
-        """Find the most similar flagged column of each list, the lowest of equals.
+        """Find the most similar flagged column of each list; ties go to the lowest column.
 
         Parameters
         ----------
         flags : uint8 array of shape (n,)
+            1 for flagged columns, else 0.
         out, out_s : arrays of shape (own rows,), int64 and the similarities' type
-            The column, and its similarity; -1 where a list has none.
+            Overwritten with the column, or -1 if the list has no flagged column, and its similarity.
         """
 
     def pass_listed_iterations(
         self, messages: ListedMessages, steps: Sequence[Step], *, passed: bool, meet: Callable[[], None]
     ) -> None:
-        """Do iterations, of all own rows and of all columns, until one has undecided rows: ``progress`` tells.
+        """Do iterations of all rows of this rank and all columns, until one has undecided rows; see ``progress``.
 
         Parameters
         ----------
         steps : sequence of Step
-            One for each.
+            One step for each iteration.
         passed : bool
-            The rows of the first have been passed, and those that were undecided again.
+            Whether all rows of the first iteration have been passed already, including rows that were undecided.
         meet : callable
-            Queues the sum over ranks, between rows and columns: all ranks call it as often, or all find out before that
-            what is left does nothing.
+            Queues the sum over ranks, between rows and columns. All ranks call it equally often, unless all have found
+            out before that the remaining iterations do nothing.
         """
 
     def pass_listed_rows(self, messages: ListedMessages, rows: Array, numbers: Iteration, *, again: bool) -> None:
-        """Do for rows what ``pass_rows`` does for all; for undecided ones, only what concerns A.
+        """Do the work of ``pass_rows`` for some rows; for undecided rows, only the work on A.
 
         Parameters
         ----------
         messages : ListedMessages
-            In place: besides what ``pass_rows`` changes, own, a_column, undecided, wanted, slack, read and the last of
-            `sums`. Nothing, unless `again`, while ``progress[0]`` is 1.
+            Changed in place: the arrays that ``pass_rows`` changes, and own, a_column, undecided, wanted, slack, read
+            and the last element of `sums`. If ``progress[0]`` is 1, nothing is done, unless `again`.
         numbers : Iteration
+            Numbers of both iterations.
         again : bool
-            These rows were undecided: their A is up to date.
+            Whether these rows were undecided, so that their A is up to date.
         """
 
     def place_own(self, messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
-        """Give rows, whose lists are new, the own elements that `gather_own` gave, and recent columns their places."""
+        """Put own elements from `gather_own` into the new lists of their rows, and set the places of recent columns."""
 
     def redraw_lists(self, messages: ListedMessages, numbers: Array, *, seed: int, draw: int, tiny: float) -> None:
-        """Add the noise of `jitter` to similarities in lists and of recent columns, and sort the lists."""
+        """Add the noise of `jitter` to the similarities in lists and of recent columns, and sort the lists."""
 
     def similarities_of_columns(
         self, x: Array, numbers: Array, y: Array, columns: Array, *, norm: str, factor: float, seed: int, out: Array
     ) -> None:
-        """Write what ``similarities`` writes to out of shape (m, k), for rows x and y of these numbers, ascending."""
+        """Write similarities like ``similarities``, to out of shape (m, k), for rows x and y with ascending numbers."""
 
     def similarities_of_rows(
         self, x: Array, numbers: Array, y: Array, *, norm: str, factor: float, seed: int, out: Array
     ) -> None:
-        """Write what ``similarities`` writes, for rows x with these numbers, ascending, and all rows y."""
+        """Write similarities like ``similarities``, for rows x with ascending numbers and all rows y."""
 
 
 if TYPE_CHECKING:
@@ -217,7 +223,7 @@ if TYPE_CHECKING:
 
 
 def load_lists(device: str) -> ListedPassing:
-    """The functions of a device, "cpu" or "cuda"."""
+    """Return the functions of a device, "cpu" or "cuda"."""
     name = {"cpu": "cpu_listed", "cuda": "gpu_listed"}[device]
     found: ListedPassing = importlib.import_module(f"mgclust.kernels.affinity_propagation.sparse_forms.{name}")
     return found

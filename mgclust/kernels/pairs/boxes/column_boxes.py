@@ -1,24 +1,24 @@
-"""A spatial index: columns sorted so that near ones share a panel, with tight boxes above them.
+"""A spatial index: columns sorted so that near columns share a panel, with a tree of bounding boxes above the panels.
 
-For few features and many columns; the same arrays on both devices. 32 columns make a panel, 32 consecutive panels a
-node, 32 nodes a node of the next level, up to one panel of nodes. No array holds pointers: the children of node i are
-the nodes 32 i .. 32 i + 31 of the level below::
+It is for few features and many columns, and has the same arrays on both devices. 32 columns form a panel, 32
+consecutive panels a node, and 32 nodes a node of the next level, up to one panel of nodes. There are no pointers: the
+children of node i are the nodes 32 i .. 32 i + 31 of the level below::
 
     level 1   |        0        |        1        ...    <= 32 nodes
-    level 0   |0|1|2| ... |31|32| ...                    one node a panel of columns
-    position   0 ... 31, 32 ...                          columns; nothing beyond the last
+    level 0   |0|1|2| ... |31|32| ...                    one node per panel of columns
+    position   0 ... 31, 32 ...                          columns; nothing after the last column
 
-Columns are sorted in one of two ways. `build_boxes` of each device halves them along the widest feature: it takes
-longer and gives smaller boxes. `build_along_curve` sorts them along a Morton curve (the bits of their coordinates,
-interleaved), for one to three features.
+Columns are sorted in one of two ways. `build_boxes` of each device halves them along the widest feature, which takes
+longer and gives smaller boxes. `build_along_curve` sorts them along a Morton curve (the interleaved bits of their
+coordinates), for one to three features.
 
 A search goes down from the top, 32 boxes at a time, for a row or for the box of a panel::
 
     near = the chain of s over the gaps between both boxes, 0 inside        a lower bound for *computed* s, because
     far  = the same chain over the largest differences; an upper bound      every rounding in the chain is monotone
-    near >= threshold: nothing in the box counts; far < threshold: all of it does; otherwise the box is opened
+    near >= threshold: nothing in the box counts; far < threshold: all of it counts; otherwise the box is opened
 
-So answers have the bits of comparing all pairs, whichever columns share a panel.
+So results are bitwise identical to comparing all pairs, whichever columns share a panel.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ __all__ = [
 ]
 
 Array = Any
-WIDTH = 32  # columns of a panel
+WIDTH = 32  # number of columns in a panel
 MAX_FEATURES = 8
-CURVE_FEATURES = 3  # of columns that are sorted along a curve
+CURVE_FEATURES = 3  # most features of columns that are sorted along a curve
 NO_COLUMN = 2**62  # above every column's number
 NOTHING = 2**31 - 1  # above every rank and label
-STEPS = 2.0**30  # of a segment's widest feature: columns are sorted by these
+STEPS = 2.0**30  # steps into which a segment's widest feature is divided; columns are sorted by step
 
 
 class Boxes(NamedTuple):
-    """Columns by panel, and the boxes above them."""
+    """Columns by panel, and the bounding boxes above them."""
 
-    index: Array  # (panels * 32,) int64: number of the column at each position; NO_COLUMN after the last
-    panels: Array  # flat [panel][feature][32]; infinity after the last
-    low: Array  # flat [panel of nodes][feature][32], level after level, panels of columns first
+    index: Array  # (panels * 32,) int64: number of the column at each position; NO_COLUMN after the last column
+    panels: Array  # flat [panel][feature][32]; infinity after the last column
+    low: Array  # flat [panel of nodes][feature][32], level after level, beginning with the panels of columns
     high: Array
-    starts: np.ndarray  # first panel of nodes of each level, and how many there are; on the host
-    least: Array  # flat [panel of nodes][32] int64: the lowest number below each box; NO_COLUMN where there is none
+    starts: np.ndarray  # first panel of nodes of each level, and the number of all panels of nodes; on the host
+    least: Array  # flat [panel of nodes][32] int64: the lowest column number in each box; NO_COLUMN if it is empty
     columns: int
 
 
 def column_bytes(d: int, itemsize: int) -> int:
-    """Memory that a column takes while it is put into boxes."""
+    """Return the bytes per column that are needed to put columns into boxes."""
     return 4 * d * itemsize + 96
 
 
 def curve_bits(d: int) -> int:
-    """Bits of each of d features in a place along the curve: together they, and the largest place, fit into int64."""
+    """Return the bits per feature in a position along the curve, so that all positions fit into int64."""
     return min(31, 62 // d)
 
 
@@ -78,9 +78,9 @@ def build(y: Array, numbers: Array, xp: Any) -> Boxes:
     Parameters
     ----------
     y : array of shape (k, d)
-        Columns, k >= 1, in an order in which every 32, 1024, ... are near each other.
+        Columns, k >= 1, in an order in which each group of 32, 1024, ... columns is near each other.
     numbers : int64 array of shape (k,)
-        The number of each.
+        Number of each column.
     xp : module
         numpy or cupy.
     """
@@ -106,7 +106,7 @@ def build(y: Array, numbers: Array, xp: Any) -> Boxes:
 
 
 def _panel_boxes(filled: Array, k: int, xp: Any) -> tuple[Array, Array]:
-    """Boxes of every 32 of k columns; what is filled up behind them is infinite."""
+    """Return the bounding boxes of each group of 32 of k columns; the padding after the columns is infinite."""
     d = filled.shape[1]
     low = filled.reshape(-1, WIDTH, d).min(axis=1)
     full = k // WIDTH
@@ -116,14 +116,14 @@ def _panel_boxes(filled: Array, k: int, xp: Any) -> tuple[Array, Array]:
 
 
 def _in_panels(values: Array, fill: float, xp: Any) -> Array:
-    """(nodes, d) as (panels of 32 nodes, d, 32)."""
+    """Rearrange (nodes, d) to (panels of 32 nodes, d, 32)."""
     missing = -len(values) % WIDTH
     filled = xp.concatenate([values, xp.full((missing, values.shape[1]), fill, dtype=values.dtype)])
     return filled.reshape(-1, WIDTH, values.shape[1]).transpose(0, 2, 1)
 
 
 def least_below(arranged: Array, levels: int, xp: Any) -> Array:
-    """The least of integers by position below each box, as `Boxes.low` has their ends: flat [panel of nodes][32]."""
+    """Return the smallest integer below each box, in the order of `Boxes.low`: flat [panel of nodes][32]."""
     nothing = NOTHING if arranged.dtype == np.int32 else NO_COLUMN
     least, found = arranged, []
     for _ in range(levels):
@@ -136,26 +136,28 @@ def least_below(arranged: Array, levels: int, xp: Any) -> Array:
 
 
 def ranks_below(boxes: Boxes, ranks: Array, xp: Any) -> tuple[Array, Array]:
-    """int32 ranks, or labels, by position, and the least of them below each box."""
+    """Return int32 ranks, or labels, by position, and the smallest of them below each box."""
     arranged = xp.full(len(boxes.index), NOTHING, dtype="int32")
     arranged[: boxes.columns] = ranks[boxes.index[: boxes.columns]]
     return arranged, least_below(arranged, len(boxes.starts) - 1, xp)
 
 
 def labels_below(boxes: Boxes, labels: Array, xp: Any) -> tuple[Array, Array, Array]:
-    """int32 labels by position, and the least of them, and of their negatives, below each box."""
+    """Return int32 labels by position, and the smallest of them, and of their negatives, below each box."""
     narrow = labels.astype("int32", copy=False)
     return *ranks_below(boxes, narrow, xp), ranks_below(boxes, -narrow, xp)[1]
 
 
 def halved_by_sorting(y: Array, xp: Any) -> Array:
-    """Find an order of columns for `build`, by sorts of all: what a GPU does well.
+    """Find an order of columns for `build` by sorts of all columns, which are fast on a GPU.
 
-    All segments of a size are halved at once: one sort by segment, and within it by steps of its widest feature.
+    All segments of one size are halved at once: one sort by segment, and within each segment by the steps of its widest
+    feature.
 
     Parameters
     ----------
     y : array of shape (k, d)
+        The columns.
     xp : module
         numpy or cupy.
     """

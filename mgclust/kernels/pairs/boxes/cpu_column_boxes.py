@@ -1,14 +1,14 @@
-"""Searches in boxes: what `mgclust.kernels.pairs.cpu` does with all pairs, but without the columns that are far away.
+"""Searches in bounding boxes: the work of `mgclust.kernels.pairs.cpu` without the columns that are far away.
 
-The boxes, and why answers have the bits of comparing all pairs: `mgclust.kernels.pairs.boxes.column_boxes`. A row
-visits one panel at a time where the all-pairs loops share a panel among 64 rows: some rows are tried first, and boxes
-are used where few of the panels are near.
+`mgclust.kernels.pairs.boxes.column_boxes` describes the boxes, and why the results are bitwise identical to comparing
+all pairs. A row visits one panel at a time, while the loops over all pairs share a panel among 64 rows. So some rows
+are tried first, and boxes are used only if few of the panels are near.
 
 Every search has the same loop. It begins with box 0 of a level above the top. A box is opened: the kernel marks in
 `pending` which of its 32 children may count. Then the next pending box is opened, or its columns are compared if it is
 a panel of columns. A step tests 32 boxes or 32 columns in some 20 instructions.
 
-One file because all searches share this loop and its stack of masks.
+All searches are in one file, because they share this loop and its stack of masks.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ __all__ = [
 
 Array = Any
 MIN_COLUMNS = 512
-MIN_PAIRS = 1 << 25  # fewer are compared before a tree is built, by a quarter of the length of long lists fewer
+MIN_PAIRS = 1 << 25  # fewer pairs take less time than a tree; for long lists, divided by a quarter of the length
 TRIED_ROWS = 64
-NEAR_SHARE = 0.08  # of the panels, on average: a visit costs a row as much as ten panels cost the all-pairs loops
+NEAR_SHARE = 0.08  # largest mean fraction of near panels: a visit costs as much as ten panels in loops over all pairs
 TASK_ROWS = 1024
-MARKED_ROWS = 64  # of a task that marks columns: there are few rows
+MARKED_ROWS = 64  # rows of a task that marks columns, because there are few rows
 TASK_PANELS = 16
 LEVELS = 8
 LOG_WIDTH = 5
-# For each number of features, the steps that put zeros between the bits of a whole number.
+# For each number of features: the steps that insert zeros between the bits of an integer.
 STRETCHES: dict[int, tuple[tuple[int, int], ...]] = {
     1: (),
     2: (
@@ -100,10 +100,13 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors:
     Parameters
     ----------
     x, y : arrays of shape (m, d) and (k, d)
+        Rows and columns.
     manhattan : bool
+        Whether the norm is "l1".
     limit : number of the rows' type, optional
-        The threshold; without one, so many nearest columns are wanted.
+        The threshold; without it, `neighbors` nearest columns are wanted.
     neighbors : int
+        Number of nearest columns.
     """
     (m, d), k = x.shape, len(y)
     work = m * k * (neighbors // 4 if neighbors > MAX_EXPECTED else 1)
@@ -122,13 +125,13 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors:
 
 
 def build_boxes(y: Array) -> Boxes:
-    """Put columns into boxes: halved along the widest feature."""
+    """Put columns into boxes, by halving them along the widest feature."""
     order = halved(y)
     return build(y[order], order, np)
 
 
 def build_along_curve(y: Array) -> tuple[Array, Boxes]:
-    """Sort columns along a Morton curve, and put them into boxes; returns both."""
+    """Sort columns along a Morton curve, and put them into boxes; return columns and boxes."""
     order = np.argsort(places(y))
     columns = y[order]
     return columns, build(columns, order, np)
@@ -156,7 +159,7 @@ def box_border(
 
 
 def box_mark(x: Array, boxes: Boxes, manhattan: bool, limit: Any, out: Array) -> None:
-    """Mark columns that have a row with s < limit; threads that mark the same one write the same."""
+    """Mark columns that have a row with s < limit; several threads may write the same value to a column."""
     flat, d = x.reshape(-1), x.shape[1]
     _by_rows(len(x), lambda a, b: mark(flat, d, a, b, *boxes[:5], manhattan, limit, out), MARKED_ROWS)
 
@@ -164,7 +167,7 @@ def box_mark(x: Array, boxes: Boxes, manhattan: bool, limit: Any, out: Array) ->
 def box_nearest(
     x: Array, boxes: Boxes, manhattan: bool, y_start: int, numbers: Array, near: Array, near_index: Array
 ) -> None:
-    """Insert each row's nearest columns into its sorted list, of equally near ones the first; one is left out."""
+    """Insert each row's nearest columns into its sorted list; ties go to the first column; one column is skipped."""
     flat, d = x.reshape(-1), x.shape[1]
     searched = _of_any_rank(x, boxes, y_start, numbers)
     _by_rows(len(x), lambda a, b: nearest(flat, d, a, b, *searched, manhattan, near, near_index))
@@ -185,7 +188,7 @@ def box_nearest_higher(x: Array, boxes: Boxes, ranks: Array, first: int, best: A
 def box_histogram(
     columns: Array, boxes: Boxes, part: int, parts: int, low: int, high: int, shift: int, out: Array
 ) -> None:
-    """Count pairs i < j of the columns by the bits of s, for every `parts`-th panel with what comes after it."""
+    """Count pairs i < j of columns by the bits of s: of every `parts`-th panel with itself and all later columns."""
     flat, (k, d) = columns.reshape(-1), columns.shape
     panels = range(part, -(-k // WIDTH), parts)
     below, counts = [0] * thread_count(), ThreadCounts(out)
@@ -200,7 +203,7 @@ def box_histogram(
 
 
 def _of_any_rank(x: Array, boxes: Boxes, y_start: int = 0, numbers: Array | None = None) -> tuple[Any, ...]:
-    """Arguments of `nearest` where columns of every rank count; a row leaves out the column of its number."""
+    """Return the arguments of `nearest` for columns of all ranks; each row skips the column with its number."""
     none = np.empty(0, np.int32)
     return *boxes[:6], y_start, np.full(len(x), -1) if numbers is None else numbers, none, none, none, 0
 
@@ -220,7 +223,7 @@ def halved(y: Array) -> Array:
         a, b = pending.pop()
         if b - a <= WIDTH:
             continue
-        unit = WIDTH  # of the largest nodes that are smaller than this run: none is to lie on both sides
+        unit = WIDTH  # columns of the largest nodes smaller than this run; no node may lie on both sides
         while unit * WIDTH < b - a:
             unit *= WIDTH
         middle = max(1, round((b - a) / (2 * unit))) * unit
@@ -232,7 +235,7 @@ def halved(y: Array) -> Array:
 
 
 def places(x: Array) -> Array:
-    """Places of rows along a Morton curve: up to three features as whole numbers, their bits interleaved; int64."""
+    """Return int64 positions of rows along a Morton curve: the interleaved bits of up to three integer features."""
     d = x.shape[1]
     wide = x.astype("float64")
     low = wide.min(axis=0)
@@ -253,7 +256,7 @@ def _stretched(v: Array, d: int) -> Array:
 
 @intrinsic
 def gap_between(_: Any, own_low: Any, own_high: Any, low: Any, high: Any) -> Any:
-    """The gap between two intervals, 0 where they overlap."""
+    """The gap between two intervals; 0 if they overlap."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, b, c, e = arguments
@@ -299,7 +302,7 @@ def box_distances(x: Any, row: int, d: int, low: Any, high: Any, panel: int, man
 def box_bounds(
     a: Any, a_base: int, b: Any, b_base: int, step: int, d: int, low: Any, high: Any, panel: int, manhattan: bool
 ) -> Any:
-    """Bounds, below and above, of the reduced distances of a box (from a to b) to a panel of boxes."""
+    """Lower and upper bounds of the reduced distances of a box (from a to b) to a panel of boxes."""
     zero = splat(a.dtype.type(0))
     near, far, base = zero, zero, panel * d * WIDTH
     for k in range(d):
@@ -329,7 +332,7 @@ def panel_distances(x: Any, row: int, d: int, panels: Any, panel: int, manhattan
 
 @inlined
 def _next_box(pending: Any, panel: Any, level: int, top: int) -> Any:
-    """Take the next box that is worth a look: its place in its level, -1 if there is none, and the level."""
+    """Take the next pending box: return its position in its level, or -1 if there is none, and the level."""
     while level <= top:
         left = pending[level]
         if left:
@@ -341,13 +344,13 @@ def _next_box(pending: Any, panel: Any, level: int, top: int) -> Any:
 
 @inlined
 def _last_lane(node: int, level: int, columns: int) -> int:
-    """Lane of the last box of all, among the children of a node; any number above 31 if it is not there."""
+    """Lane of the last of all boxes among the children of a node; any number above 31 if it is not among them."""
     return ((columns - 1) >> (LOG_WIDTH * (level + 1))) - node * WIDTH
 
 
 @inlined
 def _columns_in(mask: int, node: int, level: int, columns: int) -> int:
-    """Number of columns that some children of a node hold together: all are full but the last of all."""
+    """Number of columns in some children of a node; all boxes are full, except the last of all boxes."""
     size = WIDTH << (LOG_WIDTH * level)
     held = lanes_of(mask) * size
     last = _last_lane(node, level, columns)
@@ -361,7 +364,7 @@ def count(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, columns: int,
     manhattan: bool, limit: Any, out: Any,
 ) -> int:  # fmt: skip
-    """Add to out the number of columns with s < limit, for rows start..stop-1; returns their near panels."""
+    """Add to out the number of columns with s < limit, for rows start..stop-1; return the number of near panels."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top, compared, inside = len(starts) - 2, 0, 0
     for row in range(start, stop):
@@ -428,7 +431,7 @@ def mark(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     limit: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Set out for columns with s < limit to one of the rows start..stop-1."""
+    """Set out for columns that have s < limit to any of the rows start..stop-1."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top = len(starts) - 2
     for row in range(start, stop):
@@ -452,7 +455,7 @@ def border(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     x_labels: Any, y_labels: Any, least: Any, minus_most: Any, limit: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Set out for rows that have a column of another label with s < limit; labels as of `labels_below`."""
+    """Set out for rows that have a column with another label and s < limit; labels are from `labels_below`."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top = len(starts) - 2
     for row in range(start, stop):
@@ -476,7 +479,7 @@ def border(
 
 @inlined
 def _insert(value: Any, number: int, row: int, near: Any, near_index: Any) -> None:
-    """Insert a column into a row's list, sorted by (s, number), in place of the last one there."""
+    """Insert a column into a row's list, which is sorted by (s, number), and drop the last column."""
     q = near.shape[1] - 1
     while q > 0 and (near[row, q - 1] > value or (near[row, q - 1] == value and near_index[row, q - 1] > number)):
         near[row, q] = near[row, q - 1]
@@ -491,9 +494,9 @@ def _compare_panel(
     x: Any, row: int, d: int, panels: Any, node: int, manhattan: bool, index: Any, left_out: int, ranks: Any, own: int,
     y_start: int, near: Any, near_index: Any, limit: Any, number: int,
 ) -> Any:  # fmt: skip
-    """Insert the columns of a panel into a row's list, of which the last one is given; returns the last one then.
+    """Insert the columns of a panel into a row's list, whose last entry is given; return the new last entry.
 
-    Columns of the rank `own` and above are left out, if there are ranks.
+    If there are ranks, columns with the rank `own` or a higher rank are skipped.
     """
     s, last = panel_distances(x, row, d, panels, node, manhattan), near.shape[1] - 1
     if len(ranks):
@@ -514,9 +517,9 @@ def _compare_panel(
 def _nearest_box(
     bounds: Any, pending: Any, panel: Any, level: int, top: int, starts: Any, least: Any, limit: Any, number: int
 ) -> Any:
-    """Take the nearest box of the lowest level, if any is within the limit: as `_next_box` does.
+    """Take the nearest pending box of the lowest level, if any is within the limit; returns like `_next_box`.
 
-    A box at the limit counts if it holds a lower number.
+    A box at the limit counts if it has a column with a lower number.
     """
     while level <= top:
         left = pending[level]
@@ -547,10 +550,10 @@ def nearest(
     y_start: int, numbers: Any, ranks: Any, least_ranks: Any, own_ranks: Any, first: int, manhattan: bool, near: Any,
     near_index: Any,
 ) -> int:  # fmt: skip
-    """Insert the least (s, index) of all columns into sorted lists, nearest boxes first; returns the panels visited.
+    """Insert the smallest (s, index) of all columns into sorted lists, nearest boxes first; return the panels visited.
 
-    A row leaves out the column of the number given for it. With ranks, as of `ranks_below`, columns of a lower rank
-    than the row's count, and rows are columns themselves, from the position `first` on: most have theirs near by.
+    Each row skips the column with the number given for it. With ranks from `ranks_below`, only columns with a lower
+    rank than the row count, and the rows are the columns from the position `first` on: most have theirs close by.
     """
     top, last = len(starts) - 2, near.shape[1] - 1
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
@@ -592,7 +595,7 @@ def _pairs_of_panels(
     x: Any, d: int, columns: int, own: int, panels: Any, other: int, low: int, high: int, shift: int, out: Any,
     shared: bool,
 ) -> int:  # fmt: skip
-    """Compare the columns of a panel with those of another one, or with the later ones of the same."""
+    """Compare the columns of a panel with the columns of another panel, or with later columns of the same panel."""
     below, end = 0, min((own + 1) * WIDTH, columns)
     valid = FULL if (other + 1) * WIDTH <= columns else (1 << (columns - other * WIDTH)) - 1
     for i in range(own * WIDTH, end, 4):
@@ -606,7 +609,7 @@ def histogram(
     x: Any, d: int, own: int, panels: Any, box_low: Any, box_high: Any, starts: Any, columns: int, low: int, high: int,
     shift: int, out: Any, shared: bool,
 ) -> int:  # fmt: skip
-    """Pairs of a panel's columns with each other and with all later ones; as `cpu_loops.histogram` counts them."""
+    """Count pairs of a panel's columns with each other and with all later columns, like `cpu_loops.histogram`."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top, below = len(starts) - 2, 0
     rows = min(WIDTH, columns - own * WIDTH)
@@ -629,7 +632,7 @@ def histogram(
                 below += _columns_in(inside, node, level, columns) * rows
             undecided = bits_below(near, high) & later & ~inside
             left = undecided
-            while left:  # boxes all of whose pairs fall into one bin
+            while left:  # for these boxes, all pairs are in one bin
                 lane = first_lane(left)
                 left &= left - 1
                 first = bits_of(near, lane)

@@ -1,7 +1,7 @@
 """Searches in boxes on a CUDA device (``column_boxes.cu``): see `mgclust.kernels.pairs.boxes.column_boxes`.
 
-A row looks at 32 columns for what the all-pairs kernels take for some hundreds, and boxes take a while to make: some
-rows are tried first, and boxes are used where few of the panels are near.
+In the time in which a row compares 32 columns here, the kernels for all pairs compare several hundred, and boxes take a
+while to make. So some rows are tried first, and boxes are used only if few of the panels are near.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = [
 
 Array = Any
 MIN_COLUMNS = 4096
-MIN_PAIRS = 1 << 35  # fewer take some tens of milliseconds
+MIN_PAIRS = 1 << 35  # fewer pairs take only some tens of milliseconds without boxes
 TRIED_ROWS = 2048
-NEAR_SHARE = 0.08  # of the panels, on average: a panel costs a row as much as ten cost the all-pairs kernels
-WARPS = 4  # of a block, a row each
-PIECE = 1 << 22  # rows that are put into order together: 64 MiB of places and numbers
-FEW_ROWS = 1 << 14  # are searched in their own order
-MAX_NEIGHBORS = 480  # of a row: lists of a block, and what a panel adds, in 48 KiB
+NEAR_SHARE = 0.08  # largest mean fraction of near panels: a panel costs as much as ten in kernels for all pairs
+WARPS = 4  # warps per block, one row each
+PIECE = 1 << 22  # rows that are sorted together: 64 MiB of positions and numbers
+FEW_ROWS = 1 << 14  # up to this number, rows are searched in their own order
+MAX_NEIGHBORS = 480  # most neighbours of a row: the lists of a block and the columns of a panel fit into 48 KiB
 THREADS = 256
 
 
@@ -63,15 +63,17 @@ def boxes_for(
     Parameters
     ----------
     x, y : arrays of shape (m, d) and (k, d)
+        Rows and columns.
     norm : {"l2", "l1"}
+        Reduced distance to compute.
     threshold : float, optional
-        Without one, the nearest column is wanted.
+        The threshold; without it, the nearest column is wanted.
     best : array of shape (m,), optional
-        The rows' smallest reduced distances so far, where the nearest column is wanted.
+        Smallest reduced distances of the rows so far, if the nearest column is wanted.
     neighbors : int
-        So many nearest ones are, if not 0.
+        If not 0, this number of nearest columns is wanted.
     least_pairs : int, optional
-        Fewer take too little time; `MIN_PAIRS` by default.
+        Smallest number of pairs for which boxes may pay; by default `MIN_PAIRS`.
     """
     (m, d), k = x.shape, len(y)
     least_pairs = MIN_PAIRS if least_pairs is None else least_pairs
@@ -92,13 +94,13 @@ def boxes_for(
 
 
 def build_boxes(y: Array) -> Boxes:
-    """Put columns into boxes: halved along the widest feature."""
+    """Put columns into boxes, by halving them along the widest feature."""
     order = halved_by_sorting(y, cp)
     return build(y[order], order, cp)
 
 
 def build_along_curve(y: Array) -> tuple[Array, Boxes]:
-    """Sort columns along a Morton curve, and put them into boxes; returns both."""
+    """Sort columns along a Morton curve, and put them into boxes; return columns and boxes."""
     order = cp.argsort(_places(y))
     columns = cp.ascontiguousarray(y[order])
     return columns, build(columns, order, cp)
@@ -114,9 +116,9 @@ def box_count(
     *,
     in_order: bool = False,
 ) -> None:
-    """Add the number of columns with s < threshold to each row's, and to `visited` how many panels were looked at.
+    """Add to each row the number of columns with s < threshold, and to `visited` the number of panels read.
 
-    Rows that are in an order in which neighbours are near each other, as along a curve, are not sorted once more.
+    With `in_order`, successive rows are near each other, for example along a curve, and are not sorted again.
     """
     limit, columns = x.dtype.type(threshold), np.int32(boxes.columns)
     _search("box_count", x, boxes, norm, columns, limit, out, or_null(visited), in_order=in_order)
@@ -151,7 +153,7 @@ def box_write(x: Array, boxes: Boxes, norm: str, threshold: float, starts: Array
 def box_nearest(
     x: Array, boxes: Boxes, norm: str, y_start: int, best: Array, best_index: Array, visited: Array | None = None
 ) -> None:
-    """Lower each row's best to its nearest column, of equally near ones the first."""
+    """Lower each row's best to its nearest column; ties go to the first column."""
     figures = boxes.index, boxes.least, np.int64(y_start)
     _search("box_nearest", x, boxes, norm, *figures, best, best_index, or_null(visited))
 
@@ -163,7 +165,7 @@ def box_nearest_higher(x: Array, boxes: Boxes, ranks: Array, first: int, best: A
 
 
 def box_histogram(boxes: Boxes, dtype: Any, d: int, part: int, parts: int, low: int, shift: int, out: Array) -> None:
-    """Count pairs i < j of the columns by the bits of s, for every `parts`-th panel with what comes after it."""
+    """Count pairs i < j of columns by the bits of s: of every `parts`-th panel with itself and all later columns."""
     infinity = int(np.array(np.inf, dtype).view(f"i{dtype.itemsize}"))
     width = np.dtype(f"u{dtype.itemsize}").type(min((out.size - 1) << shift, infinity - low))
     bracket = np.dtype(f"i{dtype.itemsize}").type(low), width, np.int32(shift)
@@ -194,7 +196,7 @@ def box_neighbors(
 
 
 def _places(x: Array) -> Array:
-    """Places of rows along a Morton curve: features as whole numbers, their bits interleaved; int64."""
+    """Return int64 positions of rows along a Morton curve: the interleaved bits of integer features."""
     n, d = x.shape
     bits = curve_bits(d)
     low, high = (cp.asnumpy(end).astype(np.float64) for end in (x.min(axis=0), x.max(axis=0)))
@@ -214,7 +216,7 @@ def _searched(boxes: Boxes) -> tuple[Any, ...]:
 def _search(
     name: str, x: Array, boxes: Boxes, norm: str, *arguments: Any, shared_mem: int = 0, in_order: bool = False
 ) -> None:
-    """Start a kernel with one warp a row, neighbouring rows together: as they are, or put into an order."""
+    """Start a kernel with one warp per row; rows that are near each other run together, after a sort if necessary."""
     m, d = x.shape
     kernel = compiled("pairs/boxes/column_boxes.cu", x.dtype.name, norm, DIM=d).get_function(name)
     searched, piece = _searched(boxes), max(m, 1) if in_order else PIECE

@@ -1,22 +1,22 @@
-"""All pairs of many features by products in registers: half the work of direct differences, which decide what is open.
+"""All pairs of many features by products: half the work of direct differences, which decide the pairs that stay open.
 
-A squared difference takes a subtraction and a multiply-add a feature, a product one multiply-add::
+A squared difference takes a subtraction and a multiply-add per feature, a product one multiply-add::
 
     |x - y|^2 = |x|^2 + |y|^2 - 2 x.y      8 rows x 32 columns of x.y stay in registers; lengths come from float64
 
-Chains of 32 features, added in order, make a product, whatever rows and columns a call has. So a Gaussian sum, which
-takes them as they are, has the same bits however rows and columns are cut. What is decided, direct differences decide.
-With u the unit of rounding, c = 2 (d + 8) u, and t the direct difference::
+A product is the sum of chains of 32 features, in order, whatever rows and columns a call has. Gaussian sums use
+products directly, so their bits do not depend on how rows and columns are split. Decisions are the same as with direct
+differences. Let u be the unit of rounding, c = 2 (d + 8) u, and t the direct difference::
 
     | |x|^2 + |y|^2 - 2 x.y  -  t |  <=  c (|x|^2 + |y|^2)  +  c t
                                          d u for products      (d + 3) u for differences; the rest: lengths, slack
 
-Thresholds are moved by so much to either side (`Lengths.limits`); rows with a pair in between meet its panel again,
-four at a time, by differences. Nearest columns are kept by their lower bound, a few more than wanted, and take
-differences at the end: where all that were left out are surely farther, the list is complete. Other rows are compared
-with all columns (`Lists.complete`).
+Thresholds are moved by this bound to either side (`Lengths.limits`). Rows with a pair in between are compared with its
+panel again by differences, four rows at a time. Nearest columns are kept by their lower bounds, a few more than wanted,
+and their differences are computed at the end. If all other columns are surely farther, the list is complete. Other rows
+are compared with all columns (`Lists.complete`).
 
-Rows with numbers that are not finite, or whose squares overflow, take differences alone. The loops are in
+Rows with numbers that are not finite, or whose squares overflow, use only differences. The loops are in
 `cpu_product_loops`.
 """
 
@@ -58,19 +58,19 @@ __all__ = [
 Array = Any
 FEWEST_FEATURES = 17
 MAX_FEATURES = 1 << 15  # c stays far below 1
-MIN_WORK = 1 << 30  # multiply-adds of a call whose decisions are worth another kernel
+MIN_WORK = 1 << 30  # multiply-adds of a call: for fewer, another kernel does not pay
 COLUMNS_A_NEIGHBOR = 512
-MAX_AGAIN = 4  # where one row of so many had to be compared with all columns, direct differences do the rest
-Sides = tuple[Array, Array]  # what is added to products: a number of each row, and of each column, these padded
+MAX_AGAIN = 4  # if one in so many rows had to be compared with all columns, direct differences do the rest
+Sides = tuple[Array, Array]  # numbers that are added to products: one per row, and one per column (padded)
 
 
 def supports(x: Array, norm: str) -> bool:
-    """Tell whether there may be products of these rows."""
+    """Return whether products may be used for these rows."""
     return norm != "l1" and FEWEST_FEATURES <= x.shape[1] <= MAX_FEATURES
 
 
 def filtering(x: Array, y: Array, norm: str, neighbors: int = 0) -> Lengths | None:
-    """Prepare what products need to decide what they can, if that pays: so many nearest columns are inserted twice."""
+    """Prepare lengths for decisions by products, if these pay; `neighbors` nearest columns would be inserted twice."""
     if not supports(x, norm) or x.size * len(y) < MIN_WORK or len(y) < COLUMNS_A_NEIGHBOR * neighbors:
         return None
     lengths = Lengths(x, y)
@@ -78,21 +78,22 @@ def filtering(x: Array, y: Array, norm: str, neighbors: int = 0) -> Lengths | No
 
 
 def from_column(first: int, *sides: Sides) -> tuple[Sides, ...]:
-    """The same for the columns from `first` on."""
+    """Return the sides for the columns from `first` on."""
     return tuple((rows, columns[first:]) for rows, columns in sides)
 
 
 class Lengths:
-    """Squared lengths of rows and columns, and what follows from them for the pairs' products.
+    """Squared lengths of rows and columns, and bounds for products of pairs that follow from them.
 
     Parameters
     ----------
     x, y : arrays of shape (m, d) and (k, d)
+        Rows and columns.
 
     Attributes
     ----------
     fit : bool
-        Numbers are finite, and no sum of two lengths overflows.
+        Whether all numbers are finite, and no sum of two lengths overflows.
     """
 
     def __init__(self, x: Array, y: Array) -> None:
@@ -100,19 +101,19 @@ class Lengths:
         self._dtype = x.dtype
         self.fit = bool(self._x.max(initial=0) + self._y.max(initial=0) < np.finfo(x.dtype).max / 4)
         self._error = (x.shape[1] + 8) * float(np.finfo(x.dtype).eps)  # an eps is two units of rounding
-        self._least = float(np.finfo(x.dtype).tiny)  # more than all that underflow can take away
+        self._least = float(np.finfo(x.dtype).tiny)  # larger than the total loss by underflow
 
     def scaled(self, factor: float) -> Sides:
-        """Lengths times a factor below 0; columns that pad a panel are infinitely long."""
+        """Return the lengths times a negative factor; columns that pad a panel are infinitely long."""
         return self._sides(factor * self._x, factor * self._y, -np.inf)
 
     def lower(self) -> tuple[Sides, float]:
-        """Lengths and a factor with which ``(|x|^2 + |y|^2 - 2 x.y) factor`` is no more than the direct difference."""
+        """Return lengths and a factor, so that ``(|x|^2 + |y|^2 - 2 x.y) factor`` is at most the direct difference."""
         less = 1 - self._error
         return self._sides(less * self._x - self._least, less * self._y), less
 
     def limits(self, low: float, high: float) -> tuple[Sides, Sides]:
-        """Products above the first belong to pairs with s < low, below the second to pairs with s >= high."""
+        """Return two limits: products above the first have s < low, and products below the second have s >= high."""
         less, more = (1 - self._error) / 2, (1 + self._error) / 2
         with np.errstate(invalid="ignore"):  # infinite limits
             return (
@@ -128,14 +129,14 @@ class Lengths:
 
 
 class Lists:
-    """The nearest columns of each row, kept by products; those that products cannot tell are found again.
+    """The nearest columns of each row, kept by products; lists that products cannot decide are computed again.
 
     Parameters
     ----------
     x, y, y_start, near, near_index
-        As of `nearest_rows`.
+        See `nearest_rows`.
     numbers : int64 array of shape (m,), optional
-        The column that each row leaves out.
+        The column that each row skips.
     """
 
     def __init__(
@@ -148,11 +149,11 @@ class Lists:
 
     @property
     def pay(self) -> bool:
-        """Few enough rows were found again so far."""
+        """Return whether few enough rows had to be computed again so far."""
         return self._again * MAX_AGAIN <= self._met
 
     def of(self, first: int) -> tuple[Array, ...]:
-        """Arguments of a kernel, for the columns from `first` on."""
+        """Return the arguments of a kernel for the columns from `first` on."""
         return self._y[first * self._x.shape[1] :], self._near, self._index, self._doubtful
 
     def complete(self, start: int, stop: int, panels: Array, first: int, columns: int) -> None:
