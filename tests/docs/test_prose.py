@@ -32,7 +32,7 @@ LIMITS = {
     "by hand": 0,
     "longer than 40 words": 0,
     "paragraph over 120 words": 0,
-    "dangling Of in a docstring": 27,
+    "dangling Of in a docstring": 2,
 }
 MAX_WORDS = 120  # of a paragraph
 # Description of a parameter that begins with a preposition that hangs in the air.
