@@ -84,7 +84,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     FitFuture
         A ``concurrent.futures.Future`` that coroutines can also await. Its result is the fitted model. If the fit
         fails, ``result()`` raises the error. ``future.cancel()`` also ends a fit that is running; see
-        `FitFuture.cancel`.
+        ``FitFuture.cancel``.
 
     Raises
     ------
