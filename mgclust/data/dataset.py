@@ -92,8 +92,9 @@ def open_dataset(
 
     Examples
     --------
-    >>> from mgclust import data, open_dataset
-    >>> digits = open_dataset(data.samples.path("pendigits"))
+    >>> from mgclust import open_dataset
+    >>> from mgclust.data import samples
+    >>> digits = open_dataset(samples.path("pendigits"))
     >>> digits.shape, len(digits.labels)
     ((10992, 16), 10992)
     >>> rows = open_dataset([[1.0, 3.0]], standardize="zscore")

@@ -535,7 +535,7 @@ def test_states_pages_and_failures(browser, running, tmp_path, points):
     browser.wait(f"{shown} === 1")
     browser.click("#jobs a")
     browser.wait("document.querySelector('#error')?.innerText.includes('NaN')")
-    assert "The cause is the data or the parameters" in browser.text()
+    assert "The data or the parameters are the cause" in browser.text()
     browser.click("#retry")
     browser.wait("document.querySelector('#about').innerText.includes('attempt 2')")
     browser.wait("document.querySelector('#title').innerText.includes('FAILED')")

@@ -72,7 +72,7 @@ class Graph(Dataset):
     --------
     >>> from mgclust import open_graph
     >>> open_graph([(0, 1), (1, 2)])
-    <ArrayGraph 'edge list': 3 nodes, 2 edges>
+    <ArrayGraph 'edge array': 3 nodes, 2 edges>
     """
 
     kind = "array"

@@ -78,7 +78,7 @@ def overwrite_with_another(path):
     [
         (cut, "the service's database was replaced while the service ran"),
         (unlink, "the service's database file is missing or is now a different file"),
-        (unlink_log, "the log of the service's database, service.db-wal, is gone"),
+        (unlink_log, "the log of the service's database, service.db-wal, is missing"),
         (overwrite_head, "the service's database is damaged (file is not a database)"),
         (overwrite_with_another, "the service's database was replaced while the service ran"),
     ],

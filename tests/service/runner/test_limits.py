@@ -17,7 +17,7 @@ ENDLESS = {"max_iter": 10**7, "convergence_iter": 10**7}
     ("resources", "error", "fault", "says"),
     [
         ({"max_seconds": 2.5}, InputError, "input", "ran for max_seconds=2.5; submit less work or"),
-        ({"memory": 50 << 20}, InsufficientMemoryError, "memory", r"took \d+ bytes, more than memory=52428800; submit"),
+        ({"memory": 50 << 20}, InsufficientMemoryError, "memory", r"used \d+ bytes, more than memory=52428800; submit"),
         ({"memory": 300 << 20, "workers": 2}, InsufficientMemoryError, "memory", "more than memory=314572800"),
     ],
 )
