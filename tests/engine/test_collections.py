@@ -71,7 +71,7 @@ class StillHeld(AssertionError):
 
 
 # Its parts sometimes stay on the workers though the caller has no array of them any more; why is not known. It was seen
-# in three of six runs in which this was the first fit of a process, and in no others.
+# in four of nine runs in which this was the first fit of a process, and in no others.
 KNOWN = {"significant density peaks": pytest.mark.xfail(raises=StillHeld, reason="parts may stay on workers")}
 
 
