@@ -32,7 +32,7 @@ TEMPORARY_BYTES = 48
 BLOCK_TEMPORARY_BYTES = 20  # bytes per number while a block is summed: its square in float64, twice, and the number
 MAX_PIECE = 1 << 24  # numbers of a piece: larger pieces are not faster
 MAX_WORKERS = 1 << 16  # largest number of workers that a proposal considers
-MAX_MEBIBYTES = 1 << 24  # largest amount of additional memory that a proposal considers
+MAX_MEBIBYTES = 1 << 40  # largest amount of additional memory that a proposal considers
 MARGIN = 20  # a proposal leaves 1 / MARGIN of the free memory
 
 

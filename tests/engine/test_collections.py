@@ -66,15 +66,6 @@ METHODS = {
 }
 
 
-class StillHeld(AssertionError):
-    """Workers hold parts of results that nobody has."""
-
-
-# Its parts sometimes stay on the workers though the caller has no array of them any more; why is not known. It was seen
-# in four of nine runs in which this was the first fit of a process, and in no others.
-KNOWN = {"significant density peaks": pytest.mark.xfail(raises=StillHeld, reason="parts may stay on workers")}
-
-
 @pytest.fixture
 def rows(client):
     return client.persist(da.from_array(points(), chunks=(CHUNKS, 2)))
@@ -91,7 +82,7 @@ def end_of(client, before=frozenset()) -> None:
     try:
         wait_for(lambda: held(client) <= before)
     except AssertionError:
-        raise StillHeld(sorted(held(client) - before)) from None
+        raise AssertionError(f"held: {sorted(held(client) - before)}") from None
 
 
 def dense(array) -> np.ndarray:
@@ -99,8 +90,16 @@ def dense(array) -> np.ndarray:
     return found.toarray() if hasattr(found, "toarray") else found
 
 
+@pytest.fixture
+def without_garbage_collection():
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.mark.quick("density peaks")
-@pytest.mark.parametrize("method", [pytest.param(name, marks=KNOWN.get(name, ())) for name in METHODS])
+@pytest.mark.usefixtures("without_garbage_collection")
+@pytest.mark.parametrize("method", METHODS)
 def test_arrays_have_the_bits_and_chunks_of_their_rows_and_end_with_their_last_reference(method, client, rows):
     before = held(client)  # of other tests
     kind, parameters, names = METHODS[method]
@@ -118,7 +117,6 @@ def test_arrays_have_the_bits_and_chunks_of_their_rows_and_end_with_their_last_r
         np.testing.assert_array_equal(dense(model.result_.arrays["samples"]), alone.result_.arrays["samples"])
     assert {key for key in held(client) if "labels" in key or "distances" in key or "samples" in key}
     del model, there
-    gc.collect()
     end_of(client, before)
 
 

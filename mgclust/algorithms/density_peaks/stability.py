@@ -104,6 +104,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
     """
     began, draws, seed = time.perf_counter(), model.stability, result.parameters["random_state"]
     pairwise, merged = model.metric == "precomputed", 0
+    spent = sum(result.timings.values())  # so that `report` does not keep the result
 
     def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:
         nonlocal merged
@@ -113,7 +114,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
 
         def report(event: dict[str, Any]) -> None:
             if on_progress is not None:
-                elapsed = sum(result.timings.values()) + time.perf_counter() - began
+                elapsed = spent + time.perf_counter() - began
                 on_progress({"stage": "stability", "fraction": draw / draws, "elapsed": elapsed})
 
         try:

@@ -34,8 +34,8 @@ def path(name: str) -> Path:
 
     Examples
     --------
-    >>> from mgclust import data
-    >>> data.samples.path("pendigits").name
+    >>> from mgclust.data import samples
+    >>> samples.path("pendigits").name
     'pendigits.npz'
     """
     if name not in NAMES:
@@ -62,8 +62,8 @@ def mask_path(name: str = "localizer") -> Path:
 
     Examples
     --------
-    >>> from mgclust import data
-    >>> data.samples.mask_path().name
+    >>> from mgclust.data import samples
+    >>> samples.mask_path().name
     'localizer_mask.nii.gz'
     """
     if name != "localizer":
@@ -93,8 +93,8 @@ def load(name: str) -> Dataset:
 
     Examples
     --------
-    >>> from mgclust import data
-    >>> data.samples.load("lesmis").n_nodes
+    >>> from mgclust.data import samples
+    >>> samples.load("lesmis").n_nodes
     77
     """
     file = path(name)
