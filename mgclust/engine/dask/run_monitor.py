@@ -94,7 +94,8 @@ class RunMonitor:
 
     def unsubscribe(self) -> None:
         """Receive no more events of this run, and stop watching its workers."""
-        self._watching, self._on_progress = False, None  # a callback of the run would keep the run, and its caller's data
+        self._watching = False
+        self._on_progress = None  # a callback of the run would keep the run, and its caller's data
         _MONITORS.get(self._client, {}).pop(self._run, None)
 
     def hear(self, event: dict[str, Any]) -> None:
