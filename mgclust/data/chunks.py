@@ -1,7 +1,7 @@
 """Functions that Dask tasks run on chunks of arrays and data frames.
 
 They are sent by value (`mgclust.base.by_value`), so that any worker that can compute a chunk can run them, even without
-mgclust or with another version of it. Therefore this module imports nothing of mgclust.
+mgclust or with another version of it. Therefore this module needs nothing of mgclust.
 """
 
 from __future__ import annotations
