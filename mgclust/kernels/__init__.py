@@ -1,7 +1,7 @@
-"""The numerical work, by concept: each folder has the same functions for CPUs and for GPUs.
+"""Numerical kernels, grouped by concept: each folder has the same functions for CPUs and for GPUs.
 
-The ``__init__`` of a concept has a `Protocol` that documents each function; mypy checks both devices against it.
-``cpu.py`` is written with Numba, and ``gpu.py`` with CuPy and kernels in ``.cu`` files::
+The ``__init__`` of a concept has a `Protocol` that documents each function; mypy checks the modules of both devices
+against it. ``cpu.py`` is written with Numba, and ``gpu.py`` with CuPy and kernels in ``.cu`` files::
 
     memory                 transfer of arrays to and from the device
     pairs                  all pairs of rows: Gaussian sums, counts, histograms, nearest rows, densities; metrics
@@ -10,14 +10,14 @@ The ``__init__`` of a concept has a `Protocol` that documents each function; myp
     label_sums             sums over rows that share a label: silhouettes, cluster sums, nearest exemplars
     fuzzy_c_means          weighted sums in one pass, memberships
     canopy                 independent rows of a block, lists of near centres
-    exact_sums             sums of float64 numbers whose bits do not depend on the order of addition
+    exact_sums             sums of float64 numbers that are bitwise independent of the order of addition
     graph                  adjacency rows: moves between communities, matching, contraction
     greedy_merges          Newman's greedy merging
     toolkit                tools that the concepts share: compilers, threads, vectors, hashing
-    masks                  tests whether all elements of a mask are true, or any
+    masks                  tests and counts of Boolean masks
 
-An algorithm gets one `Kernels` object, and runs in the same way on either device. ``kernels_of`` in the ``gpu.py`` of a
-concept lists the kernels of a function that NVRTC takes long to compile, for `Kernels.compile_ahead`.
+An algorithm gets one `Kernels` object, and runs in the same way on either device. `Kernels.compile_ahead` calls
+``kernels_of`` in the ``gpu.py`` of a concept: it lists those kernels of a function that NVRTC compiles slowly.
 """
 
 from __future__ import annotations
@@ -74,12 +74,13 @@ class Kernels:
         self.xp: Any = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[device])
 
     def compile_ahead(self, functions: Mapping[str, Mapping[str, Any]], d: int, dtype: np.dtype) -> None:
-        """Begin to compile the GPU kernels that take long, while the caller continues; on a CPU, do nothing.
+        """Start to compile slowly compiling GPU kernels in the background; on a CPU, do nothing.
 
         Parameters
         ----------
         functions : mapping of str to mapping
-            Functions that a run calls, e.g. ``"pairs.count_within"``, with other values that their kernels depend on.
+            Keys: functions that a run calls, e.g. ``"pairs.count_within"``. Values: keyword arguments of ``kernels_of``
+            on which their kernels also depend.
         d : int
             Number of features.
         dtype : dtype
@@ -93,7 +94,7 @@ class Kernels:
             compile_ahead(kernel for kernels in lists for kernel in kernels)
 
     def on_compiling(self, listener: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-        """Call a function before each kernel that is compiled in the block.
+        """Return a context in which `listener` is called before each compilation of a kernel.
 
         Parameters
         ----------

@@ -25,10 +25,10 @@ Array = Any
 
 
 class AffinityPropagationKernels(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that the CPU and GPU modules provide."""
 
     def jitter(self, s: Array, numbers: Array, *, n: int, seed: int, draw: int, tiny: float) -> None:
-        """Add the noise that breaks ties to similarities of rows.
+        """Add noise to the similarities of rows, to break ties.
 
         Parameters
         ----------
@@ -42,10 +42,10 @@ class AffinityPropagationKernels(Protocol):
         seed : int
             Seed of the noise, less than 2**64.
         draw : int
-            Number that differs for each noise of the same seed; `similarities` uses 0.
+            Number of the draw: different draws with the same seed give different noise. `similarities` uses 0.
         tiny : float
-            v becomes ``v + (eps * v + tiny * smallest_normal) * U``. U is a byte / 256, which depends on (seed, draw,
-            row, column).
+            A similarity v becomes ``v + (eps * v + tiny * smallest_normal) * U``. U is a random byte divided by 256,
+            which is determined by (seed, draw, row, column).
         """
 
     def pass_columns(self, messages: Vectors, *, damping: float, scale: float, slot: int) -> None:
@@ -55,21 +55,21 @@ class AffinityPropagationKernels(Protocol):
         ----------
         messages : Messages or ListedMessages
             Changed in place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts and progress; sums become 0.
-            If `totals` reports undecided rows, only ``progress[0]`` changes, to 1.
+            If ``messages.totals`` reports undecided rows, only ``progress[0]`` is changed, to 1.
         damping, scale : float
-            `next_damping` and `scale` of the iteration.
+            `next_damping` and `scale` of the `Iteration`.
         slot : int
             Slot to which exemplars and counts are written.
         """
 
     def pass_rows(self, messages: Messages, numbers: Iteration) -> None:
-        """Finish A of the last iteration and begin the next: compute m1, j, m2, u, E, R(k,k) and this rank's sums.
+        """Finish A of the previous iteration and begin the next: compute m1, j, m2, u, E, R(k,k) and this rank's sums.
 
         Parameters
         ----------
         messages : Messages
             Changed in place: a, u, recent_argmax, recent_e, recent_a, recent_most and sums. Every row must have a free
-            recent place. Filled places must come before free places; this function keeps this order.
+            place for a recent column. Filled places must come before free places; this function keeps this order.
         numbers : Iteration
             Numbers of both iterations.
         """
@@ -77,7 +77,7 @@ class AffinityPropagationKernels(Protocol):
     def similarities(
         self, x: Array, y: Array, *, norm: str, factor: float, first_row: int, y_start: int, seed: int, out: Array
     ) -> None:
-        """Write similarities, which are the negative distances, with the noise that breaks ties.
+        """Write similarities (negative distances) with noise that breaks ties.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class AffinityPropagationKernels(Protocol):
         norm : {"l2", "l2-dot", "l1"}
             Reduced distance s to compute.
         factor : float
-            The similarity is ``-factor * s``, with the noise of `jitter` for draw 0 and tiny 100.
+            The similarity is ``-factor * s`` with the noise of `jitter` for draw=0 and tiny=100.
         first_row, y_start : int
             Global numbers of the first rows of x and y; y_start is a multiple of 1024.
         seed : int

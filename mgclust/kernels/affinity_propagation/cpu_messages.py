@@ -5,9 +5,9 @@ Each row is swept once, 32 columns at a time. For each vector::
     load S, A, c;  A <- the new A;  store A            12 bytes per element in float32, 5 arithmetic operations
     A + S >= m2 so far,  or  next_sigma S > a lower bound of the new u?       one branch, rarely taken
 
-The recent columns and the diagonal come first. They have the latest maxima of the row, so m1 and m2 start near their
-final values. u only rises with m1, so the bound of u during the sweep finds every column with R > 0, and few others.
-The vectors with such columns are listed, and are read again when u is known.
+The recent columns and the diagonal come first. They include the maxima of the last iterations, so m1 and m2 start near
+their final values. m1, and the new u with it, can only grow during the sweep. So the lower bound of the new u finds
+every column with R > 0, and few others. The vectors with these columns are listed, and are read again when u is known.
 
 Each row is processed by one thread. Column sums are integers; each thread has its own sums, which are added at the end.
 """
@@ -45,8 +45,8 @@ from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_co
 __all__ = ["pass_columns", "pass_rows"]
 
 Array = Any
-MIN_WORK = 1 << 20  # elements per thread: for fewer, waking a thread does not pay
-FEW = 4  # up to this number of lanes with R > 0, they are added one by one
+MIN_WORK = 1 << 20  # minimum number of elements per thread; with fewer, waking a thread costs more than it saves
+FEW = 4  # if at most this number of lanes have R > 0, these are added one by one
 
 
 def pass_rows(messages: Messages, numbers: Iteration) -> None:
@@ -149,7 +149,7 @@ def _renew_recent(
     i: int, base: int, filled: int, a: Any, s: Any, u: Any, recent_argmax: Any, recent_e: Any, recent_a: Any, x: Any,
     own: int, step: Any,
 ) -> int:  # fmt: skip
-    """Damp E, and add step at column `own` (-1: nowhere); return how many places are filled then."""
+    """Damp E, and add `step` at column `own` (-1: nowhere); return the new number of filled places."""
     real = recent_e.dtype.type
     kept = 0
     found = False
@@ -177,7 +177,7 @@ def _add_positive(
     i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, x: Any, recent_argmax: Any, recent_e: Any,
     listed: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Add the R > 0 of a row to the sums: of recent places, and of listed vectors except columns stored elsewhere."""
+    """Add the positive R of a row to the sums, for recent columns and for listed vectors; skip A of -inf in vectors."""
     real = s.dtype.type
     zero, lowest = real(0), real(-np.inf)
     next_sigmas, minus_u = splat(x.next_sigma), splat(-u)
@@ -216,7 +216,7 @@ def sweep_rows(
     sums: Any,
     listed: Any,
 ) -> int:
-    """Do `pass_rows` for rows start..stop-1; return the most places that a row fills."""
+    """Do `pass_rows` for rows start..stop-1; return the largest number of recent places that a row fills."""
     real = s.dtype.type
     most = 0
     for i in range(start, stop):
@@ -247,7 +247,7 @@ def finish_columns(
     damping: float,
     scale: float,
 ) -> None:
-    """Do `pass_columns` on plain arrays; `bits` are the bits of R(k,k) as float64."""
+    """Do `pass_columns` on plain arrays; `bits` holds R(k,k)."""
     total, changed = 0, 0
     for k in range(n):
         r, t = bits[k], np.float64(sums[k]) / scale

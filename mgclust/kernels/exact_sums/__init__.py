@@ -1,6 +1,6 @@
-"""Sums of float64 parts whose bits do not depend on the order of addition; column sums of blocks, which are such parts.
+"""Sums of float64 parts, bitwise independent of the order of addition, and column sums of blocks as such parts.
 
-`cpu` has the functions for CPUs, and `gpu` those for GPUs, with ``sums.cu``.
+`cpu` has the functions for CPUs, and `gpu` the functions for GPUs, whose kernels are in ``sums.cu``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["ExactSumKernels"]
 
 Array = Any
-ZERO = -1100  # below every exponent of a float64
+ZERO = -1100  # exponent if all parts are 0: lower than the exponent of any other float64
 
 
 class ExactSumKernels(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that the CPU and GPU modules provide."""
 
     def column_sums(self, x: Array, about: Array | None = None) -> Array:
         """Sum the columns of each block, in an order that depends only on the size of the block.
@@ -27,7 +27,7 @@ class ExactSumKernels(Protocol):
         x : array of shape (blocks, m, d)
             Rows of the blocks.
         about : float64 array of shape (d,), optional
-            If given, the squares of the rows minus this point are summed instead.
+            If given, the values (x - about)**2 are summed instead of x.
 
         Returns
         -------
@@ -40,11 +40,11 @@ class ExactSumKernels(Protocol):
         Parameters
         ----------
         integers : int64 array
-            Sums of `integer_sums`, over all ranks.
+            Results of `integer_sums`, added up over all ranks.
         exponents : int32 array of the same shape
-            Exponents that were used for these sums.
+            The exponents that `integer_sums` got.
         bits : int
-            As for `integer_sums`.
+            The same value as for `integer_sums`.
 
         Returns
         -------
@@ -52,7 +52,7 @@ class ExactSumKernels(Protocol):
         """
 
     def integer_sums(self, parts: Array, exponents: Array, *, bits: int) -> Array:
-        """Sum parts as integers.
+        """Round scaled parts to integers, and sum these.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class ExactSumKernels(Protocol):
         exponents : int32 array of shape (...)
             Exponents from `largest_exponents`, or larger ones.
         bits : int
-            A part of ``2**exponent`` would become ``2**bits``.
+            Defines the scale: ``2**exponent`` becomes ``2**bits``.
 
         Returns
         -------
@@ -69,7 +69,7 @@ class ExactSumKernels(Protocol):
         """
 
     def largest_exponents(self, parts: Array) -> Array:
-        """Find the power of two that is above all parts, for each element.
+        """Find, for each element, the power of two that is above the absolute values of all parts.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class ExactSumKernels(Protocol):
         Returns
         -------
         int32 array of shape (...)
-            Exponents with ``abs(part) < 2**exponent``; if all parts are 0, a number far below any exponent.
+            Exponents with ``abs(part) < 2**exponent``; `ZERO` if all parts are 0.
         """
 
 

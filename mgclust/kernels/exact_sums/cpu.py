@@ -1,8 +1,8 @@
-"""Sums of float64 parts whose bits depend neither on the order of the parts, nor on the ranks that have them.
+"""Sums of float64 parts, bitwise independent of the order of the parts and of the ranks that have them.
 
-Each element has its own power of two, which is above the largest of its parts. Parts become integers on this scale,
-which are so small that the sum does not overflow. Sums of integers do not depend on their order. The rounding error is
-below 2^-53 of the largest part.
+Each element has its own power of two, which is above the largest of its parts. Parts are rounded to integers on this
+scale; the integers are so small that their sum does not overflow. Sums of integers do not depend on their order. The
+rounding error is below 2^-53 of the largest part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIDE_BY_SIDE = 4096
 def column_sums(x: Array, about: Array | None = None) -> Array:
     if about is not None:
         x = (x - about) ** 2
-    # Several rows are summed side by side, because NumPy sums few columns of many rows slowly.
+    # Several rows are treated as one long row, because NumPy is slow for many rows with few columns.
     blocks, m, d = x.shape
     side = max(1, SIDE_BY_SIDE // d)
     whole = m // side * side

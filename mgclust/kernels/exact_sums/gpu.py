@@ -1,4 +1,4 @@
-"""Sums whose bits do not depend on the order, on a CUDA device (``sums.cu``)."""
+"""Sums that are bitwise independent of the order of addition, on a CUDA device (``sums.cu``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["column_sums", "from_integers", "integer_sums", "largest_exponents"]
 
 Array = Any
 THREADS = 128
-RUN = 8  # parts that a thread reads: RUN in sums.cu
+RUN = 8  # parts that a thread reads; equals RUN in sums.cu
 COLUMN_THREADS, COLUMN_ROWS = 256, 1024  # threads and rows per thread block of column_sums
 
 

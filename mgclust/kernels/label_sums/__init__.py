@@ -1,4 +1,4 @@
-"""Sums over rows with the same label, for many labelings at once; the most similar of given columns.
+"""Sums over rows with the same label, for many labelings at once, and the search for the most similar of some columns.
 
 `cpu` uses loops of `mgclust.kernels.pairs`; `gpu` uses ``label_sums.cu``, ``centred_sums.cu`` and the files of `pairs`.
 """
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 __all__ = ["LabelSumKernels"]
 
 Array = Any
-PARTIAL = 512  # most columns of a partial sum; also in pairs/few_features.cu and pairs/many_features.cu
+PARTIAL = 512  # maximum number of columns of a partial sum; also in pairs/few_features.cu and pairs/many_features.cu
 
 
 class LabelSumKernels(Protocol):
-    """Functions that both devices have, with these meanings.
+    """Functions that the CPU and GPU modules provide.
 
     Parameters of several functions:
 
     n : int
         Number of columns.
     scale : float
-        Scale of the fixed-point sums: rint(value * scale) is added.
+        Scale of the fixed-point sums, which add rint(value * scale).
     """
 
     def add_by_label(self, values: Array, labels: Array, *, n: int, scale: float, out: Array) -> None:
-        """Add to each row, for each cluster of several labelings, the sum of its values in the cluster's columns.
+        """Add up each row's values in the columns of each cluster, for all clusters of several labelings.
 
         Parameters
         ----------
         values : array of shape (m, at least n)
             The values, float32 or float64; -inf is skipped.
         labels : int32 array of shape (L, n)
-            As in `cluster_sums`.
+            Labels, as in `cluster_sums`.
         out : int64 array of shape (m, number of clusters)
-            Added to in place.
+            The sums are added to this array in place.
         """
 
     def best_columns(self, s: Array, columns: Array, *, out: Array) -> None:
@@ -50,7 +50,7 @@ class LabelSumKernels(Protocol):
         columns : int64 array of shape (K,)
             Numbers of the columns, ascending.
         out : int32 array of shape (m,)
-            Overwritten with positions in `columns`; among equal similarities, the lowest position.
+            Overwritten with each row's best position in `columns`; ties go to the lowest position.
         """
 
     def cluster_sums(
@@ -66,30 +66,30 @@ class LabelSumKernels(Protocol):
         out: Array,
         about: tuple[Array, Array] | None = None,
     ) -> None:
-        """Add to each row, for each cluster of several labelings, the sum of its distances to the cluster's columns.
+        """Add up each row's distances to the columns of each cluster, for all clusters of several labelings.
 
         Parameters
         ----------
         x, y : arrays of shape (m, d) and (k, d)
-            Rows, both float32 or both float64.
+            Rows and columns, both float32 or both float64.
         labels : int32 array of shape (L, k)
-            Cluster of each column in each labeling; numbers of clusters are consecutive over all labelings.
+            Cluster of each column in each labeling; clusters are numbered consecutively over all labelings.
         norm : {"l2", "l2-dot", "l1"}
             Reduced distance s to compute.
         root : bool
             Whether sqrt(s) is summed instead of s.
         scale : float
-            Scale of the fixed-point sums. The values are partial sums of at most 512 columns of one cluster, within
-            1024 consecutive columns.
+            Scale of the fixed-point sums. The values that are scaled and rounded are partial sums of at most 512
+            columns of one cluster, within 1024 consecutive columns.
         y_start : int
             Global number of y's first row, a multiple of 1024.
         out : int64 array of shape (m, number of clusters)
-            Added to in place.
+            The sums are added to this array in place.
         about : tuple of two float64 arrays of shape (number of clusters, d) and (number of clusters,), optional
-            Mean of the rows of each cluster, and their mean squared distance to it, the same in every call. Give this
-            only if `near_share` is positive. Each distance d is then added as rint(d * unit) / unit * scale. The unit
-            of a row and cluster is a power of two. It is so fine that the root mean square of their distances is at
-            least 2**25 units, unless 1 / scale is coarser.
+            Mean of each cluster's rows, and the mean squared distance of these rows to the mean. Every call must get
+            the same values. Give them only if `near_share` is positive. Each distance d is then added as
+            rint(d * unit) / unit * scale. The unit is a power of two for each row and cluster. The root mean square of
+            their distances is at least 2**25 units, unless 1 / scale is coarser.
         """
 
     def group_sums(self, x: Array, labels: Array, *, scale: float, out: Array) -> None:
@@ -102,11 +102,11 @@ class LabelSumKernels(Protocol):
         labels : int32 array of shape (m,)
             Cluster of each row.
         out : int64 array of shape (number of clusters, d)
-            Added to in place.
+            The rows are added to this array in place.
         """
 
     def near_share(self, x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
-        """Return the fraction that defines near pairs, which take `cluster_sums` with means much longer than others.
+        """Return the fraction that defines near pairs; `cluster_sums` with means takes much longer for near pairs.
 
         Parameters
         ----------
@@ -122,13 +122,13 @@ class LabelSumKernels(Protocol):
         Returns
         -------
         float
-            0: `cluster_sums` should not get means. Else a pair is near if its reduced distance s is less than this
-            fraction of the sum of both rows' reduced distances to the mean. Pairs with s above 256 times the row's mean
-            s to the cluster also take longer.
+            0: do not give means to `cluster_sums`. Otherwise, a pair is near if its reduced distance s is less than
+            this fraction of the sum of both rows' reduced distances to the mean. Pairs with s above 256 times the row's
+            mean s to the cluster also take longer.
         """
 
     def same_label_sums(self, s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
-        """Add to each column its similarities to this rank's rows with the same label, except to the row itself.
+        """Add to each column its similarities to this rank's rows with the same label, except its own diagonal entry.
 
         Parameters
         ----------
@@ -139,7 +139,7 @@ class LabelSumKernels(Protocol):
         first_row : int
             Global number of this rank's first row.
         out : int64 array of shape (n,)
-            Added to in place.
+            The sums are added to this array in place.
         """
 
 

@@ -1,13 +1,13 @@
-"""CPU kernels of clusters: nearest exemplars, and sums over the members of many labelings at once.
+"""Sums over rows with the same label, for many labelings at once, and nearest exemplars, on the CPU.
 
 `cluster_sums` combines a panel of 32 rows, one row per lane, with groups of 1024 columns::
 
-    s (1024 columns x 32 rows, 128 KB in float32) stays in the L2 cache        d steps a pair, once
-    each labeling: its columns of the group, cluster by cluster                1 load and 1 addition a vector
-    each cluster in it: the partial sum becomes fixed point, is added to out   32 integer additions
+    s (1024 columns x 32 rows, 128 KB in float32) stays in the L2 cache        d steps per pair, once
+    for each labeling: add up its columns of the group, cluster by cluster     1 load and 1 addition per vector
+    for each cluster: convert the partial sum to fixed point, add it to out    32 integer additions
 
-So 30 labelings of 100 features take little longer than one. Partial sums depend only on the group, and are added as
-integers, so the bits depend neither on the threads nor on how the columns are split.
+So with 100 features, 30 labelings take little longer than one. Partial sums depend only on the group, and are added as
+integers. So the sums are bitwise independent of the number of threads and of the split of the columns.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from mgclust.kernels.toolkit.threads import rows_of_a_task, run_tasks, thread_co
 __all__ = ["add_by_label", "best_columns", "cluster_sums", "group_sums", "near_share", "same_label_sums"]
 
 Array = Any
-GROUP = 1024  # columns, aligned in the global numbers, whose partial sums are rounded together
-PRIVATE_BYTES = 1 << 28  # most bytes for the sums of all threads; if a sum is large, fewer threads are used
+GROUP = 1024  # columns per group, which begins at a multiple of 1024; a partial sum stays within a group
+PRIVATE_BYTES = 1 << 28  # maximum bytes of the sums of all threads; if sums are large, fewer threads are used
 
 
 def same_label_sums(s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
@@ -73,7 +73,7 @@ def cluster_sums(
     about: tuple[Array, Array] | None = None,
 ) -> None:
     if y_start % GROUP:
-        raise ValueError(f"y_start={y_start} is not a multiple of {GROUP}")
+        raise ValueError(f"y_start={y_start} must be a multiple of {GROUP}.")
     (m, d), k = x.shape, len(y)
     panels = np.empty(-(-m // WIDTH) * WIDTH * d, x.dtype)
     pack(x, 0, panels, 0, -(-m // WIDTH))
@@ -111,10 +111,10 @@ def group_sums(x: Array, labels: Array, *, scale: float, out: Array) -> None:
 
 
 class _Segments:
-    """Columns of each group, labeling by labeling, by cluster and then by number, cut into partial sums.
+    """Columns of each group, sorted for each labeling by cluster and then by number, and cut into partial sums.
 
-    Of group t: `order` (L, k) holds positions within the group; partial sums `first[t] .. first[t + 1]` take
-    positions `bounds[b] .. bounds[b + 1]` of the flat order and belong to `cluster[b]`.
+    Group t has the partial sums b from ``first[t]`` to ``first[t + 1] - 1``. Partial sum b belongs to cluster
+    ``cluster[b]``, and adds the columns at the positions ``order[bounds[b]:bounds[b + 1]]`` within the group.
     """
 
     def __init__(self, labels: Array) -> None:
@@ -139,7 +139,7 @@ class _Segments:
 
 
 def _begins(ordered: Array) -> Array:
-    """Positions, in rows of ascending labels, where a new label begins, or one has lasted for PARTIAL columns."""
+    """Return the flat positions, in rows of ascending labels, at which a label begins or has had PARTIAL columns."""
     layers, size = ordered.shape
     new = np.ones((layers, size), bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -158,7 +158,10 @@ def _by_panels(
     scale: float,
     out: Array,
 ) -> None:
-    """Let every panel of 32 rows meet every group of columns; `fill` writes a group's values, 32 rows a column."""
+    """Add the partial sums of all panels of 32 rows and all groups of columns.
+
+    `fill` writes the values of one panel and one group to a buffer, 32 values per column.
+    """
     panels = -(-m // WIDTH)
     step = max(1, min((1 << 22) // max(1, k * WIDTH * cost), -(-panels // (4 * thread_count()))))
 
@@ -189,7 +192,7 @@ def add_same_label(
     scale: float,
     out: Any,
 ) -> None:
-    """`same_label_sums` for rows start..stop-1; members: columns by label, from `starts` on."""
+    """Compute `same_label_sums` for rows start..stop-1; columns of label c are ``members[starts[c]:starts[c + 1]]``."""
     for i in range(start, stop):
         g = first_row + i
         for q in range(starts[labels[g]], starts[labels[g] + 1]):
@@ -200,7 +203,7 @@ def add_same_label(
 
 @compiled
 def find_best(s: Any, width: int, start: int, stop: int, columns: Any, out: Any) -> None:
-    """`best_columns` for rows start..stop-1."""
+    """Compute `best_columns` for rows start..stop-1."""
     for i in range(start, stop):
         best, found = s[i * width + columns[0]], 0
         for q in range(1, len(columns)):
@@ -212,7 +215,7 @@ def find_best(s: Any, width: int, start: int, stop: int, columns: Any, out: Any)
 
 @compiled
 def add_rows(x: Any, labels: Any, start: int, stop: int, scale: float, out: Any) -> None:
-    """`group_sums` for rows start..stop-1."""
+    """Compute `group_sums` for rows start..stop-1."""
     for i in range(start, stop):
         for f in range(x.shape[1]):
             out[labels[i], f] += fixed(x[i, f], scale)
@@ -222,7 +225,7 @@ def add_rows(x: Any, labels: Any, start: int, stop: int, scale: float, out: Any)
 def group_distances(
     y: Any, d: int, start: int, stop: int, panels: Any, panel: int, manhattan: bool, root: bool, buffer: Any
 ) -> None:
-    """Distances of a panel's 32 rows to columns start..stop-1, 32 a column."""
+    """Write the distances of a panel's 32 rows to columns start..stop-1, 32 distances per column."""
     for j in range(start, stop, 4):
         s0, s1, s2, s3 = pair_distances(y, j, stop - 1, d, panels, panel, manhattan)
         if root:
@@ -236,7 +239,7 @@ def group_distances(
 
 @compiled
 def group_values(values: Any, width: int, start: int, stop: int, first: int, last: int, buffer: Any) -> None:
-    """Values of rows first..last-1 in columns start..stop-1, 32 a column; 0 for -inf."""
+    """Write the values of rows first..last-1 in columns start..stop-1, 32 places per column; -inf becomes 0."""
     for i in range(first, last):
         for j in range(start, stop):
             v = values[i * width + j]
@@ -257,7 +260,10 @@ def add_segments(
     sums: Any,
     out: Any,
 ) -> None:
-    """Add the partial sums first..last-1 of a group to rows row..stop-1; four chains each, joined in pairs."""
+    """Add the partial sums first..last-1 of a group to rows row..stop-1.
+
+    Each partial sum has four accumulators, which are added in pairs.
+    """
     for b in range(first, last):
         begin, end = bounds[b], bounds[b + 1]
         t0 = splat(buffer.dtype.type(0))

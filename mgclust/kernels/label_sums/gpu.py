@@ -1,8 +1,9 @@
 """Sums over columns that share a label, on a CUDA device (``label_sums.cu``, and the ``.cu`` files of pairs).
 
-A partial sum adds the columns of one label within a group of 1024 in their order; partial sums are added as integers.
-So no bit depends on how columns are split over calls, rows over ranks, or blocks over the device. Distances to clusters
-with known means come from tensor cores and become integers one by one (``centred_sums.cu``).
+A partial sum adds the columns of one label within a group of 1024 columns in ascending order. Partial sums are added as
+integers. So the sums are bitwise independent of the split of columns over calls, of rows over ranks, and of blocks over
+the device. Distances to clusters with known means are computed on tensor cores and rounded to integers one by one
+(``centred_sums.cu``).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ LOW_THREADS = 128  # threads per block in pairs/few_features.cu
 SIDE = 128  # rows per block in pairs/many_features.cu
 FOUR = 4  # number of columns that are first added to each other
 PIECE = 32  # columns of a partial sum in label_sums.cu
-STAGED = 16  # rows that a block of add_by_label holds
-FEWEST_ROWS = 1 << 16  # with fewer rows in the whole data, means do not pay
-FEWEST_MEMBERS = 4096  # smallest mean size of clusters for means, because rows are packed again for each cluster
-MAX_LABELINGS = 4  # up to this number, each labeling has its own products; else distances are stored and read again
-TILE_NUMBERS = 1 << 24  # distances on their way from one kernel to the next: 64 MB, most of it stays in the cache
+STAGED = 16  # rows per thread block of add_by_label
+FEWEST_ROWS = 1 << 16  # minimum number of rows of the whole data for which means are faster
+FEWEST_MEMBERS = 4096  # minimum mean cluster size for means, because rows are packed again for each cluster
+MAX_LABELINGS = 4  # with more labelings, distances are stored and read again instead of computed for each labeling
+TILE_NUMBERS = 1 << 24  # distances that one kernel writes and the next reads: 64 MB, mostly in the cache
 
 
 def near_share(x: Array, *, n: int, norm: str, root: bool, labelings: int, clusters: int) -> float:
@@ -54,7 +55,7 @@ def cluster_sums(
     about: tuple[Array, Array] | None = None,
 ) -> None:
     if y_start % GROUP:
-        raise ValueError(f"y_start={y_start} should be a multiple of {GROUP}.")
+        raise ValueError(f"y_start={y_start} must be a multiple of {GROUP}.")
     if not x.shape[0] or not y.shape[0]:
         return
     norm = direct(norm)
@@ -66,7 +67,7 @@ def cluster_sums(
         for labeling in labels:
             _fused_cluster_sums(x, y, labeling, norm, root, scale, out)
         return
-    # Distances of many features cost more than to store them and to read them again for each labeling.
+    # With many features, computing distances costs more than storing them and reading them again for each labeling.
     pieces = _pieces(labels)
     rows = min(x.shape[0], 16384)
     columns = max(1, TILE_NUMBERS // (rows * GROUP)) * GROUP
@@ -112,9 +113,9 @@ class _Pieces(NamedTuple):
     """Columns sorted by labeling, group and label, cut into pieces (see add_by_label in label_sums.cu)."""
 
     order: Array  # (n_labelings * n,) columns
-    start: Array  # (pieces + 1,) where in `order` each begins
-    label: Array  # (pieces,)
-    first: Array  # (n_labelings, groups + 1) the first piece of each group
+    start: Array  # (pieces + 1,) position in `order` at which each piece begins
+    label: Array  # (pieces,) label of each piece
+    first: Array  # (n_labelings, groups + 1) first piece of each group
     groups: int
 
 
@@ -138,7 +139,7 @@ def _pieces(labels: Array) -> _Pieces:
 
 
 def _piece_begins(key: Array, most: int) -> Array:
-    """Positions in a sorted array where a key begins, and every `most` positions after that."""
+    """Return the positions in a sorted array at which a key begins, and every `most` positions after its beginning."""
     begins = cp.ones(len(key), bool)
     begins[1:] = key[1:] != key[:-1]
     where = cp.flatnonzero(begins)
@@ -147,7 +148,7 @@ def _piece_begins(key: Array, most: int) -> Array:
 
 
 def _add_pieces(values: Array, n: int, pieces: _Pieces, first: int, scale: float, out: Array) -> None:
-    """Values of columns ``first`` to ``first + n - 1``; first is a multiple of GROUP."""
+    """Add the values of columns ``first`` to ``first + n - 1`` by label; `first` is a multiple of GROUP."""
     m, stride = values.shape
     kernel = compiled("label_sums/label_sums.cu", values.dtype.name).get_function("add_by_label")
     shared = STAGED * (GROUP + 1) * values.itemsize
@@ -162,13 +163,16 @@ def _add_pieces(values: Array, n: int, pieces: _Pieces, first: int, scale: float
 
 
 def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool, scale: float, out: Array) -> None:
-    """Columns sorted by cluster, within it by group: a row's total stays in a register for a whole cluster."""
+    """Compute and add distances in one kernel; `labels` belong to one labeling.
+
+    Columns are sorted by cluster and then by group, so a row's total stays in a register for a whole cluster.
+    """
     (m, d), k = x.shape, len(y)
     key = (labels.astype(cp.int64) << 32) | (cp.arange(k, dtype=cp.int64) // GROUP)
     order = cp.argsort(key, kind="stable")
     begins = _piece_begins(key[order], PARTIAL)
     lengths = cp.diff(cp.concatenate([begins, cp.asarray([k])]))
-    stops = cp.cumsum(-(-lengths // FOUR))  # in fours: partial sums begin at multiples of four
+    stops = cp.cumsum(-(-lengths // FOUR))  # counted in fours, because partial sums begin at multiples of four
     starts = stops - -(-lengths // FOUR)
     total = int(stops[-1])
     partial = cp.searchsorted(begins, cp.arange(k), side="right") - 1
@@ -185,7 +189,8 @@ def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool
     low = is_low(x, norm)
     rows = rows_per_thread(m, d, x.dtype) * LOW_THREADS if low else SIDE
     count = max(1, min(-(-16 * multiprocessors() // -(-m // rows)), -(-k // GROUP)))
-    # Runs begin where partial sums do; of a few columns several may begin at the same, and all but one are empty.
+    # Each run begins with a partial sum. With few columns, several runs may begin with the same partial sum; then all
+    # of them except one are empty.
     cuts = cp.concatenate([starts, cp.asarray([total])])
     runs = cuts[cp.searchsorted(cuts, cp.arange(count + 1) * total // count)]
     ends[runs[1:] - 1] = 3
@@ -202,7 +207,7 @@ def _fused_cluster_sums(x: Array, y: Array, labels: Array, norm: str, root: bool
 
 
 def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array, scale: float, out: Array) -> None:
-    """One cluster after the other, rows and columns packed about its mean."""
+    """Add distances cluster by cluster, from rows and columns minus the cluster's mean, on tensor cores."""
     (m, d), chunks = x.shape, gpu_products.chunks_of(x.shape[1])
     module = gpu_products.program("label_sums/centred_sums.cu", chunks)
     kernel = module.get_function("centred_sums")
@@ -232,5 +237,5 @@ def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array
 
 
 def _share(chunks: int) -> float:
-    """Value of `near_share`: products are cut off every 16 features; the more of them, the earlier a pair is near."""
+    """Return the value of `near_share`; it grows with `chunks`, because products are cut off every 16 features."""
     return max(2, chunks) / 512

@@ -1,4 +1,4 @@
-"""Transfer of arrays between the host's memory and the memory from which kernels read them.
+"""Transfer of arrays between host memory and the memory from which kernels read.
 
 `cpu` has the functions for CPUs, and `gpu` those for GPUs.
 """
@@ -20,7 +20,7 @@ Array = Any
 
 
 class MemoryKernels(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that the CPU and GPU modules provide."""
 
     def prefetch(self, pieces: Iterable[np.ndarray]) -> Iterator[Array]:
         """Yield arrays in the memory from which kernels read, one after the other.
@@ -33,35 +33,38 @@ class MemoryKernels(Protocol):
         Yields
         ------
         array
-            Valid until the array after the next one is requested.
+            Its contents are valid until the second array after it is requested.
         """
 
     def bounded(self, limit: int | None) -> AbstractContextManager[Any]:
-        """Bound the bytes of this thread's allocations, including memory kept for later arrays; None: no bound.
+        """Return a context that bounds the bytes this thread allocates or keeps for later arrays; None: no bound.
 
-        Arrays that exceed the bound together are allocated nevertheless.
+        The bound limits only the memory that is kept: arrays are also allocated if they exceed it together.
         """
 
     def free_memory(self) -> int:
         """Return how many bytes are free."""
 
     def host_empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Allocate host memory to keep rows in."""
+        """Allocate an array for rows in host memory."""
 
     def give_back(self) -> None:
-        """Free memory that is kept for later arrays, so that others can use it; takes some milliseconds."""
+        """Free the memory that is kept for later arrays; this takes some milliseconds.
+
+        Other processes can use the freed memory.
+        """
 
     def start_to_host(self, array: Array) -> np.ndarray:
-        """Start to copy an array to the host; the copy does not change if the array does."""
+        """Start to copy an array to the host; later changes of the array do not affect the copy."""
 
     def synchronize(self) -> None:
-        """Wait for kernels that still run."""
+        """Wait until all running kernels have finished."""
 
     def to_device(self, array: Array) -> Array:
-        """Return the rows in the memory from which kernels read, C-contiguous."""
+        """Return the array in the memory from which kernels read, C-contiguous."""
 
     def to_host(self, array: Array) -> np.ndarray:
-        """Return a NumPy array of the same values."""
+        """Return a NumPy array with the same values."""
 
 
 if TYPE_CHECKING:  # mypy checks that both devices follow the protocol

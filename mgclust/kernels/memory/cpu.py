@@ -1,4 +1,4 @@
-"""Host memory as the memory of the kernels: no transfers are needed."""
+"""Memory functions of the CPU: kernels read from host memory, so no transfers are needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def start_to_host(array: Array) -> np.ndarray:
 
 
 def give_back() -> None:
-    # The C library keeps tens of MiB of freed arrays; other libraries than GNU's have no such function.
+    # The C library keeps tens of MiB of freed arrays. Only the GNU C library has `malloc_trim`.
     if trim := getattr(_c_library(), "malloc_trim", None):
         trim(0)
 

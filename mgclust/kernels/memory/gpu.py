@@ -1,4 +1,4 @@
-"""Memory of one CUDA device: copies from pinned host memory while kernels run."""
+"""Memory functions of one CUDA device; `prefetch` copies from pinned host memory while kernels run."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def bounded(limit: int | None) -> contextlib.AbstractContextManager[Any]:
     most = pool.used_bytes() + limit
 
     class PoolBound(cp.cuda.MemoryHook):  # type: ignore[misc]
-        """Return cached blocks before the pool exceeds a bound: by itself it keeps whatever it has taken."""
+        """Hook that frees cached blocks before the pool exceeds a bound; without it, the pool keeps all its memory."""
 
         name = "bound of a run"
 
         def alloc_preprocess(self, **_: Any) -> None:
-            if pool.total_bytes() > most:  # with what is being allocated
+            if pool.total_bytes() > most:  # includes the array that is being allocated
                 pool.free_all_blocks()
 
     bound: contextlib.AbstractContextManager[Any] = PoolBound()
@@ -69,7 +69,7 @@ def prefetch(pieces: Iterable[np.ndarray]) -> Iterator[Array]:
     link = cp.cuda.Stream(non_blocking=True)
     link.wait_event(_event())
     buffers: list[Array] = [None, None]
-    free: list[Any] = [None, None]  # events: kernels no longer read the buffer
+    free: list[Any] = [None, None]  # events after which kernels no longer read the buffer
     flight: tuple[int, Array, Any] | None = None
     for turn, piece in enumerate(itertools.chain(pieces, [None])):
         before, flight, slot = flight, None, turn % 2

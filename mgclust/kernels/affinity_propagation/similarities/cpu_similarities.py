@@ -1,7 +1,7 @@
 """Similarities on the CPU, and the noise that breaks ties.
 
-Noise changes a value by zero, one or two units in the last place. So a random byte is enough, and one block of Philox
-is enough for 16 columns. `simd_random.random_bytes` describes which column gets which byte.
+Noise changes a value by zero, one or two units in the last place. So one random byte per value is enough, and one
+Philox block is enough for 16 columns. `simd_random.random_bytes` describes which column gets which byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = Any
 
 
 def noise_of(dtype: np.dtype, tiny: float) -> tuple[Any, Any]:
-    """Return the factor and the offset of the tie noise per unit of a random byte, in the type of a matrix."""
+    """Return the factor and the offset of the tie noise per unit of a random byte, as numbers of type `dtype`."""
     limits = np.finfo(dtype)
     return dtype.type(float(limits.eps) / 256), dtype.type(tiny * float(limits.smallest_normal) / 256)
 
@@ -86,7 +86,7 @@ def similarities_of_rows(
 
 def _write(x: Array, numbers: Array, y: Array, norm: str, factor: float, y_start: int, seed: int, out: Array) -> None:
     if y_start % 16:
-        raise ValueError(f"y_start={y_start} is not a multiple of 16")
+        raise ValueError(f"y_start={y_start} must be a multiple of 16.")
     flat, d, negated = x.reshape(-1), x.shape[1], x.dtype.type(-factor)
     eps, offset = noise_of(x.dtype, 100.0)
     matrix, width = out.reshape(-1), out.shape[1]
@@ -102,7 +102,7 @@ def _write(x: Array, numbers: Array, y: Array, norm: str, factor: float, y_start
 
 @inlined
 def with_noise(v: Any, column: int, row: int, draw: int, seed: int, eps: Any, offset: Any) -> Any:
-    """Add tie noise to a vector of columns."""
+    """Return a vector of similarities, for consecutive columns from `column` on, with tie noise."""
     return finite_or(fma(fma(v, eps, offset), random_bytes(v, column, row, draw, seed), v), v)
 
 
@@ -140,7 +140,7 @@ def add_noise(
 def add_noise_to_lists(
     s: Any, start: int, stop: int, bounds: Any, numbers: Any, columns: Any, seed: int, draw: int, eps: Any, offset: Any
 ) -> None:
-    """Add tie noise to rows start..stop-1 of lists, which have different columns."""
+    """Add tie noise to the lists of rows start..stop-1; each list has its own columns."""
     factor, tiny = splat(eps), splat(offset)
     for i in range(start, stop):
         for q in range(bounds[i], bounds[i + 1]):
@@ -153,7 +153,7 @@ def add_noise_to_lists(
 def add_noise_to_pairs(
     s: Any, start: int, stop: int, numbers: Any, columns: Any, seed: int, draw: int, eps: Any, offset: Any
 ) -> None:
-    """Add tie noise to rows start..stop-1 of a matrix of some columns."""
+    """Add tie noise to rows start..stop-1 of a matrix that has only some columns."""
     factor, tiny = splat(eps), splat(offset)
     for i in range(start, stop):
         for q in range(len(columns)):

@@ -1,4 +1,4 @@
-"""Similarities on a CUDA device, of consecutive rows and of any rows, and the noise that breaks ties."""
+"""Similarities of consecutive rows or of any rows on a CUDA device, and the noise that breaks ties."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _split_similarities(x: Array, y: Array, same_place: bool, place: tuple[Any, 
 
 
 def _packed_similarities(x: Array, y: Array, symmetric: bool, place: tuple[Any, ...]) -> None:
-    """Compute the same bits in less time, with ``similarity_hopper.cu``."""
+    """Compute bitwise identical similarities in less time, with ``similarity_hopper.cu``."""
     sides = [_pack_rows(rows) for rows in ((x,) if symmetric else (x, y))]
     kernel = compiled_for_hopper("affinity_propagation/similarities/similarity_hopper.cu").get_function(
         "similarities_packed"
@@ -83,7 +83,7 @@ def _packed_similarities(x: Array, y: Array, symmetric: bool, place: tuple[Any, 
 
 
 def _pack_rows(rows: Array) -> tuple[Any, ...]:
-    """Convert rows for ``similarity_hopper.cu``: halves in tiles, scales, squared lengths, number of rows."""
+    """Return rows as ``similarity_hopper.cu`` reads them: halves in tiles, scales, squared lengths, number of rows."""
     m, d = rows.shape
     chunks, tiles = -(-d // CHUNK), -(-m // SIDE)
     packed = cp.empty(tiles * chunks * SIDE * CHUNK * 4, cp.uint8)
@@ -95,7 +95,7 @@ def _pack_rows(rows: Array) -> tuple[Any, ...]:
 
 
 def split_rows(rows: Array) -> tuple[Any, ...]:
-    """Convert rows for ``similarity.cu``: halves hi and lo, scales, squared lengths, number of rows."""
+    """Return rows as ``similarity.cu`` reads them: halves hi and lo, scales, squared lengths, number of rows."""
     m, d = rows.shape
     width = -(-d // SLAB) * SLAB
     hi, lo = (cp.empty((m, width), cp.float16) for _ in range(2))
@@ -186,10 +186,13 @@ def _chosen(x: Array, rows: Array, y: Array, columns: Array, *arguments: Any) ->
 
 
 def tie_tiny(s: Array, times: float) -> Any:
-    """Return the offset of the tie noise in the type of a matrix."""
+    """Return the offset of the tie noise as a number of the matrix's type."""
     return s.dtype.type(times * np.finfo(s.dtype).tiny)
 
 
 def _rows_of_grid(m: int, columns: int) -> int:
-    """Return how many rows run at a time: enough blocks for the device, each with several rows in turn."""
+    """Return the number of rows that run at a time.
+
+    It gives enough blocks for the device, and several rows to each block, one after another.
+    """
     return max(1, min(m, LARGEST_GRID_Y, -(-32 * multiprocessors() // columns)))

@@ -1,1 +1,1 @@
-"""Messages of rows that keep only some pairs: neighbour lists (`listed`) or some columns (`columns`)."""
+"""Message passing that stores only some pairs of each row: neighbour lists (`listed`) or some columns (`columns`)."""

@@ -163,7 +163,7 @@ def sweep_columns(
         filled = damp_recent(i, at, recent, a, a_column, False, new_u, x, own, place, similarity, step)
         most = max(most, filled)
         renew_diagonal(diagonals, g, x, m1 if j != g else m2)
-        for h in range(filled):  # the correction of R by E
+        for h in range(filled):  # correct R by E
             r = fma(x.next_sigma, recent.s[i, h], -new_u)
             sums[recent.column[i, h]] += fixed(max(zero, r - recent.e[i, h]), x.scale) - fixed(max(zero, r), x.scale)
     return most

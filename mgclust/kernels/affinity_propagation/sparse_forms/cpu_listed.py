@@ -90,13 +90,13 @@ __all__ = [
 ]
 
 Array = Any
-MIN_ROWS = 64  # smallest number of rows of a task
-TASKS = 4  # most tasks per thread
-FAR = 2 * WIDTH  # if more elements after the own elements were read, active columns are read instead
+MIN_ROWS = 64  # minimum number of rows per task
+TASKS = 4  # maximum number of tasks per thread
+FAR = 2 * WIDTH  # if the last pass read more elements after the own elements, active columns are read first
 AHEAD = 4  # lists are prefetched this many rows ahead, because they may be anywhere in memory
-FEW = 8  # up to this number of own elements, processing them one by one is faster
-PER_ROW = 64  # fixed cost of a row, in elements that take as long
-MIN_WORK = 3 << 15  # elements per thread: for fewer, waking a thread does not pay
+FEW = 8  # if there are at most this number of own elements, processing them one by one is faster
+PER_ROW = 64  # fixed cost of a row, as the number of elements that take the same time
+MIN_WORK = 3 << 15  # minimum number of elements per thread; with fewer, waking a thread costs more than it saves
 
 
 class ListArrays(NamedTuple):
@@ -122,12 +122,12 @@ class Active(NamedTuple):
     column: Array
     s: Array
     order: Array
-    values: Array  # a(k), in that order
+    values: Array  # a(k), decreasing
     outside: Any  # the largest a(k) of the other columns
 
 
 class Pass(NamedTuple):
-    """Arguments of passes over rows, which are valid while the messages have the same arrays."""
+    """Arguments of passes over rows; they are valid as long as the messages keep the same arrays."""
 
     rows: Array
     lists: ListArrays
@@ -135,7 +135,7 @@ class Pass(NamedTuple):
     diagonals: Diagonals
     outside: Array  # mask of the columns that are not active
     threads: int
-    size: int  # rows of a task
+    size: int  # rows per task
 
 
 def pass_listed_iterations(
@@ -168,7 +168,7 @@ def _prepared(messages: ListedMessages, rows: Array) -> Pass:
     m = len(rows)
     work = PER_ROW * m + int(messages.own.sum() + np.maximum(messages.read, 0).sum())
     threads = max(1, min(thread_count(), work // MIN_WORK))
-    # A call of the loop takes as long as a few thousand elements, so the number of calls depends on the work.
+    # Calling the loop takes as long as processing a few thousand elements, so the number of calls depends on the work.
     size = max(MIN_ROWS, -(-m // min(TASKS * threads, work // MIN_WORK))) if threads > 1 else max(m, 1)
     lists = ListArrays(*(getattr(messages, name) for name in ListArrays._fields))
     outside = np.ones(messages.n, bool)
@@ -204,7 +204,7 @@ def _pass_rows(messages: ListedMessages, prepared: Pass, numbers: Iteration) -> 
 
 @compiled
 def finish_availability(c: Any, a_column: Any, damping: Any, rest: Any) -> None:
-    """Update a(k), which is A of a column in all rows with R <= 0."""
+    """Update a(k), which is A of a column in all rows whose R was never positive."""
     zero = a_column.dtype.type(0)
     for k in range(len(a_column)):
         a_column[k] = fma(damping, a_column[k], rest * min(zero, c[k]))
@@ -241,7 +241,7 @@ def _finish(
     top = largest(firsts)
     if top < m1:
         return m1, j, max(m2, top), similarity
-    # The column is found only now: the lowest column that has the largest value.
+    # Only now find j, the lowest column with the largest value.
     m2 = max(m1, second_largest(firsts, seconds))
     if top > m1:
         j = len(c)
@@ -262,8 +262,8 @@ def _look(
 ) -> Any:  # fmt: skip
     """Return the two largest of A + S including all other elements, and whether lists or active columns decide them.
 
-    Active columns are read first if the list was read far, or if they decided before. Otherwise they are read only if
-    the list does not decide.
+    Active columns are read first if the last pass read far into the list, or if active columns decided in the last
+    pass. Otherwise they are read only if the list does not decide.
     """
     column, s, a_column, floor = lists.column, lists.s, lists.a_column, lists.floor[i]
     order, values = active.order, active.values
@@ -312,7 +312,7 @@ def _look(
         if decided or by_list == by_active or len(order) == 0:
             lists.slack[i] = reached - top
             return m1, j, m2, similarity, reached, decided
-        m1, j, m2, similarity = before  # otherwise the same elements would count twice
+        m1, j, m2, similarity = before  # undo the first way; otherwise the same elements would count twice
         by_list = not by_list
 
 
@@ -327,7 +327,7 @@ def _own_place(at: int, own: int, j: int, column: Any) -> int:
 
 @inlined
 def _add(i: int, at: int, own: int, stop: int, u: Any, lists: Any, recent: Any, x: Any, sums: Any) -> int:
-    """Add R > 0 to the sums; return the new number of own elements."""
+    """Add the positive R of a row to the sums; return the new number of own elements."""
     column, s, a, a_column, recent_argmax = lists.column, lists.s, lists.a, lists.a_column, recent.column
     zero, lowest = s.dtype.type(0), s.dtype.type(-np.inf)
     h = 0
@@ -342,7 +342,7 @@ def _add(i: int, at: int, own: int, stop: int, u: Any, lists: Any, recent: Any, 
         r = fma(sigmas, load(s, q), minus_u)
         positive = lanes_above(r, zero)
         if lanes_of(positive) > own - q:
-            break  # after the own elements
+            break  # some of these elements come after the own elements
         end = lanes_of(positive) < WIDTH
         if positive:
             scatter_fixed(sums, column, q, zero_unless(positive & lanes_above(load(a, q), lowest), r), x.scale)

@@ -102,8 +102,8 @@ def count_row(s: Any, width: int, start: int, stop: int, low: Any, out: Any) -> 
 
 
 def sort_list(column: Array, s: Array, place: slice) -> None:
-    """Sort a long list with ascending columns by NumPy, which is faster from a few hundred elements on."""
-    for kind in (None, "stable"):  # the default may swap equal elements, which are rare
+    """Sort a long list, whose columns ascend, with NumPy, which is faster for more than a few hundred elements."""
+    for kind in (None, "stable"):  # the faster default may swap equal similarities; these are rare
         order = np.argsort(-s[place], kind=kind)
         values = s[place][order]
         if (values[1:] < values[:-1]).all():
@@ -115,9 +115,9 @@ def sort_list(column: Array, s: Array, place: slice) -> None:
 def fill_row(
     s: Any, width: int, start: int, stop: int, low: Any, begin: Any, column: Any, out: Any, counts: Any
 ) -> None:
-    """Write the elements of `count_row`, the most similar first; ties go to the lowest column.
+    """Write the elements that `count_row` counts, in descending order; ties by ascending column.
 
-    After them, -inf is written up to a multiple of WIDTH. More than LONG elements stay in the order of their columns.
+    Lists are padded with -inf to a multiple of WIDTH. Lists of more than LONG elements stay in the order of columns.
     """
     for i in range(start, stop):
         at = begin[i]
@@ -151,7 +151,7 @@ def fill_row(
 
 @compiled
 def copy_lists(begin: Any, length: Any, values: Any, to: Any, out: Any, behind: Any) -> None:
-    """Copy one array of each row's list; after it, write `behind` up to a multiple of WIDTH."""
+    """Copy one array of all lists, and pad each list with `behind` to a multiple of WIDTH."""
     for i in range(len(begin)):
         for q in range(length[i]):
             out[to[i] + q] = values[begin[i] + q]
@@ -161,7 +161,7 @@ def copy_lists(begin: Any, length: Any, values: Any, to: Any, out: Any, behind: 
 
 @compiled
 def copy_own(rows: Any, begin: Any, to: Any, length: Any, own: Any, a: Any) -> None:
-    """Copy A of some rows' own elements from the old place of their lists to the new place; write -inf after them."""
+    """Copy A of some rows' own elements from the old starts of their lists to the new starts; pad them with -inf."""
     for t in range(len(rows)):
         for q in range(own[rows[t]]):
             a[to[t] + q] = a[begin[t] + q]
@@ -171,7 +171,7 @@ def copy_own(rows: Any, begin: Any, to: Any, length: Any, own: Any, a: Any) -> N
 
 @compiled
 def take_own(rows: Any, begin: Any, counts: Any, column: Any, a: Any, columns: Any, values: Any) -> None:
-    """Copy the own elements of some rows, one row after the other."""
+    """Copy the columns and A of the own elements of some rows, row by row."""
     at = 0
     for t in range(len(rows)):
         for q in range(counts[t]):
@@ -184,7 +184,7 @@ def put_own(
     rows: Any, counts: Any, columns: Any, values: Any, where: Any, begin: Any, length: Any, own: Any, column: Any,
     a: Any, a_column: Any, recent_argmax: Any, recent_place: Any,
 ) -> None:  # fmt: skip
-    """Write A of some elements, given with their columns, to the new lists of their rows."""
+    """Write A of own elements to the new lists of their rows; `columns` has the columns of the elements."""
     at = 0
     for t in range(len(rows)):
         i = rows[t]
@@ -214,7 +214,7 @@ def put_own(
 
 @compiled
 def find_flagged(begin: Any, length: Any, column: Any, s: Any, flags: Any, out: Any, out_s: Any) -> None:
-    """Find the most similar flagged column of each row's list, and its similarity; -1 if there is none."""
+    """Find the most similar flagged column (-1: none) of each row's list, and its similarity."""
     for i in range(len(begin)):
         out[i] = -1
         for q in range(begin[i], begin[i] + length[i]):
@@ -235,7 +235,7 @@ def redraw_rows(
     start: int, stop: int, numbers: Any, begin: Any, length: Any, own: Any, column: Any, s: Any, a: Any, a_column: Any,
     recent_argmax: Any, recent_place: Any, recent_s: Any, seed: int, draw: int, eps: Any, offset: Any,
 ) -> None:  # fmt: skip
-    """Add tie noise to lists and recent columns of rows start..stop-1; sort the lists with the A of own elements."""
+    """Add tie noise to lists and recent columns of rows start..stop-1; sort the lists together with their A."""
     factor, tiny, infinite = splat(eps), splat(offset), a.dtype.type(np.inf)
     for i in range(start, stop):
         at, end = begin[i], begin[i] + length[i]
@@ -245,7 +245,7 @@ def redraw_rows(
                 continue
             recent_s[i, h] = _noisy(recent_s[i, h], k, numbers[i], draw, seed, factor, tiny)
             if recent_place[i, h] >= 0:
-                a[at + recent_place[i, h]] = infinite  # marks it as recent; no A is that large
+                a[at + recent_place[i, h]] = infinite  # marks the element as recent; A is never infinite
             recent_place[i, h] = -1
         for q in range(at, end):
             value = _noisy(s[q], column[q], numbers[i], draw, seed, factor, tiny)

@@ -1,6 +1,6 @@
-"""Recent columns of a row on the CPU, with their S and places: for lists, and for some columns.
+"""Recent columns of rows on the CPU, with their S and places, for messages with lists or with some columns.
 
-A row's filled places come first. The equations are in `messages`.
+A row's filled places come before its free places. The equations are in `messages`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Recent(NamedTuple):
 
 
 class Diagonals(NamedTuple):
-    """Vectors of all rows, and the array to which a sweep writes the new R(k,k)."""
+    """Diagonals of A and R and preferences of all rows, and the array to which a sweep writes the new R(k,k)."""
 
     a: Array
     r: Array
@@ -49,7 +49,7 @@ class Diagonals(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """`Iteration` in the types in which the loops compute."""
+    """Numbers of an `Iteration`, in the types with which the loops compute."""
 
     sigma: Any
     next_sigma: Any
@@ -61,7 +61,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Iteration, real: Any) -> Numbers:
-        """Convert the numbers of an iteration for similarities of this type."""
+        """Convert the numbers of an iteration for similarities of type `real`."""
         return cls(
             real(numbers.sigma), real(numbers.next_sigma), real(numbers.damping), real(1.0 - numbers.damping),
             float(numbers.next_damping), float(numbers.scale), real(numbers.negligible),
@@ -84,7 +84,7 @@ def diagonals_of(messages: Vectors) -> Diagonals:
 
 @inlined
 def enter(m1: Any, j: int, m2: Any, value: Any, column: int) -> Any:
-    """Update the two largest values by one more value; among equal values, j is the lowest column."""
+    """Return the two largest values after one more value, and the lowest column j of the largest."""
     if value > m1 or (value == m1 and column < j):
         return value, column, m1
     return m1, j, max(m2, value)
@@ -110,7 +110,7 @@ def place_of(i: int, k: int, column: Any) -> int:
 
 @inlined
 def finish_recent(i: int, recent: Any, c: Any, u: Any, x: Any, m1: Any, j: int, m2: Any) -> Any:
-    """Update A in a row's recent places; return the two largest of A + S including these."""
+    """Update A in a row's recent places; return the two largest of A + S with these places included."""
     zero = recent.s.dtype.type(0)
     h = 0
     while h < recent.column.shape[1] and recent.column[i, h] >= 0:
@@ -127,10 +127,10 @@ def damp_recent(
     i: int, at: int, recent: Any, a: Any, a_column: Any, forgets: bool, u: Any, x: Any, j: int, j_place: int,
     similarity: Any, step: Any,
 ) -> int:  # fmt: skip
-    """Damp E, and add step at column j (-1: nowhere); return how many places are filled then.
+    """Damp E, and add `step` at column j (-1: nowhere); return the new number of filled places.
 
-    `a` has the elements of this row with places from `at` on; `j_place` is the place of column j, or -1. With
-    `forgets`, a column whose A is a(k) needs no place.
+    In `a`, the elements of this row begin at `at`; `j_place` is the place of column j among these elements, or -1. If
+    `forgets` is true, a column whose A is a(k) needs no recent place.
     """
     real = recent.e.dtype.type
     kept, found, h = 0, j < 0, 0
@@ -140,7 +140,8 @@ def damp_recent(
             e += step
             found = True
         elif abs(e) <= x.negligible * max(abs(u), abs(recent.s[i, h])):
-            # Without E, the column is not recent: its A moves to its place, or it stays with E = 0, which is the same.
+            # E is negligible, so the column is no longer recent: its A moves to its place among the row's elements. If
+            # it has no such place, it stays recent with E = 0, which has the same effect.
             if place >= 0:
                 a[at + place] = recent.a[i, h]
                 h += 1

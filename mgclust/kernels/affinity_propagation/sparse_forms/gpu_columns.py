@@ -1,4 +1,4 @@
-"""Message passing on some columns on a CUDA device (``columns.cu``, sums in ``similarity.cu``); see `columns`."""
+"""Message passing with some columns, on a CUDA device (``columns.cu``; sums in ``similarity.cu``); see `columns`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 Array = Any
 THREADS = 256  # threads per block in columns.cu and listed.cu
-ROWS = 8  # rows per block in columns.cu: WARPS
+ROWS = 8  # rows per block; equals WARPS in columns.cu
 STRIP = 64  # rows per thread in sum_positive
 
 
@@ -67,7 +67,7 @@ def add_positive_products(
 
 def finish_columns(messages: ColumnMessages, *, damping: float) -> None:
     m = messages
-    none = (m.columns, np.int32(0), m.a_column, m.a_column)  # active columns, their a(k), the largest of the others
+    none = (m.columns, np.int32(0), m.a_column, m.a_column)  # arguments for active columns: here there are none
     arguments = (np.int32(m.n), m.c, m.a_column, *none, m.progress, np.bool_(False), np.float64(damping))
     kernel = module_of(m.s.dtype.name, active=False).get_function("begin_listed")
     kernel((-(-m.n // THREADS),), (THREADS,), arguments)

@@ -1,4 +1,4 @@
-"""Message passing on neighbour lists on a CUDA device (``listed.cu``), and the lists (``lists.cu``); see `listed`."""
+"""Message passing with neighbour lists, on a CUDA device (``listed.cu``; lists: ``lists.cu``); see `listed`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ Array = Any
 THREADS = 256  # threads per block in listed.cu and lists.cu
 ROW_THREADS = 64  # threads per block that passes rows in listed.cu
 EACH = 4  # elements that a lane reads together in listed.cu
-# Lanes per row in listed.cu. There are active columns if clusters are few, and then rows have more own elements.
+# Lanes per row in listed.cu, without and with active columns. There are active columns if there are few clusters; then
+# rows have more own elements.
 LANES = {False: 8, True: 16}
 
 
@@ -49,7 +50,8 @@ def pass_listed_iterations(
 ) -> None:
     m, turn = messages, 0
     module, slots = _listed(m), [slot for slot, _ in steps]
-    # Arguments that all iterations share are prepared once: this takes longer than an iteration takes on the device.
+    # Arguments that all iterations share are prepared only once, because this takes longer than an iteration does on
+    # the device.
     active_a = _of_active(m)
     order = cp.argsort(cp.maximum(m.own, m.read))  # rows by the number of their elements; the kernel begins at the end
     rows_before, rows_after = _arguments_of_rows(m, order, active_a, again=False)
@@ -57,7 +59,7 @@ def pass_listed_iterations(
     columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), active_a, m.outside)
     pass_rows, pass_columns = module.get_function("pass_listed_rows"), module.get_function("pass_listed_columns")
     row_blocks, blocks, threads = (_row_blocks(m, len(m.begin)),), (-(-m.n // THREADS),), (THREADS,)
-    # Slots are used in turn.
+    # Slots are used in a cycle: after the last slot comes the first.
     ends = [at for at in range(1, len(slots)) if slots[at] < slots[at - 1]]
     for part in filter(None, (slots[: ends[0]], slots[ends[0] :]) if ends else (slots,)):
         m.counts[part[0] : part[-1] + 1] = 0
@@ -90,7 +92,7 @@ def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, 
 
 
 def _of_active(messages: ListedMessages) -> Array:
-    """Allocate an array for a(k) of the active columns, which the kernels' `finish_column` writes and rows read."""
+    """Allocate an array for a(k) of the active columns; `finish_column` of the kernels writes it, passes read it."""
     return cp.empty(-(-len(messages.active) // EACH) * EACH, messages.s.dtype)
 
 
@@ -106,7 +108,7 @@ def _begin(messages: ListedMessages, active_a: Array, damping: float, *, again: 
 def _arguments_of_rows(
     messages: ListedMessages, rows: Array, active_a: Array, *, again: bool
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return the arguments of pass_listed_rows before the turn, and those after the turn except the numbers."""
+    """Return the arguments of the kernel pass_listed_rows before `turn`, and between `turn` and the numbers."""
     m = messages
     sizes = map(np.int32, (len(rows), m.n, m.first_row, m.recent_argmax.shape[1]))
     lists = (m.begin, m.length, m.own, m.floor, m.column, m.s, m.a, m.a_column)
@@ -161,7 +163,7 @@ def gather_own(messages: ListedMessages, rows: Array) -> tuple[Array, Array, Arr
 
 def place_own(messages: ListedMessages, rows: Array, counts: Array, columns: Array, values: Array) -> None:
     m, ends, order = messages, cp.cumsum(counts), cp.arange(len(columns))
-    if len(columns):  # the columns of each row in ascending order
+    if len(columns):  # sort the columns of each row
         row = cp.searchsorted(ends, order, side="right")
         order = cp.lexsort(cp.stack([columns.astype(np.int64), row]))
     _by_row(
