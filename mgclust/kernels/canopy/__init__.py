@@ -1,4 +1,4 @@
-"""Canopies: a greedily chosen independent set of a few rows, the rows near it, lists of near columns, spanning trees.
+"""Canopies: greedy choice of an independent set, rows near to the chosen ones, lists of near columns, spanning trees.
 
 `cpu` and `gpu` use the bounding boxes and loops of `mgclust.kernels.pairs`; the GPU kernels are in ``canopy.cu`` and
 ``spanning_trees.cu``.
@@ -19,18 +19,18 @@ Array = Any
 
 
 class CanopyKernels(Protocol):
-    """Functions that both devices have, with these meanings.
+    """Functions that the CPU and GPU modules provide.
 
-    For `norm` and `threshold`, see `mgclust.kernels.pairs.PairKernels`.
+    For `norm`, `threshold` and the reduced distance s, see `mgclust.kernels.pairs.PairKernels`.
     """
 
     @property
     def MIN_BOXED(self) -> int:
-        """Number of rows from which `row_boxes` and `mark_near` are faster than `border`, if many calls follow."""
+        """Minimum number of rows for which `row_boxes` and many calls of `mark_near` are faster than `border`."""
 
     @property
     def MAX_OFFERED(self) -> int:
-        """Largest number of candidates in a step that picks nearly all; `first_independent` gets them in parts."""
+        """Maximum number of candidates per step if nearly all are picked; `first_independent` gets them in parts."""
 
     def first_independent(self, x: Array, *, norm: str, threshold: float, out: Array) -> None:
         """Pick rows in order: a row is picked unless an already picked row is near it (s < threshold).
@@ -49,7 +49,7 @@ class CanopyKernels(Protocol):
     def mark_near(self, boxes: Any, y: Array, *, norm: str, threshold: float, out: Array) -> None:
         """Mark the rows in bounding boxes that are near a column (s < threshold).
 
-        The time grows with the number of columns and of rows near them, but not with the number of all rows.
+        The time grows with the number of columns and the number of rows near them, but not with the number of all rows.
 
         Parameters
         ----------
@@ -67,13 +67,13 @@ class CanopyKernels(Protocol):
         Parameters
         ----------
         x : array of shape (m, d)
-            Rows, m >= 1, float32 or float64. The boxes take as many bytes as the rows, and 16 per row; twice that while
-            they are made.
+            Rows, m >= 1, float32 or float64. The boxes take as many bytes as the rows, plus 16 per row, and twice as
+            many bytes while they are built.
 
         Returns
         -------
         object or None
-            None if there are so many features that boxes would exclude no rows.
+            The boxes, for `mark_near`; None if there are so many features that boxes would exclude no rows.
         """
 
     def spanning_trees(
@@ -81,15 +81,15 @@ class CanopyKernels(Protocol):
     ) -> None:
         """Find the minimum spanning tree of all pairs of rows in each of several groups (Prim).
 
-        Among pairs at equal distances, the pair with the lowest smaller row number comes first, then the pair with the
-        lowest larger number. So each tree is unique, and overlapping groups break ties in the same way.
+        Pairs at equal distances are ordered by the smaller of their two row numbers, then by the larger. So each tree
+        is unique, and overlapping groups break ties in the same way.
 
         Parameters
         ----------
         x : array of shape (m, d)
-            Rows, one group after the other, float32 or float64.
+            Rows, group by group, float32 or float64.
         numbers : int64 array of shape (m,)
-            Numbers of the rows, which decide ties.
+            Numbers of the rows, which break ties.
         starts : int64 array of shape (groups + 1,)
             On the host: the start of each group, and then m. No group is empty.
         s : array of shape (m,), the rows' type
@@ -106,7 +106,7 @@ class CanopyKernels(Protocol):
         x, y : arrays of shape (m, d) and (k, d)
             Rows, both float32 or both float64.
         starts : int64 array of shape (m,)
-            Start of each row's list; `count_within` with the same threshold gives its length.
+            Start of each row's list. The length of the list is the result of `count_within` for the same threshold.
         out : int32 array
             The list of row i is written from ``out[starts[i]]`` on.
         """

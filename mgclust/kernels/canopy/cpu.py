@@ -1,6 +1,6 @@
-"""CPU kernels of canopies: a greedily chosen independent set of a few rows, rows near it, and lists of near columns.
+"""Canopies on the CPU: greedy choice of an independent set, rows near to the chosen ones, and lists of near columns.
 
-All use the same reduced distances as every other kernel, so a pair is near either for all of them or for none.
+All functions use the same reduced distances as the other kernels, so they agree with these on which pairs are near.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 Array = Any
-MIN_BOXED = 1 << 20  # for 300,000 x 6 the boxes took longer than they saved, for 1,000,000 x 6 a little less
-MAX_OFFERED = 4096  # a larger step would compare more pairs within the step
+MIN_BOXED = 1 << 20  # with 6 features, boxes cost more time than they saved for 300,000 rows, and less for 1,000,000
+MAX_OFFERED = 4096  # in larger steps, candidates would be compared with more other candidates
 
 
 def first_independent(x: Array, *, norm: str, threshold: float, out: Array) -> None:
@@ -60,7 +60,7 @@ def spanning_trees(x: Array, numbers: Array, starts: np.ndarray, *, norm: str, s
         (np.empty(count * WIDTH * d, x.dtype), np.empty(count * WIDTH, x.dtype), np.empty(largest, bool))
         for _ in range(thread_count())
     ]
-    order = np.argsort(-np.diff(starts))  # the largest first, so that no thread ends with a large group
+    order = np.argsort(-np.diff(starts))  # the largest groups come first, so that no thread ends with a large group
 
     def task(index: int, thread: int) -> None:
         first, last = starts[order[index]], starts[order[index] + 1]
@@ -79,7 +79,7 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
     if (columns := sparse_columns(x, y, norm)) is not None:
         columns.write(limit, starts, out)
         return
-    ends = np.array(starts, np.int64)  # ends of the lists so far, which grow from batch to batch
+    ends = np.array(starts, np.int64)  # current ends of the lists; they grow with each batch
 
     def body(start: int, stop: int, panels: Array, first: int, columns: int, thread: int) -> None:
         write(flat, d, start, stop, panels, columns, norm == "l1", limit, first, ends, out)
@@ -89,7 +89,7 @@ def write_within(x: Array, y: Array, *, norm: str, threshold: float, starts: Arr
 
 @compiled
 def pick(x: Any, d: int, rows: int, panels: Any, manhattan: bool, threshold: Any, near: Any, out: Any) -> None:
-    """Set out to 1 for rows that are picked, and to 0 for others; one bit per row marks rows that are ruled out."""
+    """Set `out` to 1 for picked rows and to 0 for others; the bits of `near` mark rows that are ruled out."""
     limit = x.dtype.type(threshold)
     for i in range(rows):
         own = i // WIDTH
@@ -125,7 +125,7 @@ def join(
     best: Any,
     other: Any,
 ) -> None:
-    """Join rows first..last-1 to the tree of row `first`, in the order of their edges; one panel at a time."""
+    """Join rows first..last-1 to the tree of row `first`, each by the first edge that leaves the tree (`_before`)."""
     rows = last - first
     for i in range(rows):
         best[first + i] = np.inf
@@ -177,7 +177,7 @@ def write(
     ends: Any,
     out: Any,
 ) -> None:
-    """Append the columns with s < threshold to the lists of rows start..stop-1; column 0 has this number."""
+    """Append the columns with s < threshold to the lists of rows start..stop-1; `number` is the number of column 0."""
     limit = x.dtype.type(threshold)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)

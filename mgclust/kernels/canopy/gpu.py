@@ -23,13 +23,13 @@ __all__ = [
 ]
 
 Array = Any
-MIN_BOXED = 1 << 16  # fewer rows are compared before boxes would be ready
+MIN_BOXED = 1 << 16  # comparing fewer rows takes less time than building boxes
 MAX_OFFERED = 1 << 16  # a step takes at least a millisecond, even with few candidates
 WORD = 64
-GROUPS = 16  # groups of threads that exclude the neighbours of picked rows of a word, a few rows per group
+GROUPS = 16  # groups of threads; each group excludes the neighbours of some of the picked rows of a word
 THREADS = 128
 MAX_ROWS = 4096
-TILE_ROWS, TILE_COLUMNS = 8192, 1024  # tile of distances of many features for `write_below`
+TILE_ROWS, TILE_COLUMNS = 8192, 1024  # shape of a tile of distances, which `write_below` reads if features are many
 WARPS = 4
 TREE_THREADS = 256
 
@@ -60,7 +60,7 @@ def spanning_trees(x: Array, numbers: Array, starts: np.ndarray, *, norm: str, s
     if len(starts) < 2:
         return
     kernel = compiled("canopy/spanning_trees.cu", x.dtype.name, direct(norm)).get_function("spanning_trees")
-    order = cp.asarray(np.argsort(starts[:-1] - starts[1:]))  # the largest first
+    order = cp.asarray(np.argsort(starts[:-1] - starts[1:]))  # the largest groups come first
     joined = cp.empty(len(x), cp.uint8)
     sizes = (x, np.int32(x.shape[1]), numbers, cp.asarray(starts), order)
     kernel((len(starts) - 1,), (TREE_THREADS,), (*sizes, joined, s, other))

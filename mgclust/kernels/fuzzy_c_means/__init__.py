@@ -1,8 +1,8 @@
-"""Fuzzy c-means: weighted sums of one pass over the rows, and memberships in given centres.
+"""Fuzzy c-means: weighted sums of one pass over the rows, and memberships for given centres.
 
-On the CPU, `cpu` passes panels of rows to `cpu_steps`. On a GPU, `gpu` uses ``fuzzy.cu``, or `gpu_products` with
-``products.cu`` for many centres on tensor cores; both include ``approximations.cuh``. If each cluster has its own norm,
-`cpu_covariances` and ``covariances.cu`` compute the distances and the sums of products.
+On the CPU, `cpu` passes panels of rows to `cpu_steps`. On a GPU, `gpu` uses ``fuzzy.cu``. For many centres, it can use
+`gpu_products` with ``products.cu`` instead, on tensor cores. Both ``.cu`` files include ``approximations.cuh``. If each
+cluster has its own norm, `cpu_covariances` and ``covariances.cu`` compute the distances and the sums of products.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = Any
 
 
 class FuzzyCMeansKernels(Protocol):
-    """Functions that both devices have, with these meanings; `x` are rows, float32 or float64, and `m` is above 1."""
+    """Functions that the CPU and GPU modules provide; `x` has rows in float32 or float64, and `m` is above 1."""
 
     def fuzzy_sums(
         self,
@@ -35,7 +35,8 @@ class FuzzyCMeansKernels(Protocol):
         """Add the sums of one iteration of fuzzy c-means, for several models at once.
 
         s_ij is the squared distance of row i to centre j. u_ij is proportional to s_ij^(-1/(m-1)), with sum 1 over j
-        (centres at distance 0 share a row). w are the weights, and g_ij = w_i u_ij^m 2^log2_scale.
+        (centres at distance 0 share a row's membership). w_i is the weight of row i, and g_ij = w_i u_ij^m
+        2^log2_scale.
 
         Parameters
         ----------
@@ -44,18 +45,18 @@ class FuzzyCMeansKernels(Protocol):
         centers : array of shape (models, c, d), the rows' type
             Centres of each model.
         log2_scale : float
-            A whole number near m log2 c if u^m would vanish in all rows, else 0. Values that it makes too large are cut
-            off: those of rows that coincide with a centre, which then outweigh all other rows.
+            A whole number near m log2 c if u^m would vanish in all rows, else 0. Values that become too large are cut
+            off. This concerns only rows that coincide with a centre; these rows then outweigh all other rows.
         weights : array of shape (k,), the rows' type, or None
             Weights of the rows; None: all are 1.
         first_row : int
             Global number of the first row, a multiple of 1024.
         block_rows : int
-            Rows of a block of the sums, a multiple of 1024.
+            Number of rows per block of the sums, a multiple of 1024.
         out : float64 array of shape (blocks, models, c * d + c + 3)
-            Changed in place by addition; row b belongs to block first_row // block_rows + b. Element j * d + f is the
-            sum of g_ij x_if, and c * d + j the sum of g_ij. The last three elements are the sums of g_ij s_ij, of
-            w_i u_ij^2 and of -w_i u_ij log u_ij.
+            The sums are added to this array in place; out[b] belongs to block first_row // block_rows + b. For each
+            model, element j * d + f is the sum of g_ij x_if, and element c * d + j is the sum of g_ij. The last three
+            elements are the sums of g_ij s_ij, of w_i u_ij^2 and of -w_i u_ij log u_ij.
         """
 
     def memberships(self, x: Array, centers: Array, *, m: float, out: Array) -> None:
@@ -68,11 +69,11 @@ class FuzzyCMeansKernels(Protocol):
         centers : array of shape (c, d), the rows' type
             Centres.
         out : array of shape (k, c), the rows' type
-            The memberships, overwritten. Centres at distance 0 share a row.
+            Overwritten with the memberships. Centres at distance 0 share a row's membership.
         """
 
     def norm_distances(self, x: Array, centers: Array, factors: Array, *, out: Array) -> None:
-        """Write the squared distances of rows from centres, each centre with its own norm.
+        """Write the squared distances of rows to centres; each centre has its own norm.
 
         Parameters
         ----------
@@ -83,8 +84,8 @@ class FuzzyCMeansKernels(Protocol):
         factors : array of shape (c, d, d), the rows' type
             Upper triangular factors of the norms, with zeros below the diagonal.
         out : array of shape (k, c), the rows' type
-            Overwritten with ``|factors[j] @ (x[i] - centers[j])|^2``, or with the largest finite number if that is
-            smaller. Equal rows have equal bits.
+            Overwritten with ``|factors[j] @ (x[i] - centers[j])|^2``; the largest finite number replaces infinity.
+            Duplicate rows get bitwise identical distances.
         """
 
     def tile_memberships(
@@ -101,18 +102,18 @@ class FuzzyCMeansKernels(Protocol):
         Parameters
         ----------
         tile : array of shape (k, c), the rows' type
-            Distances; centres at distance 0 share a row.
+            Squared distances; centres at distance 0 share a row's membership.
         log2_scale : float
             As in `fuzzy_sums`.
         weights : array of shape (k,), the rows' type, or None
             Weights of the rows; None: all are 1.
         scores : float64 array of shape (k, 3), optional
-            Overwritten with the terms of each row in the last three sums of `fuzzy_sums`. Without it, the tile becomes
+            Overwritten with each row's terms of the last three sums of `fuzzy_sums`. If None, the tile becomes
             memberships, and `log2_scale` and `weights` are ignored.
         """
 
     def scatter_sums(self, x: Array, centers: Array, g: Array, *, first_row: int, block_rows: int, out: Array) -> None:
-        """Add the sums of products of features from which covariances are computed.
+        """Add the sums of products of features; covariances are computed from these sums.
 
         Parameters
         ----------
@@ -125,13 +126,13 @@ class FuzzyCMeansKernels(Protocol):
         first_row, block_rows : int
             As in `fuzzy_sums`.
         out : float64 array of shape (blocks, c, (d + 1) * (d + 2) / 2)
-            Changed in place by addition; the blocks are the same as in `fuzzy_sums`. For cluster j, it has the upper
-            triangle, row by row, of the sum over i of ``g[i, j]`` times the outer product of (x_i - centers_j, 1) with
-            itself.
+            The sums are added to this array in place; the blocks are the same as in `fuzzy_sums`. The elements of
+            cluster j are the upper triangle, row by row, of a matrix: the sum over i of ``g[i, j]`` times the outer
+            product of (x_i - centers_j, 1) with itself.
         """
 
     def weighted_means(self, sums: Array, centers: Array) -> Array:
-        """Compute new centres: the weighted means of the rows.
+        """Return the new centres, which are weighted means of the rows.
 
         Parameters
         ----------

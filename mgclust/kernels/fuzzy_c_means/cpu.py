@@ -1,28 +1,28 @@
 """Fuzzy c-means on the CPU: one pass over the rows, without storing memberships.
 
-Rows form *groups* of 1024, aligned in the global numbers, and *panels* of 32 rows, one row per lane. For each panel and
-model::
+Rows form *groups* of 1024, which begin at multiples of 1024 in the global numbering, and *panels* of 32 rows, one row
+per lane. For each panel and model::
 
     s_j  = |x - v_j|^2, four centres at a time           d subtractions, d multiply-adds       g[j] <- s_j
     r_j  = s_min / s_j,  p_j = r_j^(1/(m-1))             a division, a logarithm, a power      g[j] <- p_j r_j
     P = sum p_j;  also sum p_j^2 and sum p_j log2 p_j
     g_j  = p_j r_j * w 2^scale / P^m                     since p_j^m = p_j r_j                 g[j] <- g_j
 
-With u_j = p_j / P this is w u_j^m, and the row's term in the objective needs no sum over the centres::
+With u_j = p_j / P, g_j is w u_j^m 2^scale. The row's term in the objective needs no sum over the centres::
 
     sum_j u_j^m s_j = s_min P / P^m        entropy = log P - sum p_j log p_j / P, both terms >= 0
 
 Then sum_i g_ij x_if of a batch of panels is a product of two small matrices; eight or 192 of its sums are in registers
 at a time. With few features, each lane adds its own rows, and the 32 lanes are added at the end of the batch
-(`add_by_lanes`). With many features, the lanes are 32 features, and rows are added one after the other
+(`add_by_lanes`). With many features, the lanes are 32 features, and rows are added one after another
 (`add_by_features`). The choice depends on c and d.
 
 If each cluster has its own norm (`cpu_covariances`), there are three passes over a tile: distances, memberships, and
 the sums of products.
 
 The sums over the centres of a row, and chains of at most 512 additions within a group, are in `real`. Groups are added
-in float64, in ascending order. So the bits depend neither on the threads, nor on how rows are split at multiples of
-1024.
+in float64, in ascending order. So the sums are bitwise independent of the threads, and of the split of rows at
+multiples of 1024.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 __all__ = ["fuzzy_sums", "memberships", "norm_distances", "scatter_sums", "tile_memberships", "weighted_means"]
 
 Array = Any
-HIGHEST = {4: 100.0, 8: 900.0}  # largest exponents without overflow in sums over many rows, by the bytes of a number
-SHORT = 128  # rows of a batch if the lanes are features: their g for a thousand centres stays in the L2 cache
-BATCH_BYTES = 1 << 16  # bytes of panels and g if the lanes are rows: little more than the L1 cache
-PARTIAL_BYTES = 1 << 24  # bytes of groups' sums that wait to be added
-MAX_BYTES = 1 << 30  # upper bound of these bytes, even if threads are then idle
-MIN_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds: for fewer, waking a thread does not pay; more balance badly
+HIGHEST = {4: 100.0, 8: 900.0}  # largest exponents without overflow in sums over many rows, by bytes per number
+SHORT = 128  # rows per batch if the lanes are features: their g for a thousand centres stays in the L2 cache
+BATCH_BYTES = 1 << 16  # bytes of panels and g per batch if the lanes are rows: little more than the L1 cache
+PARTIAL_BYTES = 1 << 24  # bytes of groups' sums that are kept before they are added to blocks
+MAX_BYTES = 1 << 30  # maximum bytes of these sums, even if some threads are idle
+MIN_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds per task: with fewer, threads cost too much; more balance badly
 
 
 def fuzzy_sums(
@@ -66,7 +66,7 @@ def fuzzy_sums(
     out: Array,
 ) -> None:
     if first_row % GROUP or block_rows % GROUP:
-        raise ValueError(f"first_row={first_row} or block_rows={block_rows} is not a multiple of {GROUP}")
+        raise ValueError(f"first_row={first_row} and block_rows={block_rows} should be multiples of {GROUP}.")
     (k, d), (models, c, _) = x.shape, centers.shape
     columns, groups, threads = models * (c * d + c + 3), -(-k // GROUP), thread_count()
     by_features, batch = _plan(c, d, x.itemsize)
@@ -127,7 +127,7 @@ def tile_memberships(
 
 
 def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
-    """Decide whether the lanes of the sums are features, and how many rows a batch has."""
+    """Return whether the lanes of the sums are features, and the number of rows per batch."""
     if 4 * c * d >= 3 * (-(-c // CENTERS) * CENTERS * padded(d)):
         return True, SHORT
     batch = GROUP
@@ -137,7 +137,7 @@ def _plan(c: int, d: int, itemsize: int) -> tuple[bool, int]:
 
 
 def _constants(m: float, log2_scale: float, dtype: Any) -> Array:
-    """Return the constants of the powers, and the largest number (see `_weigh`)."""
+    """Return the constants of the powers (see `_weigh`), and the largest finite number."""
     return np.array([1 / (m - 1), m, log2_scale, HIGHEST[dtype.itemsize], np.finfo(dtype).max], dtype)
 
 
@@ -157,7 +157,7 @@ def padded(d: int) -> int:
 
 
 def aligned(count: int, dtype: Any) -> Array:
-    """Allocate an array at the start of a cache line, because a vector across two lines takes twice as long to load."""
+    """Allocate an array that begins with a cache line; a vector across two lines takes twice as long to load."""
     itemsize = np.dtype(dtype).itemsize
     raw = np.empty(count + 64 // itemsize, dtype)
     skip = -raw.ctypes.data % 64 // itemsize

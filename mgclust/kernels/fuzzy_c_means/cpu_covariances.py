@@ -1,15 +1,15 @@
-"""Clusters with norms of their own, on the CPU: distances in these norms, and the sums that covariances are made of.
+"""Clusters with their own norms, on the CPU: distances in these norms, and sums from which covariances are computed.
 
 Rows come in panels of 32, one row per lane. The distances to a centre v with the upper triangular factor R
 are computed for a whole panel::
 
     y_f = x_f - v_f                                     d subtractions
-    z_e = sum over f >= e of R_ef y_f, s = sum z_e^2     four e at a time, d^2 / 2 multiply-adds or so
+    z_e = sum over f >= e of R_ef y_f, s = sum z_e^2     four e at a time, about d^2 / 2 multiply-adds
 
 The covariances need sum_i g_i y_if y_ih for h >= f with y_d = 1, over a batch of panels. Four h are computed at a time,
-which takes as many operations again. Each lane adds its own rows, and the lanes are added at the end of the batch.
-Batches are added in ascending order, and so are groups. So the bits do not depend on the threads, nor on how the rows
-are split, if each part is a multiple of a group.
+and the number of operations is about the same. Each lane adds its own rows, and the lanes are added at the end of the
+batch. Batches are added in ascending order, and so are groups. So the sums are bitwise independent of the threads, and
+of the split of rows into parts if each part is a multiple of a group.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 __all__ = ["norm_distances", "scatter_sums"]
 
 Array = Any
-TASK = 1 << 22  # multiply-adds of a task
-BATCH_BYTES = 1 << 17  # of a batch of panels: half of the L2 cache, or less
-PARTIAL_BYTES = 1 << 26  # of groups' sums that wait to be added
+TASK = 1 << 22  # multiply-adds per task
+BATCH_BYTES = 1 << 17  # bytes per batch of panels: at most half of the L2 cache
+PARTIAL_BYTES = 1 << 26  # bytes of groups' sums that are kept before they are added to blocks
 
 
 def norm_distances(x: Array, centers: Array, factors: Array, *, out: Array) -> None:
@@ -50,7 +50,7 @@ def norm_distances(x: Array, centers: Array, factors: Array, *, out: Array) -> N
 
 def scatter_sums(x: Array, centers: Array, g: Array, *, first_row: int, block_rows: int, out: Array) -> None:
     if first_row % GROUP or block_rows % GROUP:
-        raise ValueError(f"first_row={first_row} or block_rows={block_rows} is not a multiple of {GROUP}")
+        raise ValueError(f"first_row={first_row} and block_rows={block_rows} should be multiples of {GROUP}.")
     (k, d), c = x.shape, len(centers)
     packed, groups = (d + 1) * (d + 2) // 2, -(-k // GROUP)
     wave = max(1, min(groups, PARTIAL_BYTES // (8 * c * packed)))
@@ -85,7 +85,7 @@ def write_distances(
     x: Any, d: int, start: int, stop: int, centers: Any, factors: Any, c: int, limit: Any, panel: Any, about: Any,
     lanes: Any, out: Any,
 ) -> None:  # fmt: skip
-    """`norm_distances` of rows start..stop-1; no distance is infinite."""
+    """Do `norm_distances` for rows start..stop-1; no distance is infinite."""
     zero, most = splat(x.dtype.type(0)), splat(limit)
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)
@@ -98,7 +98,7 @@ def write_distances(
                 r0 = (j * d + e) * d
                 r1, r2, r3 = r0 + d * min(1, left - 1), r0 + d * min(2, left - 1), r0 + d * min(3, left - 1)
                 z0, z1, z2, z3 = zero, zero, zero, zero
-                for f in range(e, d):  # below the diagonal are zeros
+                for f in range(e, d):  # elements below the diagonal are 0
                     y = load(about, f * WIDTH)
                     z0, z1 = fma(broadcast(factors, r0 + f), y, z0), fma(broadcast(factors, r1 + f), y, z1)
                     z2, z3 = fma(broadcast(factors, r2 + f), y, z2), fma(broadcast(factors, r3 + f), y, z3)

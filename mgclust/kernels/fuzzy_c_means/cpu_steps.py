@@ -1,9 +1,9 @@
-"""A panel of rows and all centres: the inner loops of `mgclust.kernels.fuzzy_c_means.cpu`.
+"""Inner loops of `mgclust.kernels.fuzzy_c_means.cpu`, for a panel of rows and all centres.
 
 Values for the next loop are stored in `g`, 32 rows per centre: 128 bytes per centre in float32, which stay in the L1 or
 L2 cache. Measured on a Zen 5 core with at most 120e9 multiply-adds per second: distances 92e9 per second,
-`add_by_features` 108e9, `add_by_lanes` 75e9 to 90e9. In addition, each pair takes a division and a logarithm, 0.35 ns,
-and half as much again for a power if m is not 2.
+`add_by_features` 108e9, `add_by_lanes` 75e9 to 90e9. In addition, a division and a logarithm take 0.35 ns per pair, and
+a power takes half as much again if m is not 2.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from mgclust.kernels.toolkit.simd_steps import (
 __all__ = ["CENTERS", "GROUP", "add_groups", "add_partial", "weigh_tile", "write_memberships"]
 
 GROUP = 1024  # rows whose sums are in `real`
-CENTERS = 6  # centres whose sums are in registers at a time if the lanes are features
+CENTERS = 6  # number of centres whose sums are in registers at a time if the lanes are features
 LOWEST = -1e6  # used instead of log2 0: 2^LOWEST is 0, and so is 0 * LOWEST
-CHAIN = 32  # centres whose p are added one after the other
+CHAIN = 32  # number of centres whose p are added one after another
 
 
 @inlined
@@ -72,12 +72,13 @@ def _distances(centers: Any, c: int, d: int, base: int, panels: Any, at: int, li
 
 @inlined
 def _powers(least: Any, c: int, exponent: Any, plain: bool, times_ratio: bool, g: Any, to: int) -> Any:
-    """Replace s in g by p, or by p r with `times_ratio`; return the sums of p, of p^2 and of p log2 p."""
+    """Replace s in g by p, or by p r if `times_ratio`; return the sums of p, of p^2 and of p log2 p."""
     real = g.dtype.type
     zero = splat(real(0))
     sum_p, sum_squares, sum_logs = zero, zero, zero
     lowest, power = splat(real(LOWEST)), splat(exponent)
-    # In short chains, because a thousand small p that are added to a large p would each be rounded to its precision.
+    # The additions form short chains. In one long chain, each of a thousand small p would be added to a sum with a
+    # large p, and rounded to the precision of this sum.
     for first in range(0, c, CHAIN):
         few_p, few_squares, few_logs = zero, zero, zero
         for j in range(first, min(first + CHAIN, c)):
@@ -106,7 +107,7 @@ def _weigh(
     weight: Any, least: Any, sum_p: Any, sum_squares: Any, sum_logs: Any, c: int, constants: Any, plain: bool, g: Any,
     to: int, lanes: Any, base: int,
 ) -> None:  # fmt: skip
-    """Replace p r in g by w u^m; add to the lanes' sums of this, of J, of u^2 and of -u log2 u."""
+    """Replace p r in g by w u^m; add to the lanes' sums of w u^m, of the objective, of w u^2 and of -w u log2 u."""
     real = g.dtype.type
     inverse = divide(splat(real(1)), sum_p)
     logarithm = log2_of(sum_p)
@@ -132,9 +133,9 @@ def weigh_run(
     centers: Any, base: int, c: int, d: int, count: int, constants: Any, plain: bool, panels: Any, weights: int,
     g: Any, lanes: Any, to: int, x: Any, ahead: int,
 ) -> None:  # fmt: skip
-    """Compute g of a batch of panels for one model; the panels' weights begin at `weights`.
+    """Compute g of a batch of panels for one model; the weights of the rows begin at ``panels[weights]``.
 
-    Meanwhile, the rows from x[ahead] on are prefetched. Otherwise memory and arithmetic would wait for each other.
+    Meanwhile, the rows from x[ahead] on are prefetched. Otherwise, memory and arithmetic would wait for each other.
     """
     line = 64 // panels.itemsize
     for p in range(count):
@@ -153,7 +154,7 @@ def weigh_run(
 
 @called
 def add_by_lanes(panels: Any, g: Any, count: int, c: int, d: int, partial: Any, out: int) -> None:
-    """Add sum_i g_ij x_if of a batch: lanes are rows; two centres and four features at a time."""
+    """Add sum_i g_ij x_if of a batch, for two centres and four features at a time; the lanes are rows."""
     zero = splat(panels.dtype.type(0))
     for f in range(0, d, 4):
         f1, f2, f3 = min(f + 1, d - 1) * WIDTH, min(f + 2, d - 1) * WIDTH, min(f + 3, d - 1) * WIDTH
@@ -188,7 +189,7 @@ def add_by_lanes(panels: Any, g: Any, count: int, c: int, d: int, partial: Any, 
 
 @called
 def add_by_features(rows: Any, g: Any, count: int, c: int, d: int, found: Any, partial: Any, out: int) -> None:
-    """Add sum_i g_ij x_if of a batch: lanes are features; six centres at a time, row after row."""
+    """Add sum_i g_ij x_if of a batch, for six centres at a time, row by row; the lanes are features."""
     zero = splat(rows.dtype.type(0))
     for f in range(0, d, WIDTH):
         for j in range(0, c, CENTERS):
@@ -249,7 +250,7 @@ def _copy(x: Any, d: int, row: int, end: int, count: int, rows: Any) -> None:
 
 @inlined
 def _finish(lanes: Any, base: int, c: int, d: int, partial: Any, out: int) -> None:
-    """Add the lanes' sums of a group: g of each centre, J, u^2, entropy."""
+    """Add up the lanes of a group's sums: g of each centre, the objective, w u^2 and the entropy."""
     for q in range(c + 3):
         partial[out + c * d + q] += np.float64(total(load(lanes, base + q * WIDTH)))
     partial[out + c * d + c + 2] *= np.log(2.0)
@@ -261,7 +262,10 @@ def add_groups(
     constants: Any, plain: bool, batch: int, by_features: bool, panels: Any, rows: Any, g: Any, lanes: Any, found: Any,
     partial: Any,
 ) -> None:  # fmt: skip
-    """Write the sums of groups first..last-1; partial begins with group `origin`. Other arrays belong to the thread."""
+    """Write the sums of groups first..last-1 to `partial`, which begins with group `origin`.
+
+    The thread has its own arrays `panels`, `rows`, `g`, `lanes` and `found`.
+    """
     size, each, ones = c * d + c + 3, (c + 3) * WIDTH, batch * d
     for group in range(first, last):
         out = (group - origin) * models * size
@@ -290,7 +294,7 @@ def add_groups(
 
 @compiled
 def add_partial(partial: Any, blocks: Any, columns: int, start: int, stop: int, out: Any) -> None:
-    """Add each group's sums to its block's, in ascending order, in columns start..stop-1."""
+    """Add each group's sums to the sums of its block, in ascending order, in columns start..stop-1."""
     for t in range(len(blocks)):
         for q in range(start, stop):
             out[blocks[t] * columns + q] += partial[t * columns + q]
@@ -323,7 +327,7 @@ def weigh_tile(
     tile: Any, c: int, start: int, stop: int, weights: Any, constants: Any, plain: bool, only_u: bool, g: Any,
     lanes: Any, scores: Any,
 ) -> None:  # fmt: skip
-    """Do `tile_memberships` for rows start..stop-1; `lanes` is for one panel of `_weigh`."""
+    """Do `tile_memberships` for rows start..stop-1; `lanes` is a work array of `_weigh` for one panel."""
     origin = np.int64(0)
     for row in range(start, stop, WIDTH):
         end = min(row + WIDTH, stop)

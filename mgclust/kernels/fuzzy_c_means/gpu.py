@@ -1,7 +1,7 @@
-"""Fuzzy c-means on a CUDA device: few centres in one kernel, many by products, or by way of a tile of distances.
+"""Fuzzy c-means on a CUDA device: one kernel for few centres; products or stored tiles of distances for many centres.
 
-The kernels are in ``fuzzy.cu``, those of products in ``few_centers.cu`` and ``products.cu`` (`gpu_few_centers` and
-`gpu_products` of this folder), those of clusters with norms of their own in ``covariances.cu``.
+The kernels are in ``fuzzy.cu``. Kernels that use products are in ``few_centers.cu`` and ``products.cu`` (launched by
+`gpu_few_centers` and `gpu_products`). Kernels for clusters with their own norms are in ``covariances.cu``.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = [
 ]
 
 Array = Any
-TILE_CLUSTERS, TILE_FEATURES = 8, 4  # sums that a thread holds
+TILE_CLUSTERS, TILE_FEATURES = 8, 4  # clusters and features whose sums a thread holds
 GROUP_ROWS, SHORT_ROWS, MIN_ROWS = 1024, 512, 128  # rows that a block, or a thread, adds in the rows' type
-SHARED_WANTED, SHARED_MOST = 64 << 10, 224 << 10  # bytes a block: three fit onto a multiprocessor, or one does
-SHARED_FOR_TWO = 28 << 10  # eight blocks fit
-THREADS_FOR_TILES = ((64, 16), (128, 128), (256, 256))  # threads, for at most so many that hold sums
-SCRATCH_BYTES = 512 << 20  # sums of groups of one launch
+SHARED_WANTED, SHARED_MOST = 64 << 10, 224 << 10  # bytes per block if three blocks, or one, fit on a multiprocessor
+SHARED_FOR_TWO = 28 << 10  # maximum bytes per block with two buffers; eight blocks fit on a multiprocessor
+THREADS_FOR_TILES = ((64, 16), (128, 128), (256, 256))  # threads per block, and how many of them may hold sums
+SCRATCH_BYTES = 512 << 20  # maximum bytes of the groups' sums of one launch
 TILE_NUMBERS = (
     1 << 25
-)  # distances on their way from one kernel to the next: fewer would stay in the cache, but run short
+)  # distances that one kernel writes and the next reads: fewer would stay in the cache, but launches would be short
 ADDERS = 128
-MAX_PIECES = 1 << 15  # of rows in a launch, which the grid's last dimension holds
-WARPS = 8  # rows of a block of tile_memberships
+MAX_PIECES = 1 << 15  # maximum number of pieces of rows per launch, which is the grid's last dimension
+WARPS = 8  # rows per block of tile_memberships
 ROWS_OF_BLOCK, FEATURE_SIDE = 128, 16  # ROWS_OF_BLOCK and SIDE in covariances.cu
 STAGED_NUMBERS = 3 * 2 * 16 * 128  # STAGES of DEPTH rows of the tile and of x, in fuzzy.cu
 
@@ -57,50 +57,50 @@ class _Exponents(NamedTuple):
 
     @property
     def power(self) -> int:
-        """POWER in ``fuzzy.cu``: memberships of m = 2 are ratios."""
+        """Value of POWER in ``fuzzy.cu``: 0 if memberships are ratios because m is 2, else 1."""
         return int(self.m != 2 or self.log2_scale != 0)
 
 
 class TileLayout(NamedTuple):
     """Division of the work among the threads of a block; see ``fuzzy.cu``."""
 
-    rows: int  # of a thread
-    clusters: int  # of a thread
+    rows: int  # rows per thread
+    clusters: int  # clusters per thread
     cluster_lanes: int
     slices: int
     threads: int
-    buffers: int  # tiles of rows: with two, the next one arrives while one is worked on
+    buffers: int  # tiles of rows; with two, the next tile is loaded while one is processed
 
     def stride(self, d: int) -> int:
-        """Numbers of a row in shared memory."""
+        """Return how many numbers a row takes in shared memory."""
         quads = -(-d // (4 * self.slices))
         padded = 4 * self.slices * quads
         return padded if self.slices >= 8 or quads % 2 else padded + 4 * self.slices
 
     def shared(self, d: int, itemsize: int) -> int:
-        """Bytes of shared memory."""
+        """Return the bytes of shared memory per block."""
         tile_rows = self.rows * self.threads // (self.cluster_lanes * self.slices)
         centers = self.clusters * self.cluster_lanes
         numbers = (self.buffers * tile_rows + centers) * self.stride(d) + tile_rows * (centers + 4)
         return itemsize * max(numbers, TILE_CLUSTERS * TILE_FEATURES * self.threads)
 
     def sum_tiles(self, d: int) -> int:
-        """Threads that are needed to hold the sums of all centres and features."""
+        """Return the number of threads that are needed to hold the sums of all centres and features."""
         return self.clusters * self.cluster_lanes // TILE_CLUSTERS * -(-d // TILE_FEATURES)
 
 
 @functools.cache
 def layout_of(d: int, c: int, itemsize: int) -> TileLayout | None:
-    """The layout for so many features and centres; None where one block cannot hold the sums.
+    """Return the layout for d features and c centres; None if one block cannot hold the sums.
 
-    Of those that were tried on an H200 it is within a few percent of the fastest: small blocks while the sums are few,
-    and as few threads to a row as shared memory allows.
+    On an H200, this layout was within a few percent of the fastest of all layouts that were tried. Blocks are small if
+    there are few sums, and a row gets as few threads as shared memory allows.
     """
     clusters = 8 if c <= 8 or itemsize == 8 else 16
     lanes = 1 << (-(-c // clusters) - 1).bit_length()
     rows = 2 if itemsize == 8 or (d <= 32 and lanes == 1) else 4
     sum_tiles = clusters * lanes // TILE_CLUSTERS * -(-d // TILE_FEATURES)
-    # A thread for each centre, too: it sums that column of memberships.
+    # There also has to be a thread for each centre, which sums the centre's column of memberships.
     enough = (threads for threads, most in THREADS_FOR_TILES if sum_tiles <= most and clusters * lanes <= threads)
     threads = next(enough, None)
     if threads is None:
@@ -142,7 +142,7 @@ def fuzzy_sums(
 
 
 def kernels_of(function: str, d: int, dtype: Any, *, clusters: int, m: float) -> Iterator[tuple[Module, str]]:
-    for c in (1, clusters):  # of one cluster, the mean of all rows
+    for c in (1, clusters):  # one cluster gives the mean of all rows
         if (layout := layout_of(d, c, dtype.itemsize)) is not None:
             yield module_of(dtype.name, d, layout, int(m != 2)), function
 
@@ -236,7 +236,7 @@ def _sums_in_one(
     step = max(1, groups // (block_rows // group)) * block_rows
     start = 0
     while start < len(x):
-        # A launch ends where a block of rows does.
+        # A launch ends at the end of a block of rows.
         stop = min(len(x), (first_row + start) // block_rows * block_rows + step - first_row)
         part, groups = x[start:stop], -(-(stop - start) // group)
         partial = cp.empty((groups, models, length))
@@ -274,15 +274,15 @@ def _sums_by_tiles(
 
 
 class _Tiles:
-    """A tile of distances, where these become g, and the sums of rows that g weighs.
+    """A tile of distances, which are replaced by g, and the sums of rows with the weights g.
 
     Parameters
     ----------
     rows, c : int
-        Of the tile.
+        Number of rows and centres of the tile.
     exponents : _Exponents
     dtype : dtype
-        Of rows and centres.
+        Type of rows and centres.
     """
 
     def __init__(self, rows: int, c: int, exponents: _Exponents, dtype: Any) -> None:
@@ -320,7 +320,7 @@ def _sums_by_products(
         rows = gpu_products.PackedRows(part, heavy)
         left = [rows.sums(every[model], partial[:, model]) for model in range(models)]
         for model, wait in enumerate(left):
-            for run in wait():  # which are not summed yet
+            for run in wait():  # the sums of these pieces are still missing
                 few = part[run.start * piece : run.stop * piece]
                 weights_of_few = None if heavy is None else heavy[run.start * piece : run.stop * piece]
                 _sums_of_pieces(few, centers[model], exponents, weights_of_few, partial[run.start : run.stop, model])
@@ -328,7 +328,7 @@ def _sums_by_products(
 
 
 def _sums_of_pieces(x: Array, centers: Array, exponents: _Exponents, weights: Array | None, partial: Array) -> None:
-    """Sums of pieces of GROUP_ROWS rows by direct differences: each of two of SHORT_ROWS."""
+    """Write the sums of pieces of GROUP_ROWS rows by direct differences; each piece has two halves of SHORT_ROWS."""
     most = max(1, TILE_NUMBERS // (len(centers) * GROUP_ROWS))
     tiles = _Tiles(min(len(x), most * GROUP_ROWS), len(centers), exponents, x.dtype)
     for piece in range(0, len(partial), most):
@@ -339,7 +339,7 @@ def _sums_of_pieces(x: Array, centers: Array, exponents: _Exponents, weights: Ar
 
 
 def _distances(x: Array, centers: Array, out: Array) -> None:
-    """Squared distances of all pairs, by direct differences."""
+    """Write the squared distances of all pairs, by direct differences."""
     launch("distances", x, centers, "l2", run_length(x, centers, SIDE), np.bool_(False), np.int64(out.shape[1]), out)
 
 
@@ -354,7 +354,7 @@ def _memberships_of_tile(
 def _add_runs(
     kernel: Any, partial: Array, first_row: int, rows: int, run_rows: int, block_rows: int, out: Array, out_row: int
 ) -> None:
-    """Add the sums of runs of rows, in order, to those of their blocks."""
+    """Add the sums of runs of rows, in order, to the sums of their blocks."""
     length = out[0].size
     first, last = first_row // block_rows, (first_row + rows - 1) // block_rows
     sizes = (np.int64(first_row), np.int64(rows), np.int32(run_rows), np.int64(block_rows), np.int64(length))
@@ -363,12 +363,12 @@ def _add_runs(
 
 
 def _group_rows(block_rows: int, layout: TileLayout, d: int) -> int:
-    """Rows that a block of threads adds up: by the size of the data alone, so that any rank chooses the same."""
+    """Return how many rows a thread block adds up; only the size of the data decides, so that all ranks agree."""
     return _group_of(GROUP_ROWS if layout.threads >= 2 * layout.sum_tiles(d) else SHORT_ROWS, block_rows)
 
 
 def _group_of(most: int, block_rows: int) -> int:
-    # Of few rows, short groups: there should be several blocks of threads for each multiprocessor.
+    # With few rows, groups are short, so that there are several thread blocks for each multiprocessor.
     group = MIN_ROWS
     while 2 * group <= min(most, block_rows // 8):
         group *= 2
@@ -381,7 +381,7 @@ class _Fused(NamedTuple):
 
 
 def module_of(dtype: str, d: int, layout: TileLayout, power: int) -> Module:
-    """The kernels of one layout."""
+    """Return the kernels of one layout."""
     sizes = {name.upper(): value for name, value in layout._asdict().items()}
     return compiled("fuzzy_c_means/fuzzy.cu", dtype, DIM=d, POWER=power, **sizes)
 

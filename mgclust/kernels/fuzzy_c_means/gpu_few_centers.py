@@ -1,7 +1,7 @@
-"""Sums of fuzzy c-means with few centres by products of warps: how ``few_centers.cu`` is started.
+"""Launches of ``few_centers.cu``: the sums of fuzzy c-means with few centres, by products of warps.
 
-For m = 2 and float32 rows of 17 to 64 features: by the data alone, since the bits differ from those of direct
-differences.
+These kernels are used for m = 2 and float32 rows with 17 to 64 features. The choice depends only on the data, because
+the sums are not bitwise identical to sums by direct differences.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["module", "start", "supports"]
 
 Array = Any
 FEWEST_FEATURES, MAX_FEATURES = 17, 64
-FEWEST_CENTERS = 9  # of fewer, half a tile is empty, and differences are as fast
-TILE_CENTERS, PART_FEATURES = 16, 32  # CENTERS come in tiles, features in parts
-MAX_TILES = 2  # parts times tiles of centres: what the registers of a warp hold
+FEWEST_CENTERS = 9  # with fewer centres, half a tile is empty, and direct differences are as fast
+TILE_CENTERS, PART_FEATURES = 16, 32  # centres per tile, and features per part
+MAX_TILES = 2  # maximum of parts times tiles of centres, which the registers of a warp can hold
 STAGES, STAGE_ROWS = 3, 16
-BLOCKS = {1: 16, 2: 8}  # warps of a multiprocessor, by parts times tiles
+BLOCKS = {1: 16, 2: 8}  # warps per multiprocessor, by parts times tiles
 
 
 def _sizes(d: int, c: int) -> tuple[int, int]:
-    """Parts of features, tiles of centres."""
+    """Return the number of parts of features, and the number of tiles of centres."""
     return -(-d // PART_FEATURES), -(-c // TILE_CENTERS)
 
 
 def supports(dtype: Any, d: int, c: int, power: int) -> bool:
-    """Return whether this kernel is for such rows and so many centres."""
+    """Return whether this kernel supports rows of this type with d features, c centres, and POWER in ``fuzzy.cu``."""
     parts, tiles = _sizes(d, c)
     return (
         not power
@@ -43,7 +43,7 @@ def supports(dtype: Any, d: int, c: int, power: int) -> bool:
 
 @functools.cache
 def module(d: int, c: int) -> Module:
-    """Return the kernel for so many features and centres."""
+    """Return the kernel for d features and c centres."""
     parts, tiles = _sizes(d, c)
     sizes = {"DIM": d, "CENTER_TILES": tiles, "STAGES": STAGES, "BLOCKS": BLOCKS[parts * tiles]}
     return compiled("fuzzy_c_means/few_centers.cu", "float32", "l2", **sizes)

@@ -1,7 +1,8 @@
-"""Sums of fuzzy c-means with many centres by products of split halves: how ``products.cu`` is started.
+"""Launches of ``products.cu``: the sums of fuzzy c-means with many centres, by products of split halves.
 
-For m = 2 and float32 rows of 33 to 128 features on compute capability 9.0: by the data alone, since the bits differ
-from those of direct differences. Pieces of rows that products do not suit are marked, and left to these.
+These kernels are used for m = 2 and float32 rows with 33 to 128 features on compute capability 9.0. The choice depends
+only on the data, because the sums are not bitwise identical to sums by direct differences. Pieces of rows for which
+products are not suitable are marked; their sums are computed by direct differences.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from mgclust.kernels.toolkit.gpu_compiler import Module, compiled_for_hopper, is
 __all__ = ["PIECE_ROWS", "PackedCenters", "PackedRows", "bytes_of_piece", "module", "supports"]
 
 Array = Any
-ROWS = pairs.ROWS  # of a tile
-PIECE = 8  # tiles of a piece, whose sums are in float32: PIECE in products.cu
+ROWS = pairs.ROWS  # rows per tile
+PIECE = 8  # tiles per piece, whose sums are in float32; equals PIECE in products.cu
 PIECE_ROWS = PIECE * ROWS
 FEWEST_FEATURES, MAX_FEATURES = 33, 128  # packed rows have 128
-BYTES_OF_ROW = MAX_FEATURES * 4  # packed
-SHARE = 1 / 32  # of |x|^2 + |v|^2: what is nearer is decided by direct differences
-NEAR_OF_ROW, NEAR_SHARE = 4, 1 / 128  # so many such pairs a row, or so much of all, are faster decided one by one
+BYTES_OF_ROW = MAX_FEATURES * 4  # bytes of a packed row
+SHARE = 1 / 32  # direct differences compute the distances of near pairs: s <= SHARE * (|x|^2 + |v|^2)
+# Up to this number of near pairs per row, or this fraction of all pairs, computing their distances one by one is faster
+# than marking the piece.
+NEAR_OF_ROW, NEAR_SHARE = 4, 1 / 128
 WARP_ROWS = 16
-WAVES = 16  # blocks a multiprocessor gets
+WAVES = 16  # blocks per multiprocessor
 
 
 def supports(dtype: Any, d: int, power: int) -> bool:
-    """Return whether these kernels are for such rows, of more centres than one block holds."""
+    """Return whether these kernels support the rows, given that there are more centres than one block holds."""
     return not power and dtype == np.float32 and FEWEST_FEATURES <= d <= MAX_FEATURES and is_hopper()
 
 
@@ -41,12 +44,12 @@ def module() -> Module:
 
 
 def bytes_of_piece() -> int:
-    """Return what a piece of packed rows takes."""
+    """Return the number of bytes that a piece of packed rows takes."""
     return PIECE_ROWS * (BYTES_OF_ROW + 8 + 16)
 
 
 def _pack(x: Array) -> tuple[Array, Array, Array]:
-    """Rows, their tiles of halves, and their lengths and powers of two."""
+    """Return the rows, their tiles of halves, and their squared lengths and powers of two."""
     k, d = x.shape
     padded = -(-k // ROWS) * ROWS
     tiles, geometry = cp.empty(padded * BYTES_OF_ROW, np.uint8), cp.empty((padded, 2), np.float32)
@@ -81,13 +84,13 @@ class PackedRows:
         self._weights = weights
 
     def sums(self, centers: PackedCenters, partial: Array) -> Callable[[], list[range]]:
-        """Write the sums of pieces of PIECE_ROWS rows to the rows of `partial`, laid out as `fuzzy_sums` has it.
+        """Write the sums of pieces of PIECE_ROWS rows to the rows of `partial`, in the layout of `fuzzy_sums`.
 
         Returns
         -------
         callable
-            Waits until it is known which pieces are not to be summed by products, and returns runs of them. These are
-            to be written after that.
+            Waits until the marked pieces are known, and returns runs of them. The caller then has to write the sums of
+            these pieces.
         """
         tiles, c_tiles = -(-self._k // ROWS), -(-centers.count // ROWS)
         pieces = -(-tiles // PIECE)

@@ -23,14 +23,14 @@ Array = Any
 
 
 class GraphKernels(Protocol):
-    """Functions that both devices have, with these meanings.
+    """Functions that the CPU and GPU modules provide.
 
     Parameters of several functions:
 
     rows : Adjacency
-        Rows of the nodes that this rank owns.
+        Local rows: the rows of the nodes that this rank owns.
     strength : int64 array of shape (n,)
-        Sum of the weights of each node, with its loops counted twice.
+        Sum of the weights of each node's edges, with loops counted twice.
     labels : int32 array of shape (n,)
         Community of each node, a number below n.
     gain : Gain
@@ -62,16 +62,17 @@ class GraphKernels(Protocol):
         salt: int,
         out: Array,
     ) -> None:
-        """Find the best partner of each own node: the neighbour with the largest gain / sqrt(product of strengths).
+        """Find the best partner of each local node: the neighbour with the largest gain / sqrt(product of strengths).
 
         Parameters
         ----------
         within : int32 array of shape (n,), optional
-            If given, only neighbours with the same number are considered.
+            Number for each node. If given, a node's partner must have the same number as the node.
         any_sign : bool
-            Whether partners with a gain that is not positive are also allowed.
+            Whether partners with a zero or negative gain are also allowed.
         noise : float
-            Largest fraction of a score that is subtracted at random, from 0 to 1. It is the same for both ends.
+            Largest fraction, from 0 to 1, that is subtracted at random from a score. The random number is the same for
+            both ends of an edge.
         salt : int
             Seed of the noise, and of the hash that breaks ties.
         out : int32 array of shape (n,)
@@ -79,7 +80,7 @@ class GraphKernels(Protocol):
         """
 
     def contract(self, rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array]:
-        """Sum the entries of own rows by the groups of their ends, without entries within a group.
+        """Sum the entries of local rows for each pair of groups that they connect, without entries within a group.
 
         Parameters
         ----------
@@ -99,18 +100,23 @@ class GraphKernels(Protocol):
     def contract_parts(
         self, rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[int], largest: int
     ) -> list[Array]:
-        """Split the pairs that `contract` would sum by the rank that owns the group of the row.
+        """Split the pairs that `contract` would sum into one part for each rank, which owns the groups of their rows.
 
         Parameters
         ----------
         rows, ids, count
-            As for `contract`.
+            See `contract`.
         bounds, largest
-            As for `pair_parts`.
+            See `pair_parts`.
+
+        Returns
+        -------
+        list of arrays
+            See `pair_parts`.
         """
 
     def cross_weight(self, rows: Adjacency, labels: Array) -> int:
-        """Sum the weights of the entries of own rows that connect different communities."""
+        """Sum the weights of those entries of local rows that connect different communities."""
 
     def relabel(self, representative: Array) -> tuple[Array, int]:
         """Number the groups in the order of their representative nodes.
@@ -118,7 +124,7 @@ class GraphKernels(Protocol):
         Parameters
         ----------
         representative : int32 array of shape (n,)
-            The representative node of each node's group; a representative node is its own representative.
+            Representative node of each node's group. A representative node represents itself.
 
         Returns
         -------
@@ -131,12 +137,12 @@ class GraphKernels(Protocol):
     def pair_parts(
         self, row: Array, column: Array, weight: Array | None, *, count: int, bounds: Sequence[int], largest: int
     ) -> list[Array]:
-        """Split pairs by the rank that owns the row, in the form in which they are sent.
+        """Split pairs into one part for each rank, which owns their rows, and encode the parts for sending.
 
         Parameters
         ----------
         row, column, weight, count
-            As for `sum_pairs`.
+            See `sum_pairs`.
         bounds : sequence of int
             Rank r owns rows ``bounds[r]`` to ``bounds[r + 1] - 1``.
         largest : int
@@ -161,7 +167,7 @@ class GraphKernels(Protocol):
         Returns
         -------
         int32 array of shape (n,)
-            Representative node of each node's group, which is one of its members.
+            Representative node of each node's group, which is a member of the group.
         """
 
     def propose_moves(
@@ -179,7 +185,7 @@ class GraphKernels(Protocol):
         out: Array,
         tally: Array,
     ) -> None:
-        """Find the best community of each own node whose turn it is.
+        """Find the best community of each local node whose turn it is.
 
         Parameters
         ----------
@@ -190,10 +196,11 @@ class GraphKernels(Protocol):
         classes, turn, salt : int
             It is the turn of node v if ``(mix(v * 0x9E3779B97F4A7C15 + salt) >> 33) % classes == turn``.
         out : int32 array of shape (n,)
-            New community of each node, or -1. A node that is best in a community of its own moves to the community with
-            its own number, if this community is empty. Overwritten.
+            New community of each node, or -1. If a node is best alone, it moves to the community that has the node's
+            number, provided that this community is empty. Overwritten.
         tally : int64 array of shape (2,)
-            The number of moves, and the modularity that they add, in units of 2^-40, are added to these elements.
+            The number of moves is added to element 0. The modularity that they add, in units of 2^-40, is added to
+            element 1.
         """
 
     def sweep_alone(
@@ -217,7 +224,7 @@ class GraphKernels(Protocol):
         Parameters
         ----------
         activated : uint8 array of shape (n,)
-            Nodes of the next sweep, changed in place.
+            Set to 1 in place for nodes that are active in the next sweep.
 
         Returns
         -------
@@ -226,7 +233,7 @@ class GraphKernels(Protocol):
         """
 
     def propagate_roots(self, rows: Adjacency, labels: Array, roots: Array) -> None:
-        """Lower roots along own entries within a community, so that connected nodes get the smallest root among them.
+        """Lower roots along local entries within communities: connected nodes get the smallest of their roots.
 
         Parameters
         ----------
@@ -263,7 +270,7 @@ class GraphKernels(Protocol):
         weight : int32 or int64 array of shape (pairs,), optional
             Weights; None: all are 1.
         count : int
-            Number of different numbers.
+            Bound of the numbers: the number of nodes or groups.
 
         Returns
         -------
@@ -281,20 +288,20 @@ class GraphKernels(Protocol):
         Parameters
         ----------
         parts : array
-            Arrays of `pair_parts` or `contract_parts` from all ranks, one after the other.
+            Concatenated parts for this rank, from `pair_parts` or `contract_parts` of all ranks.
         count, largest : int
-            The same values as in these calls.
+            The values that these functions got.
         kind : numpy.dtype, optional
             Type of the weights; None if all were 1.
 
         Returns
         -------
         row, column, weight
-            As from `sum_pairs`.
+            See `sum_pairs`.
         """
 
     def to_rows(self, row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
-        """Return sorted pairs as rows.
+        """Return sorted pairs as adjacency rows.
 
         Parameters
         ----------
@@ -316,7 +323,7 @@ class GraphKernels(Protocol):
         Parameters
         ----------
         proposal : int32 array of shape (n,)
-            Not negative for nodes that moved.
+            New community of each node that moved; negative for other nodes.
         labels : int32 array of shape (n,)
             Communities after the moves.
         active : uint8 array of shape (n,)
@@ -324,7 +331,7 @@ class GraphKernels(Protocol):
         """
 
     def weights_before(self, rows: Adjacency, ids: Array, order: Array) -> Array:
-        """Sum each own node's weights to nodes of its group that come before it in an order.
+        """Sum, for each local node, the weights of its edges to nodes of its group that come before it in an order.
 
         Parameters
         ----------

@@ -15,10 +15,10 @@ class Adjacency:
     """The neighbours of consecutive nodes ``first``, ``first + 1``, ... of a graph without self-loops."""
 
     first: int  # number of the first node
-    starts: Array  # int64 array of shape (rows + 1,): where each node's neighbours begin
+    starts: Array  # int64 array of shape (rows + 1,): start of each node's neighbours
     columns: Array  # int32 array of shape (entries,): neighbours, ascending within a row, each once
     weights: Array | None  # int32 or int64 array of shape (entries,), all positive; None: all are 1
-    # facts about the lengths of the rows, which kernels keep for their next call
+    # results about the lengths of the rows, and work arrays, which kernels keep for their next calls
     plan: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -34,7 +34,7 @@ class Adjacency:
 
 @dataclass(frozen=True)
 class Gain:
-    """Formula of the gain of a merge or a move: ``two_m w - resolution d D``; larger gains are better."""
+    """Formula ``two_m w - resolution d D`` of the gain of a merge or a move, for weight w and strengths d and D."""
 
     two_m: int  # sum of all strengths
     resolution: float

@@ -1,8 +1,8 @@
-"""Parts that kernels of graphs share on the CPU: parts of rows for threads, weights, and sums by key of one row.
+"""Functions that graph kernels share on the CPU: division of rows among threads, weights, and sums by key of one row.
 
-Sums by key are in a small hash table for each task. Its size depends on the longest row instead of on the graph, so it
-stays in the nearest cache, and many threads need little memory. Weights and their sums are integers, so the result
-depends neither on the order of the entries nor on the number of threads.
+Each task computes sums by key in a small hash table. The size of the table depends on the longest row, not on the
+graph. So the table stays in the nearest cache, and many threads need little memory. Weights and their sums are
+integers, so the result depends neither on the order of the entries nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = [
 
 Array = Any
 EMPTY = -1
-ALONE = 1 << 16  # entries that one thread reads sooner than another one starts
-PART = 1 << 14  # entries at least of a task
-FINEST = 3  # bits of the smallest table
+ALONE = 1 << 16  # up to this number of entries, one thread has read them before another thread has started
+PART = 1 << 14  # minimum number of entries per task
+FINEST = 3  # log2 of the size of the smallest table
 NO_WEIGHTS = np.empty(0, np.int32)
 
 
 def parts_of(starts: Array) -> list[int]:
-    """Bounds of parts of about as many entries each: one part where threads do not pay."""
+    """Return the bounds of parts with about the same number of entries; one part if several threads save no time."""
     rows, entries = len(starts) - 1, int(starts[-1] - starts[0])
     threads = thread_count() if entries > ALONE else 1
     if threads == 1:
@@ -54,7 +54,7 @@ def parts_of(starts: Array) -> list[int]:
 
 
 def in_one_part(rows: Adjacency) -> bool:
-    """Return whether one thread does all rows."""
+    """Return whether one thread processes all rows."""
     parts = rows.plan.get("parts")
     if parts is None:
         parts = rows.plan["parts"] = parts_of(rows.starts)
@@ -62,7 +62,7 @@ def in_one_part(rows: Adjacency) -> bool:
 
 
 def each_part(rows: Adjacency, body: Callable[[int, int], None]) -> None:
-    """Call ``body(start, stop)`` for ranges of the rows, on threads where that pays."""
+    """Call ``body(start, stop)`` for ranges of the rows, in several threads if these save time."""
     if in_one_part(rows):
         body(0, rows.rows)
     else:
@@ -71,7 +71,7 @@ def each_part(rows: Adjacency, body: Callable[[int, int], None]) -> None:
 
 
 def longest_row(rows: Adjacency) -> int:
-    """Entries of the longest row, at least 1."""
+    """Return the number of entries of the longest row, at least 1."""
     longest = rows.plan.get("longest")
     if longest is None:
         longest = rows.plan["longest"] = np.diff(rows.starts).max(initial=1)
@@ -79,23 +79,23 @@ def longest_row(rows: Adjacency) -> int:
 
 
 def weights_or_none(weights: Array | None) -> Array:
-    """Weights for `weight_of`, which reads an empty array as ones: one compiled kernel instead of two."""
+    """Return weights for `weight_of`; it reads an empty array as ones, so that one compiled kernel is enough."""
     return NO_WEIGHTS if weights is None else weights
 
 
 def empty_table(keys: int) -> tuple[Array, Array]:
-    """Room for sums of so many keys: see `table_bits`."""
+    """Return an empty hash table for sums by up to `keys` keys: its keys and its sums; see `table_bits`."""
     size = 1 << max(FINEST, (2 * keys - 1).bit_length())
     return np.full(size, EMPTY, np.int32), np.zeros(size, np.int64)
 
 
 def factors(gain: Gain) -> tuple[float, float]:
-    """The constants of `score`, whose type says in which arithmetic it is computed."""
+    """Return the constants of `score`, which computes with integers if these are integers, else in float64."""
     return (gain.two_m, 1) if gain.exact else (float(gain.two_m), float(gain.resolution))
 
 
 def clear_others(rows: Adjacency, out: Array) -> None:
-    """Set to -1 what belongs to nodes that are not own."""
+    """Set the elements of nodes that this rank does not own to -1."""
     if rows.rows < len(out):
         out[: rows.first] = -1
         out[rows.first + rows.rows :] = -1
@@ -103,19 +103,19 @@ def clear_others(rows: Adjacency, out: Array) -> None:
 
 @inlined
 def unsigned(index: Any) -> Any:
-    """An index that is not negative, which saves the test for those that count from the end."""
+    """Return a nonnegative index as unsigned, so that Numba does not test for negative indices."""
     return np.uint32(index)
 
 
 @inlined
 def weight_of(weights: Any, entry: int) -> Any:
-    """Weight of an entry."""
+    """Return the weight of an entry."""
     return np.int64(weights[entry]) if len(weights) else np.int64(1)
 
 
 @inlined
 def score(two_m: Any, factor: Any, weight: Any, d: Any, e: Any) -> Any:
-    """Gain of a merge, in int64 or float64 as the type of two_m says; nothing is fused."""
+    """Return the gain of a merge in the type of two_m, int64 or float64, without fused operations."""
     kind = type(two_m)
     return two_m * kind(weight) - factor * (kind(d) * kind(e))
 
@@ -125,7 +125,7 @@ mix = inlined(splitmix64)
 
 @inlined
 def table_bits(keys: int) -> int:
-    """Size of a table that is at most half full."""
+    """Return log2 of the size of a table that is at most half full with `keys` keys."""
     bits = FINEST
     while (1 << bits) < 2 * keys:
         bits += 1
@@ -134,7 +134,7 @@ def table_bits(keys: int) -> int:
 
 @inlined
 def slot_of(keys: Any, bits: int, key: Any) -> Any:
-    """The slot that holds a key, or the empty one where it belongs."""
+    """Return the slot that holds a key, or the empty slot where it belongs."""
     mask = (1 << bits) - 1
     slot = (np.int64(key) * 2654435769 & 0xFFFFFFFF) >> (32 - bits)
     while keys[slot] != key and keys[slot] != EMPTY:

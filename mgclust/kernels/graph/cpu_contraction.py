@@ -2,13 +2,14 @@
 
 ::
 
-    own rows, on any thread             entries that leave the group are counted
-    own nodes in the order of groups    each row's place after the other rows of its group
-    own rows, on any thread             those entries are written there: the groups of their ends, and weights
-    new rows, on any thread             equal columns are added up in a small hash table, then sorted
-    parts are put together              a copy
+    local rows, by several threads      count the entries that leave the row's group
+    local rows in the order of groups   compute each row's place, after the other rows of its group
+    local rows, by several threads      write the counted entries to the row's place: groups of their ends, weights
+    new rows, by several threads        add up equal columns in a small hash table, then sort the columns
+    all new rows                        copy the threads' parts to consecutive places
 
-Most entries of good communities end at the first step, and all but the hash table is read from front to back.
+If communities are good, few entries leave their group, so most need only the first step. Everything except the hash
+table is read sequentially.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from mgclust.kernels.toolkit.threads import run_tasks
 __all__ = ["contract", "sum_pairs", "to_rows"]
 
 Array = Any
-SHORT = 24  # columns that are sorted by insertion
-RADIX = 8  # bits of a digit, where there are more
+SHORT = 24  # up to this number of columns are sorted by insertion, and more by digits
+RADIX = 8  # bits per digit
 
 
 def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int) -> tuple[Array, Array, Array | None]:
@@ -71,7 +72,7 @@ def to_rows(row: Array, column: Array, weight: Array | None, *, first: int, stop
 
 
 def _fold(starts: Array, columns: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Add up equal columns of each row, and close the gaps: in place, since fresh memory costs more than the sums."""
+    """Add up equal columns of each row, and close the gaps, in place: fresh memory takes more time than the sums."""
     sums = weights if len(weights) else np.empty(len(columns), weights.dtype)
     lengths = np.empty(len(starts) - 1, np.int32)
     parts = parts_of(starts)
@@ -99,7 +100,7 @@ def _fold(starts: Array, columns: Array, weights: Array) -> tuple[Array, Array, 
 
 @compiled
 def sort_by_row(row: Array, column: Array, weights: Array, starts: Array, columns: Array, moved: Array) -> None:
-    """Counting sort: fill starts (zero before), columns and moved."""
+    """Sort pairs by row with a counting sort: fill `starts`, which is 0 before, `columns` and `moved`."""
     for i in range(len(row)):
         starts[row[i]] += 1
     at = 0
@@ -128,7 +129,7 @@ def leaving(start: int, stop: int, first: int, starts: Array, columns: Array, id
 
 @compiled
 def arrange(ids: Array, first: int, places: Array, starts: Array) -> None:
-    """Replace each row's count by its place, in the order of groups; fill starts (zero before)."""
+    """Replace each row's count by its place in the order of groups; fill `starts`, which is 0 before."""
     for row in range(len(places)):
         starts[ids[first + row]] += places[row]
     at = 0
@@ -146,7 +147,7 @@ def arrange(ids: Array, first: int, places: Array, starts: Array) -> None:
 
 @inlined
 def _ends_to_starts(starts: Array) -> None:
-    """Each row ended where the next begins."""
+    """Replace the end of each row by its start, which is the end of the row before it."""
     for i in range(len(starts) - 1, 0, -1):
         starts[i] = starts[i - 1]
     starts[0] = 0
@@ -192,9 +193,10 @@ def fold(
     spare: Array,
     ends: Array,
 ) -> int:
-    """Sort rows begin..end-1 and add up equal columns, in place: packed from ``starts[begin]`` on; return how many.
+    """Sort rows begin..end-1 and add up equal columns, in place; return the number of entries that are left.
 
-    The last arguments are room for the longest of the rows; the table is empty before and after.
+    The entries are packed from ``starts[begin]`` on. The last five arguments are work arrays for the longest of the
+    rows; the hash table (`keys`, `table`) is empty before and after.
     """
     at = starts[begin]
     for row in range(begin, end):
@@ -215,9 +217,9 @@ def fold(
 
 @inlined
 def sum_columns(row: int, first: int, k: int, columns: Any, weights: Any, keys: Any, table: Any, found: Any) -> int:
-    """Add up the equal columns of a row, but for its own number; return how many.
+    """Add up equal columns of a row, except for the row's own number; return the number of distinct columns.
 
-    found: column << 32 | where its weight is in the table.
+    For each column, ``column << 32 | slot`` is written to `found`; this slot of the table has the column's sum.
     """
     bits, kept = table_bits(k), 0
     for i in range(first, first + k):
@@ -235,7 +237,7 @@ def sum_columns(row: int, first: int, k: int, columns: Any, weights: Any, keys: 
 
 @inlined
 def insert_all(found: Array, k: int) -> None:
-    """Sort the first k by insertion: they often come nearly in order."""
+    """Sort the first k elements by insertion, because they are often nearly sorted."""
     for i in range(1, k):
         value = found[i]
         j = i
@@ -247,7 +249,7 @@ def insert_all(found: Array, k: int) -> None:
 
 @called
 def sort_digits(found: Array, spare: Array, ends: Array, k: int, count: int) -> None:
-    """Sort the first k by their upper halves, digit by digit from the lowest."""
+    """Sort the first k elements by their upper halves, digit by digit from the lowest digit."""
     shift, mask = 32, (1 << RADIX) - 1
     while (count - 1) >> (shift - 32):
         ends[:] = 0
@@ -268,7 +270,7 @@ def sort_digits(found: Array, spare: Array, ends: Array, k: int, count: int) -> 
 
 @compiled
 def count_rows(row: Array, first: int, starts: Array) -> None:
-    """Fill starts."""
+    """Fill `starts`, which is 0 before, with the starts of the rows from `first` on."""
     for i in range(len(row)):
         starts[row[i] - first + 1] += 1
     for r in range(1, len(starts)):

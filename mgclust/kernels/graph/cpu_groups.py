@@ -1,4 +1,4 @@
-"""Groups of nodes on the CPU: their numbers and sums, their connected parts, weights within them."""
+"""Groups of nodes on the CPU: their numbers, sums, connected parts, and the weights within groups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def weights_before(rows: Adjacency, ids: Array, order: Array) -> Array:
 
 @compiled
 def number_groups(representative: Array, ids: Array) -> int:
-    """Fill ids; return how many groups there are."""
+    """Fill `ids`; return the number of groups."""
     count = 0
     for v in range(len(representative)):
         if representative[v] == v:
@@ -64,7 +64,7 @@ def add_values(values: Array, ids: Array, out: Array) -> None:
 
 @inlined
 def root_of(roots: Array, v: int) -> int:
-    """Return the last root, and halve the path to it."""
+    """Return the final root of a node, and halve the path to it."""
     while roots[v] != v:
         roots[v] = roots[roots[v]]
         v = roots[v]
@@ -73,13 +73,13 @@ def root_of(roots: Array, v: int) -> int:
 
 @compiled
 def unite(first: int, starts: Array, columns: Array, labels: Array, roots: Array) -> None:
-    """Unite the ends of own entries within a community, then point all nodes at their last root."""
+    """Unite the ends of local entries within communities; then set the root of each node to its final root."""
     stop = first + len(starts) - 1
     for row in range(len(starts) - 1):
         v = first + row
         for entry in range(starts[row], starts[row + 1]):
             u = columns[entry]
-            if labels[u] != labels[v] or v < u < stop:  # the row of u has this entry, too
+            if labels[u] != labels[v] or v < u < stop:  # the row of u also has this entry
                 continue
             a, b = root_of(roots, v), root_of(roots, u)
             roots[max(a, b)] = min(a, b)
@@ -99,7 +99,7 @@ def add_before(
     order: Array,
     out: Array,
 ) -> None:
-    """Fill out for rows start..stop-1."""
+    """Do `weights_before` for rows start..stop-1."""
     for row in range(start, stop):
         v = first + row
         total = np.int64(0)

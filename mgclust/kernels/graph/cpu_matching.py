@@ -24,7 +24,7 @@ __all__ = ["best_partners", "match_mutual"]
 
 Array = Any
 NOWHERE = np.empty(0, np.int32)
-SURELY = 1.0 - 1e-12  # what the rounding of a comparison of squares cannot make up for
+SURELY = 1.0 - 1e-12  # the margin is larger than the rounding errors of a comparison of squares
 
 
 def best_partners(
@@ -74,7 +74,7 @@ def choose(
     salt: int,
     out: Array,
 ) -> None:
-    """Fill out for rows start..stop-1."""
+    """Do `best_partners` for rows start..stop-1."""
     everywhere = len(within) == 0
     for row in range(start, stop):
         v = first + row
@@ -89,7 +89,7 @@ def choose(
             if g <= 0.0 and not any_sign:
                 continue
             product = np.float64(d) * np.float64(strength[u])
-            if g > 0.0 and best > 0.0 and g * g < SURELY * (best * best * product):  # noise does not raise it
+            if g > 0.0 and best > 0.0 and g * g < SURELY * (best * best * product):  # noise only lowers scores
                 continue
             s = g / np.sqrt(product)
             a, b = np.uint64(min(u, v)), np.uint64(max(u, v))
@@ -102,7 +102,7 @@ def choose(
 
 @compiled
 def join(partner: Array, share: float, representative: Array) -> None:
-    """Fill representative."""
+    """Do `match_mutual`: fill `representative`."""
     mutual, live = 0, 0
     for v in range(len(partner)):
         p = partner[v]

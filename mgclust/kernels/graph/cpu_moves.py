@@ -1,7 +1,7 @@
-"""Moves between communities on the CPU: the best community of each node, and the nodes to decide again.
+"""Moves between communities on the CPU: the best community of each node, and the nodes that have to be checked again.
 
-Each kernel reads own rows of the adjacency matrix, which takes 1 to 10 ns per entry and thread. The result for a node
-depends only on the arguments. Gains are compared as they are computed, in int64 or float64 (`score`).
+Each kernel reads local rows of the adjacency matrix, which takes 1 to 10 ns per entry and thread. The result for a node
+depends only on the arguments. Gains are compared in the type in which `score` computes them, int64 or float64.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def sweep_alone(
 
 
 def _room(rows: Adjacency) -> tuple[Array, ...]:
-    """Room of one call after the other, for all rows: small graphs take thousands of calls."""
+    """Return work arrays that successive calls on all rows share, because small graphs take thousands of calls."""
     room = rows.plan.get("room")
     if room is None:
         room = rows.plan["room"] = _new_room(longest_row(rows))
@@ -150,9 +150,10 @@ def _propose(
     slots: Array,
     near: Array,
 ) -> Any:
-    """Fill out for rows start..stop-1; return the number of moves, and their gain in units of 2^-40.
+    """Fill `out` for rows start..stop-1; return the number of moves, and the added modularity in units of 2^-40.
 
-    The last arguments are room for the longest row; the table is empty before and after.
+    The last four arguments are work arrays for the longest row. The hash table (`keys`, `sums`) is empty before and
+    after each call.
     """
     square = np.float64(two_m) * np.float64(two_m)
     nothing = two_m * 0
@@ -189,7 +190,7 @@ def propose(
     totals: Array, active: Array, two_m: Any, factor: Any, classes: int, turn: int, salt: int, out: Array, keys: Array,
     sums: Array, slots: Array, near: Array,
 ) -> Any:  # fmt: skip
-    """Entry of `_propose`."""
+    """Call `_propose`; Python can call this function."""
     return _propose(
         start, stop, first, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn,
         salt, out, keys, sums, slots, near,
@@ -202,7 +203,7 @@ def sweep(
     active: Array, two_m: Any, factor: Any, classes: int, salt: int, activated: Array, tally: Array, out: Array,
     keys: Array, sums: Array, slots: Array, near: Array,
 ) -> None:  # fmt: skip
-    """All turns of a sweep."""
+    """Do all turns of a sweep, for `sweep_alone`."""
     for turn in range(classes):
         moves, gained = _propose(
             0, rows, 0, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn, salt,
@@ -236,7 +237,10 @@ def best_label(
     sums: Any,
     slots: Any,
 ) -> Any:
-    """Best score among a row's k labels but for a, its label, and the weight to a. The table stays empty."""
+    """Return the best score among a row's k labels other than its own label a, the best label, and the weight to a.
+
+    The hash table is empty before and after each call.
+    """
     bits = table_bits(k)
     for i in range(k):
         slot = slot_of(keys, bits, near[i])
@@ -259,7 +263,7 @@ def best_label(
 
 @called
 def _move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
-    """Move nodes, and their strength."""
+    """Move nodes and their strength to the proposed communities."""
     for v in range(len(proposal)):
         to = proposal[v]
         if to >= 0:
@@ -272,7 +276,7 @@ def _move(proposal: Array, strength: Array, labels: Array, totals: Array) -> Non
 def _activate(
     start: int, stop: int, first: int, starts: Array, columns: Array, proposal: Array, labels: Array, active: Array
 ) -> None:
-    """Activate neighbours of rows start..stop-1: threads may write the same 1 at once."""
+    """Activate neighbours of rows start..stop-1; several threads may set the same element to 1 at the same time."""
     for row in range(start, stop):
         if proposal[first + row] >= 0:
             label = labels[first + row]
@@ -283,7 +287,7 @@ def _activate(
 
 @compiled
 def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
-    """Entry of `_move`."""
+    """Call `_move`; Python can call this function."""
     _move(proposal, strength, labels, totals)
 
 
@@ -291,13 +295,13 @@ def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None
 def activate(
     start: int, stop: int, first: int, starts: Array, columns: Array, proposal: Array, labels: Array, active: Array
 ) -> None:
-    """Entry of `_activate`."""
+    """Call `_activate`; Python can call this function."""
     _activate(start, stop, first, starts, columns, proposal, labels, active)
 
 
 @compiled
 def crossing(start: int, stop: int, first: int, starts: Array, columns: Array, weights: Array, labels: Array) -> Any:
-    """Sum of the weights between communities."""
+    """Return the sum of the weights between communities, for rows start..stop-1."""
     total = np.int64(0)
     for row in range(start, stop):
         label = labels[first + row]

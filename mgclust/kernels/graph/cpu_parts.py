@@ -1,4 +1,4 @@
-"""Pairs on their way to the ranks that own them, on the CPU: summed here, cut by owner, summed again there."""
+"""Exchange of pairs on the CPU: each rank sums its pairs and splits them by owner; the owners sum them again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def contract_parts(rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[
 
 def sum_parts(parts: Array, *, count: int, largest: int, kind: np.dtype | None) -> tuple[Array, Array, Array | None]:
     row, column = (parts[:, i].astype(np.int32) for i in (0, 1))
-    # Also where all weights were 1: what was summed on its way is not.
+    # Even if all original weights were 1, the parts may have larger weights, because each rank has summed its pairs.
     row, column, weight = sum_pairs(row, column, parts[:, 2].astype(kind or np.int32), count=count)
     assert weight is not None
     if kind is None and (not len(weight) or weight.max() == 1):

@@ -1,4 +1,4 @@
-"""Parts that kernels of graphs share on a CUDA device: launches by rows and over arrays, rows by their length."""
+"""Functions that graph kernels share on a CUDA device: launches over rows and arrays, classes of rows by length."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["BLOCK", "THREADS", "bins", "by_rows", "functions", "kernel", "row_ar
 
 Array = Any
 THREADS = 256
-BLOCK = 512  # threads of a block that goes by rows
+BLOCK = 512  # threads per block in launches over rows
 SHORT_ROW, LONG_ROW = 64, 1024  # as in communities.cu
 
 
 class Bins(NamedTuple):
-    """Rows by their length."""
+    """Classes of rows by length."""
 
     medium: Array
     longer: Array
     longest: int
-    largest: int  # weight
+    largest: int  # largest weight
 
 
 def bins(rows: Adjacency) -> Bins:
-    """Sort rows by their length, once."""
+    """Return the classes of rows by length, which are computed only once."""
     if "bins" not in rows.plan:
         kind = None if rows.weights is None else rows.weights.dtype
         medium, longer = (cp.empty(rows.entries // length, cp.int32) for length in (SHORT_ROW, LONG_ROW))
@@ -43,7 +43,7 @@ def bins(rows: Adjacency) -> Bins:
 
 
 def whole(name: str, items: int, *arguments: Any, size: int | None = None) -> None:
-    """Launch a kernel over all elements of arrays; its first argument is their number."""
+    """Launch a kernel over `items` elements; its first argument is `size`, by default `items`."""
     if not items:
         return
     grid = (min(-(-items // THREADS), 64 * multiprocessors()),)
@@ -51,7 +51,7 @@ def whole(name: str, items: int, *arguments: Any, size: int | None = None) -> No
 
 
 def functions(kind: np.dtype | None) -> Any:
-    """Kernels for weights of this type, all 1 for None; gains are integers."""
+    """Return the kernels for weights of type `kind` (None: all weights are 1) and integer gains."""
     return compiled("graph/communities.cu", "float64", WEIGHT=0 if kind is None else 8 * kind.itemsize, EXACT=1)
 
 
@@ -66,7 +66,7 @@ def by_rows(rows: Adjacency, name: str, *arguments: Any, gain: Gain | None = Non
 
 
 def row_arguments(rows: Adjacency) -> tuple[Any, ...]:
-    """First arguments of a kernel that goes by rows."""
+    """Return the first arguments of a kernel that is launched over rows."""
     return np.int32(rows.first), np.int32(rows.rows), rows.starts, rows.columns, or_null(rows.weights)
 
 
@@ -76,7 +76,7 @@ def warp_grid(rows: Adjacency) -> tuple[int]:
 
 
 def kernel(rows: Adjacency, gain: Gain | None, name: str) -> Any:
-    """Kernel of this name for the rows' weights and this type of gains."""
+    """Return the kernel `name` for the types of the rows' weights and of the gains."""
     width = 0 if rows.weights is None else 8 * rows.weights.dtype.itemsize
     exact = int(gain is None or gain.exact)
     return compiled("graph/communities.cu", "float64", WEIGHT=width, EXACT=exact).get_function(name)

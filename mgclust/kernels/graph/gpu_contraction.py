@@ -1,4 +1,4 @@
-"""Sorted adjacency rows from any list of pairs, on a CUDA device (``communities.cu`` around a library's sort)."""
+"""Sorted adjacency rows from any list of pairs, on a CUDA device (``communities.cu`` and CuPy's sort)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sum_keys(
     m = len(keys)
     if m > MAX_ENTRIES:
         raise InsufficientMemoryError(
-            f"{m} neighbours on one GPU should be <= {MAX_ENTRIES}: spread the graph over more GPUs."
+            f"The number of neighbours on one GPU, {m}, should be <= {MAX_ENTRIES}: spread the graph over more GPUs."
         )
     if not m:
         none = cp.empty(0, cp.int32)
@@ -68,7 +68,7 @@ def sum_keys(
 
 
 def keys_of_pairs(row: Array, column: Array, weight: Array | None, count: int, largest: int) -> tuple[Array, int]:
-    """A key for each pair, and how many of its bits hold the weight."""
+    """Return a key for each pair, and the number of its bits that hold the weight."""
     bits = 0 if weight is None else weight_bits(count, largest)
     keys = cp.empty(len(row), cp.int64)
     kind = None if weight is None else weight.dtype
@@ -77,7 +77,7 @@ def keys_of_pairs(row: Array, column: Array, weight: Array | None, count: int, l
 
 
 def keys_of_groups(rows: Adjacency, ids: Array, count: int, largest: int) -> tuple[Array, int]:
-    """A key for each entry, by the groups of its ends."""
+    """Return a key for each entry, from the groups of its ends, and the number of its bits that hold the weight."""
     kind = None if rows.weights is None else rows.weights.dtype
     keys = cp.empty(rows.entries, cp.int64)
     bits = 0 if kind is None else weight_bits(count, largest)
@@ -86,13 +86,13 @@ def keys_of_groups(rows: Adjacency, ids: Array, count: int, largest: int) -> tup
 
 
 def weight_bits(count: int, largest: int) -> int:
-    """Bits for weights behind the pairs in a key of 63; 0 where there is no room."""
+    """Return the number of bits for the weight, which follows the pair in a key of 63 bits; 0 if it does not fit."""
     bits = largest.bit_length()
     return bits if (count * count).bit_length() + bits < KEY_BITS else 0
 
 
 def _module(kind: np.dtype | None) -> Any:
-    """Launch a kernel of the weights' type over all elements."""
+    """Return a function that launches kernels for weights of type `kind` over all elements."""
 
     def launch(name: str, items: int, *arguments: Any) -> None:
         if items:

@@ -1,4 +1,4 @@
-"""Groups of nodes on a CUDA device (``communities.cu``): their numbers, sums, and the parts that are connected."""
+"""Groups of nodes on a CUDA device (``communities.cu``): their numbers, sums, and connected parts."""
 
 from __future__ import annotations
 

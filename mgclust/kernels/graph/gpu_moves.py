@@ -22,8 +22,8 @@ from mgclust.kernels.toolkit.gpu_compiler import multiprocessors
 __all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves", "sweep_alone"]
 
 Array = Any
-LARGE_BLOCK = 1024  # threads for a row with a hash table
-TABLE_BYTES = 1 << 30  # hash tables of long rows together
+LARGE_BLOCK = 1024  # threads per block for rows that need a hash table
+TABLE_BYTES = 1 << 30  # maximum bytes of all hash tables of long rows
 
 
 def propose_moves(
@@ -72,7 +72,7 @@ def sweep_alone(
     activated: Array,
     tally: Array,
 ) -> bool:
-    return False  # each step needs all nodes of the step before: a launch of its own
+    return False  # each step needs the results of the previous step for all nodes, so it needs its own launch
 
 
 def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
@@ -90,7 +90,7 @@ def cross_weight(rows: Adjacency, labels: Array) -> int:
 
 
 def _tables(rows: Adjacency, gain: Gain) -> tuple[Array, Array, int]:
-    """A hash table for each of some blocks, kept as long as the rows."""
+    """Return hash tables, one for each block, and their size; they are kept as long as the rows."""
     if "tables" not in rows.plan:
         room = 1 << (bins(rows).longest - 1).bit_length() + 1
         sums = np.dtype(np.int32 if gain.exact else np.int64)

@@ -1,4 +1,4 @@
-"""Pairs on their way to the ranks that own them, on a CUDA device (``communities.cu``)."""
+"""Exchange of pairs with the ranks that own them, on a CUDA device (``communities.cu``)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sum_parts(parts: Array, *, count: int, largest: int, kind: np.dtype | None) 
 
 
 def _cut(keys: Array, weight: Array | None, bits: int, count: int, bounds: Sequence[int]) -> list[Array]:
-    """Keys by the range that each rank owns, without the dropped ones; weights beside those that hold none."""
+    """Return the keys for each rank that owns them, without dropped keys; add a column of weights if keys hold none."""
     beside = weight is not None and not bits
     kind = weight.dtype if weight is not None and beside else None
     owners = len(bounds) - 1

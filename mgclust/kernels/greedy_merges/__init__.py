@@ -1,4 +1,4 @@
-"""Newman's greedy modularity merging: one exact merge after the other.
+"""Newman's greedy modularity merging, with one exact merge after another.
 
 On the CPU, `cpu` has the loop, `cpu_keys` finds the next pair, `cpu_rows` has a hash table for each community, and
 `cpu_hubs` has the pairs of long rows. On a GPU, `gpu` starts ``greedy.cu``.
@@ -20,7 +20,7 @@ Array = Any
 
 
 class GreedyMergeKernels(Protocol):
-    """Functions that both devices have, with these meanings."""
+    """Functions that the CPU and GPU modules provide."""
 
     def greedy_merges(
         self,
@@ -35,19 +35,20 @@ class GreedyMergeKernels(Protocol):
         """Merge the connected pair of communities with the largest gain until no connected pair is left.
 
         The gain of i and j is ``g = two_m * m_ij - resolution * (d_i * d_j)``, and the merge raises the modularity by
-        ``2 g / two_m**2``; two_m is the sum of all strengths. Among equal gains, the smallest (i, j) with i < j comes
-        first; j is absorbed by i. Pairs with negative gains are also merged.
+        ``2 g / two_m**2``; two_m is the sum of all strengths. Ties go to the smallest (i, j) with i < j; i absorbs j.
+        Pairs with negative gains are also merged.
 
         Parameters
         ----------
         starts : int64 array of shape (n + 1,)
             Start of each node's neighbours.
         columns : int32 array of shape (nnz,)
-            Neighbours, ascending for each node: symmetric, without loops, each once.
+            Neighbours of each node, ascending. The graph is symmetric, without loops and without repeated neighbours.
         weights : int64 or float64 array of shape (nnz,)
             Weights of the edges to these neighbours, not negative.
         strength : array of shape (n,), the weights' type
-            Sum of each node's weights, with its loops counted twice. If int64, the sum of all is less than 2**32.
+            Sum of each node's weights, with its loops counted twice. If int64, the sum of all strengths is less than
+            2**32.
         resolution : float
             Resolution; 1.0 if the weights are int64.
         on_progress : callable
@@ -56,16 +57,16 @@ class GreedyMergeKernels(Protocol):
         Returns
         -------
         merges : int32 array of shape (k, 2)
-            Kept and absorbed community of each merge, named by their smallest nodes; k is n minus the number of
+            Kept and absorbed community of each merge, each named by its smallest node; k is n minus the number of
             connected components.
         gains : array of shape (k,), the weights' type
             Gain of each merge.
 
         Notes
         -----
-        This uses one thread on the CPU, and one block on a GPU. Memory on the CPU, as measured: 24 to 35 bytes per
-        entry of `columns` (float64: 51 to 70), and 100 per node. On a GPU: 32 bytes per entry and 90 per node. If rows
-        that grew have used this up, it needs 68 bytes per remaining entry for a moment.
+        This uses one thread on the CPU, and one block on a GPU. Measured memory on the CPU: 24 to 35 bytes per entry of
+        `columns` (float64: 51 to 70), and 100 bytes per node. Memory on a GPU: 32 bytes per entry and 90 bytes per
+        node. If growing rows have used up this memory, 68 bytes per remaining entry are needed temporarily.
         """
 
 

@@ -1,16 +1,16 @@
-"""Exact greedy modularity on the CPU: Newman's rule merge by merge, some microseconds each.
+"""Exact greedy modularity on the CPU: Newman's rule, in some microseconds per merge.
 
-If communities i and j merge, most gains stay the same or decrease: if k is a neighbour of i but not of j, the gain
-``2m * m_ik - d_i * d_k`` of the pair decreases by ``d_j * d_k``. So a computed gain remains an upper bound until k is a
-neighbour of the smaller of the two rows. A merge costs
+If communities i and j merge, most gains stay the same or decrease. If k is a neighbour of i but not of j, the gain
+``2m * m_ik - d_i * d_k`` of i and k decreases by ``d_j * d_k``. So a computed gain remains an upper bound until k is
+a neighbour in the smaller of two merging rows. A merge costs
 
-    fold        add the smaller row to the larger: a few look-ups for each neighbour, which gets its new gain
-    refresh     search the best pair again, in rows that come first because of a bound
+    fold        add the smaller row to the larger: a few look-ups and a new gain for each neighbour
+    refresh     search for the best pair again, in rows that come first only because of an upper bound
     put         update a tree over the keys of all rows: about one step for each key that changes
 
 A pair belongs to the row with the smaller table, which can be searched quickly. If the other row is a *hub*, the pair
-also belongs to the hub, because all its neighbours would have to be refreshed whenever it grows. A hub stores its pairs
-in a kinetic tree (`cpu_hubs`): the 317,079 merges of com-dblp take 1 s instead of 30 s.
+also belongs to the hub. Otherwise, all neighbours of the hub would have to be refreshed whenever the hub grows. A hub
+stores its pairs in a kinetic tree (`cpu_hubs`): the 317,079 merges of com-dblp take 1 s instead of 30 s.
 
 All decisions compare gains that are computed from the current weights and strengths, in int64 or float64 as given.
 """
@@ -64,8 +64,8 @@ def greedy_merges(
     on_progress: Callable[[int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
     graph = _graph(np.asarray(starts), np.asarray(columns), np.asarray(weights), np.asarray(strength), resolution)
-    # Whether every gain that may fall does fall. If not, the pair (k, i) may have the same gain after a merge but
-    # come earlier, because i has got a smaller label, and all neighbours have to hear of it.
+    # True if every gain that can decrease does decrease. If not, the pair (k, i) may have the same gain after a merge
+    # but come earlier, because i has got a smaller label. Then the keys of all neighbours have to be updated.
     strict = graph.strength.dtype.kind == "i" and bool((graph.strength > 0).all())
     most = max(len(strength) - 1, 0)
     merges, gains = np.empty((most, 2), np.int32), np.empty(most, graph.strength.dtype)
@@ -81,7 +81,7 @@ def greedy_merges(
 
 
 def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resolution: float) -> MergeGraph:
-    """Make the tables of all rows; their keys are computed when `advance` needs them."""
+    """Make the tables of all rows; `advance` computes the keys of rows when it needs them."""
     n, dtype = len(strength), strength.dtype
     slots, bits = np.zeros(n, SLOTS), np.empty(n, np.uint8)
     used = lay_out(starts, slots, bits)
@@ -104,7 +104,7 @@ def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resol
 
 
 def _cells(count: int, dtype: Any) -> tuple[Array, Array, Array]:
-    """Allocate cells, and their arrays for hubs; memory that no hub uses is never touched."""
+    """Allocate the cells, and the arrays of hubs, whose memory is not touched where no hub uses it."""
     return (np.empty(count, CELLS[dtype.kind]), np.empty(count, dtype), np.empty(count >> 3, NODES[dtype.kind]))
 
 
@@ -119,7 +119,11 @@ def _repacked(graph: MergeGraph) -> MergeGraph:
 
 @called
 def refresh(graph: MergeGraph, row: int) -> None:
-    """Find a row's best pair: a hub has all its pairs; others have pairs with rows, not hubs, with no smaller table."""
+    """Find the best of the pairs that belong to a row.
+
+    All pairs of a hub belong to it. For another row, only pairs with rows that are not hubs and whose table is not
+    smaller belong to it.
+    """
     own = np.int64(graph.bits[row])
     if own >= HUB:
         refresh_hub(graph, row)
@@ -142,7 +146,7 @@ def refresh(graph: MergeGraph, row: int) -> None:
 
 @inlined
 def offer(graph: MergeGraph, row: int, cell: int, slot: int, its_cell: int) -> None:
-    """Mark the pair of a row and a slot as changed in the rows that it belongs to."""
+    """Update the rows to which the changed pair of a row and a slot belongs."""
     gain = gain_of(graph, graph.cells[cell].weight, graph.strength[row], graph.strength[slot])
     own, its = graph.bits[row], graph.bits[slot]
     if own >= HUB:
@@ -159,7 +163,7 @@ def offer(graph: MergeGraph, row: int, cell: int, slot: int, its_cell: int) -> N
 
 @called
 def fold(graph: MergeGraph, a: int, b: int, strict: bool) -> None:
-    """Fold slot b into slot a, whose row is no shorter."""
+    """Merge slot b into slot a, whose row is at least as long."""
     cells, slots, keys = graph.cells, graph.slots, graph.keys
     bits, relabelled = graph.bits[a], slots[b].label < slots[a].label
     graph.strength[a] += graph.strength[b]
@@ -189,14 +193,15 @@ def fold(graph: MergeGraph, a: int, b: int, strict: bool) -> None:
             insert(graph, k, its, a, cells[own].weight)
         offer(graph, a, own, k, its)
     slots[b].length = 0
-    # A larger table gives pairs to other rows. Where not every gain fell, equal ones may come earlier by a's new label.
+    # If a has a larger table now, some of its pairs belong to other rows. If not every gain has decreased, pairs with
+    # equal gains may come earlier, because a has a new label.
     if graph.bits[a] > bits or (relabelled and not strict):
         offer_all(graph, a)
 
 
 @called
 def offer_all(graph: MergeGraph, row: int) -> None:
-    """Mark a row's pairs as changed in all rows that they belong to."""
+    """Update all rows to which the pairs of a row belong."""
     begin = graph.slots[row].begin
     for cell in range(begin, begin + (1 << np.int64(graph.bits[row]))):
         slot = graph.cells[cell].slot
@@ -206,7 +211,10 @@ def offer_all(graph: MergeGraph, row: int) -> None:
 
 @compiled
 def advance(graph: MergeGraph, strict: bool, merges: Array, gains: Array, done: int, stop: int) -> tuple[int, bool]:
-    """Merge until `stop` merges are done or no pair is left; return their number, and whether cells are missing."""
+    """Merge until `stop` merges are done, no pair is left or there are too few cells.
+
+    Returns the number of merges, and whether there are too few cells.
+    """
     slots, keys = graph.slots, graph.keys
     top = keys[len(keys) - 1]
     while done < stop and top.tie != LAST:

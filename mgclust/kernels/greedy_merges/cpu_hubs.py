@@ -1,13 +1,14 @@
-"""Long rows of communities with hundreds of thousands of neighbours: the best pair without reading all of them.
+"""Best pairs of hubs, which have up to hundreds of thousands of neighbours, without reading all neighbours.
 
-A hub's gain with neighbour k is a line as a function of the hub's strength D: ``two_m * w_k - D * d_k``, and D only
-grows. Above the hub's table is a tree of winners: of every 16 cells, of every 16 of these, and so on. Each node has the
-D *until* which its winner certainly stays ahead. When D has grown, only nodes with a smaller `until` are updated.
-Neighbours that have grown in other merges since they were last *seen* have lines that are too high. These are upper
-bounds, which are corrected when they win.
+A hub's gain with neighbour k is a *line*, a linear function of the hub's strength D: ``two_m * w_k - D * d_k``. D only
+grows. A tree over the hub's table has the winner of every 16 cells, of every 16 of these winners, and so on. Each node
+has the D *until* which its winner certainly stays ahead. When D has grown, only nodes with a smaller `until` are
+updated. If a neighbour has grown in other merges since it was last *seen*, its line is too high. This line is an upper
+bound, which is corrected when it wins.
 
-Times are computed in float64, with a margin above all rounding, their own and that of the gains: a node may be looked
-at too early, never too late. At D itself lines are compared as all pairs are, by their gains, then by labels.
+*Times* are values of D. They are computed in float64, with a margin for the rounding errors of times and gains. So a
+node may be updated too early, but never too late. At the current D, lines are compared like all pairs, by gain and then
+by label.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ Array = Any
 FREE = -1
 HUB = 8  # rows with tables of at least 2^HUB cells are hubs
 SPAN = 4  # a node has 2^SPAN cells or nodes below it
-MARGIN = 2.0**-48  # 32 roundings
+MARGIN = 2.0**-48  # relative error of 32 roundings
 PAST = -1.0  # a time that has passed
 
-# The nodes of a table that begins at cell c begin at c / 8, which leaves room enough: lowest level first, top last.
+# The nodes of a table that begins at cell c begin at node c / 8, which leaves enough room. The lowest level comes
+# first, the top last.
 NODES = {
     "i": np.dtype(
         [
@@ -60,9 +62,9 @@ def past_time(graph: MergeGraph, row: int) -> None:
 
 @inlined
 def ahead_until(graph: MergeGraph, weight: Any, d: Any, other_weight: Any, e: Any, strength: Any) -> float:
-    """Return the hub's strength until which a line that is ahead now stays above another, whatever the rounding."""
+    """Return the hub's strength until which a line that is ahead stays ahead of another, whatever the rounding."""
     if weight == other_weight and d == e:
-        return np.inf  # equal for ever; labels, which decide, are compared whenever a line changes
+        return np.inf  # the lines are equal for any D; labels decide, and are compared whenever a line changes
     height = graph.two_m * ((weight - other_weight) - MARGIN * max(weight, other_weight))
     slope = graph.factor * ((e - d) - MARGIN * max(d, e))
     if slope >= 0:
@@ -72,7 +74,10 @@ def ahead_until(graph: MergeGraph, weight: Any, d: Any, other_weight: Any, e: An
 
 @inlined
 def lower_times(nodes: Array, first: int, at: int, bits: int, until: float) -> None:
-    """Let a node, number `at` of its level's 2^bits from `first` on, and all above it be looked at by then."""
+    """Lower the times of a node and all nodes above it to at most `until`.
+
+    The node is number `at` of its level, which has 2^bits nodes from `first` on.
+    """
     while nodes[first + at].until > until:
         nodes[first + at].until = until
         if bits == 0:
@@ -83,7 +88,7 @@ def lower_times(nodes: Array, first: int, at: int, bits: int, until: float) -> N
 
 @inlined
 def forget(graph: MergeGraph, row: int, cell: int) -> None:
-    """Record that a cell gives up its line, which matters only in a lowest node in which it wins."""
+    """Record that a cell loses its line; this matters only if the cell is the winner of its lowest node."""
     first = graph.slots[row].begin >> 3
     own = cell - graph.slots[row].begin
     if graph.nodes[first + (own >> SPAN)].cell == own:
@@ -94,7 +99,7 @@ def forget(graph: MergeGraph, row: int, cell: int) -> None:
 def update(graph: MergeGraph, row: int, cell: int) -> None:
     """Update a hub's tree for the new line of a cell, as far up as necessary.
 
-    A node past its time is left to `settle`, and so are those above it: their times are no later.
+    A node whose time has passed is left to `settle`. So are the nodes above it, because their times are not later.
     """
     strength, begin = graph.strength[row], graph.slots[row].begin
     bits: Any = np.int64(graph.bits[row])
@@ -117,7 +122,8 @@ def update(graph: MergeGraph, row: int, cell: int) -> None:
                     until = min(until, ahead_until(graph, node.weight, node.seen, weight, d, strength))
                     lower_times(graph.nodes, first, at, bits, until)
                     return
-            # All that the old line was ahead of, until its time, the new one is ahead of until both have passed.
+            # The old line was ahead of all others until the node's time, and the new line is ahead of the old line
+            # until `until`. So the new line is ahead of all others until the earlier of both.
             until = min(until, ahead_until(graph, weight, d, node.weight, node.seen, strength))
         if until <= strength:
             lower_times(graph.nodes, first, at, bits, PAST)
@@ -127,7 +133,7 @@ def update(graph: MergeGraph, row: int, cell: int) -> None:
 
 @inlined
 def look_at_cells(graph: MergeGraph, row: int, index: int) -> None:
-    """Find the winner of a lowest node, and its time."""
+    """Set the winner of a lowest node, and the time until which it wins."""
     cells, seen, strength, begin = graph.cells, graph.seen, graph.strength[row], graph.slots[row].begin
     node, start = graph.nodes[(begin >> 3) + index], begin + (index << SPAN)
     found, gain, until = -1, graph.lowest, np.inf
@@ -154,7 +160,7 @@ def look_at_cells(graph: MergeGraph, row: int, index: int) -> None:
 
 @inlined
 def look_at_nodes(graph: MergeGraph, row: int, start: int, stop: int, into: int) -> None:
-    """Find the winner among nodes that are up to date, and its time."""
+    """Set the winner of node `into`, and its time, from nodes start..stop-1, which are up to date."""
     cells, nodes, strength, begin = graph.cells, graph.nodes, graph.strength[row], graph.slots[row].begin
     found, gain, until = -1, graph.lowest, np.inf
     for at in range(start, stop):
@@ -184,9 +190,10 @@ def look_at_nodes(graph: MergeGraph, row: int, start: int, stop: int, into: int)
 
 @called
 def settle(graph: MergeGraph, row: int) -> int:
-    """Bring the top of a hub's tree up to date, before it the nodes below that are past their time; where it is.
+    """Update the nodes of a hub's tree whose time has passed, from below to the top; return the position of the top.
 
-    Goes down where it has to, and back, with notes of its way: a function that calls itself cannot be kept on disk.
+    The path to the current node is stored in `graph.way`, because a function that calls itself cannot be cached on
+    disk.
     """
     nodes, strength = graph.nodes, graph.strength[row]
     first, index, ahead = graph.way[0], graph.way[1], graph.way[2]
@@ -222,7 +229,7 @@ def settle(graph: MergeGraph, row: int) -> int:
 
 @called
 def refresh_hub(graph: MergeGraph, row: int) -> None:
-    """Give a hub the key of its tree's winner; if the winner's line is too high, it is corrected first, once."""
+    """Set a hub's key to the winner of its tree; if the winner's line is too high, it is corrected first, once."""
     cells, seen, begin = graph.cells, graph.seen, graph.slots[row].begin
     cell = begin + graph.nodes[settle(graph, row)].cell
     if cell < begin:

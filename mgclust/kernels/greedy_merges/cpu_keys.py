@@ -1,8 +1,8 @@
-"""Choice of the next pair of communities: each community's best pair as its key, and a tree of these keys.
+"""Choice of the next pair of communities: each community has a key for its best pair, and a tree finds the best key.
 
-A community has a *slot*, the number of the node whose row it uses, and a *label*, its smallest node. A key is the best
-gain of the slot, or an upper bound of it. Keys are compared by gain, then by tie. So the top of the tree is the pair to
-merge, unless it is a bound.
+A community has a *slot*, the number of the node whose row it uses, and a *label*, its smallest node. The key of a slot
+is the gain of its best pair, or an upper bound of this gain. Keys are compared by gain, then by tie. So the top of the
+tree is the pair to merge, unless its gain is only a bound.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 
 Array = Any
 
-FAN = 3  # the tree has 2^FAN children a node
-LAST = np.int64(2**63 - 1)  # a tie that loses against all others: no pair
+FAN = 3  # a node of the tree has 2^FAN children
+LAST = np.int64(2**63 - 1)  # tie of a slot without a pair, which comes after all others
 SLOTS = np.dtype(
     [
         ("begin", np.int64),
@@ -51,27 +51,27 @@ class MergeGraph(NamedTuple):
     """State of a run, a tuple of arrays."""
 
     cells: Array  # (slot, weight): tables of 2^bits cells each, see `cpu_rows`
-    seen: Array  # for hubs, beside each cell: the neighbour's strength when it was last looked at
-    nodes: Array  # for hubs: the winner of a stretch of cells, and for how long; see `cpu_hubs`
-    tail: Array  # (1,) int64: cells in use, those of absorbed rows among them
-    slots: Array  # begin: first cell; length: neighbours; label; version: merges so far
-    bits: Array  # uint8, of each slot's table
-    strength: Array  # int64 or float64, of each slot
-    keys: Array  # of the slots, then of the inner nodes, level by level; the root is the last
-    levels: Array  # int64: where each level begins in `keys`
-    way: Array  # (3, 16) int64: notes of `settle`
+    seen: Array  # for each cell of a hub: the neighbour's strength when the cell was last updated
+    nodes: Array  # for hubs: the winner among some cells, and how long it stays the winner; see `cpu_hubs`
+    tail: Array  # (1,) int64: number of cells in use, including cells of absorbed rows
+    slots: Array  # begin: first cell; length: number of neighbours; label; version: number of merges so far
+    bits: Array  # uint8: log2 of the number of cells of each slot's table
+    strength: Array  # int64 or float64: strength of each slot
+    keys: Array  # keys of the slots, then of the inner nodes, level by level; the root comes last
+    levels: Array  # int64: start of each level in `keys`
+    way: Array  # (3, 16) int64: work array of `settle`
     two_m: Any  # sum of all strengths
     factor: Any  # resolution, in the type of the strengths
     lowest: Any  # gain of a slot that has no pair
 
 
 def lowest_of(dtype: Any) -> Any:
-    """Less than any gain."""
+    """Return a number that is less than any gain."""
     return dtype.type(np.iinfo(np.int64).min if dtype.kind == "i" else -np.inf)
 
 
 def new_keys(n: int, dtype: Any) -> tuple[Array, Array]:
-    """Keys of n slots that nothing is known of: bounds above any gain, so that each is looked at when it comes first.
+    """Return the initial keys of n slots: bounds above any gain, so that each slot is refreshed when it comes first.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def new_keys(n: int, dtype: Any) -> tuple[Array, Array]:
     keys = np.zeros(sum(counts), KEYS[dtype.kind])
     keys["gain"], keys["tie"], keys["stamp"] = lowest_of(dtype), LAST, -1
     for level, first in enumerate(levels):
-        slots = np.arange(0, n, 1 << (FAN * level))  # the first below each node that has any
+        slots = np.arange(0, n, 1 << (FAN * level))  # the first slot below each node that has slots
         known = keys[first : first + len(slots)]
         known["gain"] = np.iinfo(np.int64).max if dtype.kind == "i" else np.inf
         known["tie"] = slots
@@ -97,13 +97,13 @@ def new_keys(n: int, dtype: Any) -> tuple[Array, Array]:
 
 @inlined
 def gain_of(graph: MergeGraph, weight: Any, d: Any, e: Any) -> Any:
-    """Gain of a merge, as written: nothing is accumulated."""
+    """Return the gain of a merge; gains are not accumulated over merges."""
     return graph.two_m * weight - graph.factor * (d * e)
 
 
 @inlined
 def tie_of(a: int, b: int) -> Any:
-    """Order among equal gains: the smaller label, then the larger."""
+    """Return a number that orders pairs with equal gains: by the smaller label, then by the larger."""
     return (np.int64(min(a, b)) << 32) | max(a, b)
 
 

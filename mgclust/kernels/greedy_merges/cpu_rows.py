@@ -25,7 +25,8 @@ __all__ = [
 Array = Any
 GOLDEN = 2654435769  # 2^32 over the golden ratio
 
-# A neighbour's slot and the weight to it, side by side: one line of cache. Integer weights are below 2^31.
+# A neighbour's slot and the weight of the edge to it are stored together, so that a look-up reads only one cache line.
+# Integer weights are below 2^31.
 CELLS = {
     "i": np.dtype([("slot", np.int32), ("weight", np.int32)]),
     "f": np.dtype([("slot", np.int32), ("weight", np.float64)], align=True),
@@ -34,7 +35,7 @@ CELLS = {
 
 @inlined
 def home(slot: int, bits: int) -> int:
-    """Place in a table where the search for a slot begins."""
+    """Return the position in a table at which the search for a slot begins."""
     return ((slot * GOLDEN) & 0xFFFFFFFF) >> (32 - bits)
 
 
@@ -46,7 +47,7 @@ def is_full(length: int, bits: int) -> bool:
 
 @inlined
 def table_bits(length: int) -> int:
-    """Return the size of the smallest table for this number of neighbours."""
+    """Return log2 of the size of the smallest table for this number of neighbours."""
     bits = 1
     while is_full(length, bits):
         bits += 1
@@ -55,7 +56,7 @@ def table_bits(length: int) -> int:
 
 @inlined
 def find(graph: MergeGraph, row: int, slot: int) -> int:
-    """The cell that holds a neighbour, or the free one where it belongs."""
+    """Return the cell that holds a neighbour, or the free cell where it belongs."""
     cells, begin, bits = graph.cells, graph.slots[row].begin, np.int64(graph.bits[row])
     mask = (1 << bits) - 1
     at = home(slot, bits)
@@ -68,14 +69,14 @@ def find(graph: MergeGraph, row: int, slot: int) -> int:
 
 @inlined
 def insert(graph: MergeGraph, row: int, cell: int, slot: int, weight: Any) -> None:
-    """Fill the free cell that `find` returned."""
+    """Write a neighbour to the free cell that `find` returned."""
     graph.cells[cell].slot, graph.cells[cell].weight = slot, weight
     graph.slots[row].length += 1
 
 
 @called
 def remove(graph: MergeGraph, row: int, slot: int) -> None:
-    """Drop a neighbour; cells that were displaced by it move back, so that no search stops too early."""
+    """Drop a neighbour; cells that it displaced move back, so that no search stops too early."""
     cells, begin, bits = graph.cells, graph.slots[row].begin, np.int64(graph.bits[row])
     mask = (1 << bits) - 1
     hole = find(graph, row, slot) - begin
@@ -101,7 +102,7 @@ def remove(graph: MergeGraph, row: int, slot: int) -> None:
 
 @called
 def widen(graph: MergeGraph, row: int) -> None:
-    """Move a row to a table of twice the size, at the tail; the caller knows that there is room."""
+    """Move a row to a table of twice the size, at the tail; the caller ensures that there is room."""
     cells, seen, old, bits = graph.cells, graph.seen, graph.slots[row].begin, np.int64(graph.bits[row])
     new = graph.tail[0]
     graph.tail[0] = new + (2 << bits)
@@ -135,7 +136,7 @@ def lay_out(starts: Array, slots: Array, bits: Array) -> int:
 
 @compiled
 def fill(graph: MergeGraph, starts: Array, columns: Array, weights: Array) -> None:
-    """Enter all neighbours."""
+    """Write all neighbours to the tables."""
     cells = graph.cells
     for at in range(graph.tail[0]):
         cells[at].slot = FREE
@@ -152,7 +153,7 @@ def fill(graph: MergeGraph, starts: Array, columns: Array, weights: Array) -> No
 
 @compiled
 def repack(graph: MergeGraph, cells: Array, seen: Array, nodes: Array) -> None:
-    """Copy the rows that are left to other arrays, without gaps."""
+    """Copy the remaining rows to other arrays, without gaps."""
     tail: Any = np.int64(0)
     for row in range(len(graph.slots)):
         slot = graph.slots[row]

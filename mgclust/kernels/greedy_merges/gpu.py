@@ -1,4 +1,4 @@
-"""Greedy modularity merging on a CUDA device (``greedy.cu``): one block that runs for a tenth of a second a time."""
+"""Greedy modularity merging on a CUDA device (``greedy.cu``): one block, launched for a tenth of a second at a time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mgclust.kernels.toolkit.gpu_compiler import Module, compiled
 __all__ = ["greedy_merges"]
 
 Array = Any
-THREADS = 512  # of the one block: short rows leave most of them idle, long ones would like more
+THREADS = 512  # threads of the block: most are idle for short rows, and long rows could use more
 WARP = 32
-ROWS = 4  # warps of a block in the kernels around the merging, each with a row or node of its own
+ROWS = 4  # warps per block in all kernels except `merge`; each warp processes one row or node
 SHARED_NODES = 1900  # as in greedy.cu
 SPARE = 1024
-MAX_ENTRIES = (2**31 - 2**14) // 2 - SPARE  # positions in a pool of twice as many are int32
-NO_ROOM, DONE = 2, 1  # what the kernel says besides "not yet done"
+MAX_ENTRIES = (2**31 - 2**14) // 2 - SPARE  # positions in the pool, which has twice as many entries, must fit int32
+NO_ROOM, DONE = 2, 1  # final states of the kernel, as in greedy.cu; 0: some merges are left
 
 
 def module_of(integer: bool) -> Module:
-    """Return the kernels for integer weights, or for others."""
+    """Return the kernels for int64 weights if `integer`, else for float64 weights."""
     return compiled("greedy_merges/greedy.cu", "float64", INTEGER=int(integer), THREADS=THREADS)
 
 
@@ -46,12 +46,12 @@ def greedy_merges(
             f"n_edges={len(columns) // 2} between different nodes should be <= {MAX_ENTRIES // 2} for "
             "strategy='greedy' on a GPU: use strategy='parallel' or device='cpu'."
         )
-    # Summed on the host, so that it is the CPU's sum to the last bit.
+    # The sum is computed on the host, so that it is bitwise identical to the sum of the CPU kernel.
     scale = weights.dtype.type(cp.asnumpy(strength).sum()), np.float64(resolution)
     module = module_of(weights.dtype.kind == "i")
     graph = _prepared(module, starts, columns, weights, strength, scale)
     merges, gains = cp.empty((n, 2), np.int32), cp.empty(n, weights.dtype)
-    state = cp.array([0, len(columns), 0], np.int32)  # merges done, the pool's end, why the kernel returned
+    state = cp.array([0, len(columns), 0], np.int32)  # number of merges, end of the pool, state of the kernel
     kernel = module.get_function("merge")
     while True:
         kernel((1,), (THREADS,), (*graph.arguments(), *scale, merges, gains, state))
@@ -65,7 +65,7 @@ def greedy_merges(
 
 @dataclass
 class _Graph:
-    """The kernel's structures; their layouts are in ``greedy.cu``."""
+    """Data structures of the kernel; ``greedy.cu`` has their layouts."""
 
     entries: Array  # (pool, 4) int32
     communities: Array  # (n, 4) int32
@@ -73,7 +73,7 @@ class _Graph:
     times: Array  # (n, 2) int32
     keys: Array  # (nodes of the tree, 4) int32
     pairs: Array  # (nodes of the tree, 2) int32
-    offsets: Array  # of the tree's levels, and the number of nodes, int32
+    offsets: Array  # int32: start of each level of the tree, then the number of nodes
     shared_from: int
 
     def arguments(self) -> tuple[Any, ...]:
@@ -83,7 +83,7 @@ class _Graph:
 
 
 def _prepared(module: Any, starts: Array, columns: Array, weights: Array, strength: Array, scale: Any) -> _Graph:
-    """All nodes apart: every row, and the tree above what is best in each."""
+    """Return the data structures before the first merge: a row for each node, and the tree over their best pairs."""
     n = len(strength)
     sizes = [n]
     while sizes[-1] > 1:
@@ -114,7 +114,7 @@ def _prepared(module: Any, starts: Array, columns: Array, weights: Array, streng
 
 
 def _make_room(module: Any, graph: _Graph) -> int:
-    """Move all rows to the front of a pool of twice the size that they need; returns how much they need."""
+    """Move all rows to the front of a new pool of twice the size they need; return the number of entries they need."""
     live = graph.rows[:, 3].astype(np.int64)
     starts = cp.cumsum(live) - live
     count, n = int(live.sum()), len(live)

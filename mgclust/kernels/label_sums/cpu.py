@@ -73,7 +73,7 @@ def cluster_sums(
     about: tuple[Array, Array] | None = None,
 ) -> None:
     if y_start % GROUP:
-        raise ValueError(f"y_start={y_start} must be a multiple of {GROUP}.")
+        raise ValueError(f"y_start={y_start} should be a multiple of {GROUP}.")
     (m, d), k = x.shape, len(y)
     panels = np.empty(-(-m // WIDTH) * WIDTH * d, x.dtype)
     pack(x, 0, panels, 0, -(-m // WIDTH))

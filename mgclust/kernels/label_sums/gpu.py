@@ -55,7 +55,7 @@ def cluster_sums(
     about: tuple[Array, Array] | None = None,
 ) -> None:
     if y_start % GROUP:
-        raise ValueError(f"y_start={y_start} must be a multiple of {GROUP}.")
+        raise ValueError(f"y_start={y_start} should be a multiple of {GROUP}.")
     if not x.shape[0] or not y.shape[0]:
         return
     norm = direct(norm)

@@ -1,4 +1,4 @@
-"""One to three features without all pairs: bounding boxes (`pairs.column_boxes`) and a grid (`gaussian_grid`).
+"""Results for one to three features without all pairs: bounding boxes (`pairs.column_boxes`), a grid (`gaussian_grid`).
 
 On the CPU, `cpu` calls the inner loops of both, `pairs.cpu_column_boxes` and `cpu_grid`; on a GPU, `gpu` starts
 ``pairs/boxes/column_boxes.cu`` and ``grid.cu``.
@@ -20,7 +20,7 @@ Array = Any
 
 
 class LowDimensionKernels(Protocol):
-    """Functions that both devices have, with these meanings.
+    """Functions that the CPU and GPU modules provide.
 
     Parameters of several functions:
 
@@ -29,26 +29,26 @@ class LowDimensionKernels(Protocol):
     plan : GaussianGrid
         Plan of a grid that covers the rows; see ``mgclust.kernels.low_dimension.gaussian_grid``.
     rows, boxes : array of shape (n, d) and Boxes
-        All rows, from `boxes_along_curve`.
+        Return values of `boxes_along_curve` for all rows.
     threshold : float
-        Threshold of s < threshold; it is rounded to the rows' type before it is compared.
+        Bound of s for near pairs (s < threshold). It is rounded to the rows' type before the comparison.
 
     The results of the searches in boxes are bitwise identical to those of the functions for all pairs in
-    `mgclust.kernels.pairs.PairKernels`. Each call does a part of the work, so that ranks that all have the boxes can
-    split it evenly.
+    `mgclust.kernels.pairs.PairKernels`. Each call does a part of the work. So ranks can split the work evenly, if each
+    of them has the boxes of all rows.
     """
 
     def border_in_boxes(
         self, x: Array, boxes: Boxes, x_labels: Array, labels: Array, *, threshold: float, out: Array
     ) -> None:
-        """Mark rows that have a row of another label nearer than a threshold.
+        """Mark rows that are nearer than a threshold to a row with another label.
 
         Parameters
         ----------
         x : array of shape (m, d)
             Rows in an order in which successive rows are near each other.
         x_labels, labels : integer arrays of shape (m,) and (n,)
-            Labels of x, and of all rows in their original order; within int32.
+            Labels of x, and of all rows in their original order; the values must fit int32.
         out : uint8 array of shape (m,)
             Set to 1 in place.
         """
@@ -70,42 +70,42 @@ class LowDimensionKernels(Protocol):
         """
 
     def count_in_boxes(self, x: Array, boxes: Boxes, *, threshold: float, out: Array) -> None:
-        """Add the number of rows with s < threshold.
+        """Add, for each row of `x`, the number of all rows with s < threshold.
 
         Parameters
         ----------
         x : array of shape (m, d)
             Rows in an order in which successive rows are near each other.
         out : int64 array of shape (m,)
-            Added to in place.
+            The numbers are added to this array in place.
         """
 
     def interpolate(self, x: Array, grid: Array, plan: GaussianGrid, out: Array) -> None:
-        """Read the convolved grid at rows.
+        """Interpolate the convolved grid at rows.
 
         Parameters
         ----------
         grid : float64 array of shape plan.shape
             Return value of `grid_convolve`.
         out : float64 array of shape (m,)
-            The Gaussian sums, including 1 for the row itself; overwritten.
+            Overwritten with the Gaussian sums. Each sum includes 1 for the row itself.
         """
 
     def nearest_higher_in_boxes(
         self, rows: Array, boxes: Boxes, order: Array, *, start: int, stop: int, best: Array, best_index: Array
     ) -> None:
-        """Find the nearest row of higher density for the rows at some positions, like `nearest_higher`.
+        """Find the nearest row of higher density, like `nearest_higher`, for the rows at a range of positions.
 
         Parameters
         ----------
         order : int32 array of shape (n,)
-            Unique position of each row by decreasing density; the array is in the order of row numbers.
+            Unique position of each row in the order of decreasing density; element i belongs to row number i.
         start, stop : int
-            Range of positions, beginning with row ``boxes.index[start]``.
+            Range of positions in `rows`; the first row has the number ``boxes.index[start]``.
         best : array of shape (stop - start,), the rows' type
-            Smallest s; infinity for the densest row; overwritten.
+            Overwritten with the smallest s to a row of higher density; infinity for the densest row.
         best_index : int64 array of shape (stop - start,)
-            Its row number; -1 for the densest row; overwritten.
+            Overwritten with the number of the nearest row of higher density; -1 for the densest row.
         """
 
     def pair_histogram_in_boxes(
@@ -116,11 +116,11 @@ class LowDimensionKernels(Protocol):
         Parameters
         ----------
         part, parts : int
-            This call counts the pairs of the panels part, part + parts, ... with themselves and all later panels.
+            This call counts pairs for the panels part, part + parts, ...: of each panel with itself and all later ones.
         low, shift : int
             The bracket and the bins, as for `pair_histogram`.
         out : int64 array of shape (bins + 1,)
-            Added to in place.
+            The counts are added to this array in place.
         """
 
     def spread(self, x: Array, plan: GaussianGrid, out: Array) -> None:

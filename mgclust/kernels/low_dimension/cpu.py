@@ -1,7 +1,7 @@
-"""Kernels for one to three dimensions on the CPU: near-linear where `mgclust.kernels.pairs.cpu` compares all pairs.
+"""Kernels for one to three dimensions on the CPU, in near-linear time; `mgclust.kernels.pairs.cpu` compares all pairs.
 
-`spread` and `interpolate` are the two halves of a non-uniform FFT (essay and error bounds: `gaussian_grid`). The
-searches in boxes are those of `mgclust.kernels.pairs.boxes.cpu_column_boxes`.
+`spread` and `interpolate` are the two halves of a non-uniform FFT (method and error bounds: `gaussian_grid`). The
+searches in boxes call `mgclust.kernels.pairs.boxes.cpu_column_boxes`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Array = Any
-PRIVATE_GRID_BYTES = 1 << 30  # most bytes for the grids of all threads; if a grid is large, fewer threads are used
+PRIVATE_GRID_BYTES = 1 << 30  # maximum bytes of the grids of all threads; if grids are large, fewer threads are used
 
 
 def boxes_along_curve(x: Array) -> tuple[Array, Boxes]:

@@ -1,9 +1,9 @@
-"""Spreading rows onto a grid and reading it off at rows: the inner loops for `gaussian_grid`.
+"""Inner loops for `gaussian_grid`: rows are spread onto a grid, and the grid is interpolated at rows.
 
-A row's 16 window values along an axis are one vector of 16 doubles (two AVX-512 registers), so that 2-D
-spreading is 16 times "load 16 integers, add, store", 3-D spreading 256 times, next to 15 multiply-adds an
-axis for the window. Grids of 2 MB stay in L2; 3-D grids do not, and then rows in the tree's order are
-several times faster than rows in random order.
+The 16 window values of a row along an axis are one vector of 16 doubles (two AVX-512 registers). So spreading a row
+takes 16 times "load 16 integers, add, store" in two dimensions, and 256 times in three. The window takes 15
+multiply-adds per axis. Grids of 2 MB stay in the L2 cache. Grids in three dimensions do not; there, rows in the order
+of the tree are several times faster than rows in random order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["interpolate", "spread"]
 WINDOW = 16
 INTEGERS = ir.VectorType(ir.IntType(64), WINDOW)
 REALS = ir.VectorType(ir.DoubleType(), WINDOW)
-MAGIC = 1.5 * 2.0**52  # added to a double below 2^51 it rounds it and leaves the integer in its low bits
+MAGIC = 1.5 * 2.0**52  # adding it to a double below 2^51 rounds the double, and puts the integer into the low bits
 MAGIC_BITS = int(np.float64(MAGIC).view(np.int64))
 
 
 @intrinsic
 def load_window(_: Any, array: Any, index: Any) -> Any:
-    """16 consecutive doubles of a flat array; no bounds check."""
+    """Load 16 consecutive doubles of a flat array, without a bounds check."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(pointer_to(context, builder, array, arguments[0], arguments[1], REALS), align=8)
@@ -39,7 +39,7 @@ def load_window(_: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def scale_add(_: Any, vector: Any, factor: Any, addend: Any) -> Any:
-    """fma(vector, factor, addend) with a scalar factor."""
+    """Return fma(vector, factor, addend) for a scalar factor."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         v, s, a = arguments
@@ -50,7 +50,7 @@ def scale_add(_: Any, vector: Any, factor: Any, addend: Any) -> Any:
 
 @intrinsic
 def add_rounded(_: Any, grid: Any, index: Any, vector: Any, factor: Any) -> Any:
-    """grid[index : index + 16] += round(vector * factor)."""
+    """Add round(vector * factor) to grid[index : index + 16]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, _, v, s = arguments
@@ -77,7 +77,7 @@ def store_window(_: Any, array: Any, index: Any, vector: Any) -> Any:
 
 @inlined
 def _place(x: Any, i: int, d: int, origin: Any, inverse: float, polynomials: Any, strides: Any, weights: Any) -> int:
-    """Fill the window values of row i, last axis in weights[:16]; return the first cell it covers."""
+    """Write the window values of row i to `weights`, from the last axis to the first; return the row's first cell."""
     first = 0
     for k in range(d):
         position = (np.float64(x[i * d + k]) - origin[k]) * inverse
@@ -96,7 +96,7 @@ def spread(
     x: Any, d: int, start: int, stop: int, origin: Any, inverse: float, polynomials: Any, strides: Any, factor: float,
     grid: Any,
 ) -> None:  # fmt: skip
-    """Add rows start..stop-1 to the flat grid, times factor, rounded."""
+    """Add rows start..stop-1, multiplied by `factor` and rounded, to the flat grid."""
     weights = np.zeros(3 * WINDOW)
     weights[d * WINDOW :] = 1.0
     planes = WINDOW if d == 3 else 1
@@ -117,7 +117,7 @@ def interpolate(
     x: Any, d: int, start: int, stop: int, origin: Any, inverse: float, polynomials: Any, strides: Any, grid: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """Write into out the flat grid's value at rows start..stop-1."""
+    """Write the interpolated values of the flat grid at rows start..stop-1 to `out`."""
     weights = np.zeros(3 * WINDOW)
     weights[d * WINDOW :] = 1.0
     nothing = np.zeros(WINDOW)

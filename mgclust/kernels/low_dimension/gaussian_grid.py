@@ -5,20 +5,19 @@ In one to three dimensions, ``G_i = sum_j exp(-scale |x_i - x_j|^2)`` is a convo
     rows --spread--> grid (int64) --all_reduce over ranks--> grid_convolve --> grid (float64) --interpolate--> G
            16^d cells per row          exact                  two FFTs          16^d cells per row
 
-The grid has a spacing of 0.27 / sqrt(scale), which resolves the Gaussian (its transform is 2e-15 of its peak
-at the grid's Nyquist frequency), and a margin of 20 cells, so that periodic images are 5.4 / sqrt(scale)
-away and add less than 3e-13. Rows are spread and interpolated with a Kaiser-Bessel window of 16 cells (beta = 32),
-whose transform is divided out twice. No oversampling is needed, because the Gaussian suppresses the aliases of
-the window.
+The grid has a spacing of 0.27 / sqrt(scale). This resolves the Gaussian: at the grid's Nyquist frequency, its transform
+is 2e-15 of its peak. A margin of 20 cells keeps periodic images 5.4 / sqrt(scale) away, so they add less than 3e-13.
+Rows are spread and interpolated with a Kaiser-Bessel window of 16 cells (beta = 32). The convolution divides by the
+window's transform twice. No oversampling is needed, because the Gaussian suppresses the aliases of the window.
 
-Spread values are rounded to multiples of 2^-fraction_bits and added as integers. So the bits of the grid depend
-neither on the threads, nor on the ranks, nor on the order of rows, and equal rows get the same bits.
+Spread values are rounded to multiples of 2^-fraction_bits and added as integers. So the grid is bitwise independent of
+the threads, the ranks and the order of rows, and duplicate rows get bitwise identical sums.
 
-Error. The error of one pair's term is at most d KERNEL_ERROR + RESPONSE^d 2^-(fraction_bits + 1) + ROUNDING, for a
-largest value of 1. The window and the Gaussian are products over the axes, so the one-dimensional constants,
-which a test measures, are enough for all dimensions. `GaussianGrid.error_bound` is the absolute bound for the sum
-of n rows; errors are usually much smaller. If the sum of a row is so small that this is not a good relative bound,
-the caller has to compute it directly.
+Error. The largest possible term of a pair is 1. The error of a term is at most
+d KERNEL_ERROR + RESPONSE^d 2^-(fraction_bits + 1) + ROUNDING. The window and the Gaussian are products over the axes,
+so the one-dimensional constants, which a test measures, are enough for all dimensions. `GaussianGrid.error_bound` is
+the absolute bound for the sum of n rows; errors are usually much smaller. If the sum of a row is so small that this is
+not a good relative bound, the caller has to compute the sum directly.
 
 Cost. Time: n 16^d multiply-adds twice (in two dimensions 0.1 us per row and core) and two real FFTs of the grid.
 Memory: 40 bytes per cell; the number of cells is the product over the axes of (3.7 extent sqrt(scale) + 20).
@@ -44,7 +43,7 @@ Array = Any
 
 WINDOW = 16  # number of cells along each axis over which a row is spread
 BETA = 32.0
-SPACING = 0.27  # distance of cells, in units of 1 / sqrt(scale)
+SPACING = 0.27  # distance between cells, in units of 1 / sqrt(scale)
 MARGIN = 20
 DEGREE = 15
 
@@ -59,7 +58,7 @@ class GaussianGrid:
 
     shape: tuple[int, ...]  # cells along each axis
     origin: tuple[float, ...]  # coordinates of cell 0
-    spacing: float  # distance of cells, the same along each axis
+    spacing: float  # distance between cells, the same along each axis
     scale: float  # scale of the Gaussian, ``exp(-scale |x - y|^2)``
     fraction_bits: int  # spread values are multiples of ``2**-fraction_bits``
     error_bound: float  # largest absolute error of a row's sum
@@ -71,7 +70,7 @@ class GaussianGrid:
 
     @property
     def memory(self) -> int:
-        """Largest number of bytes that a rank needs: for the integers, their convolution, and its transform."""
+        """Largest number of bytes that a rank needs for the integers, the convolution, and the Fourier transform."""
         return 40 * self.cells
 
 
@@ -98,7 +97,8 @@ def plan_gaussian_grid(low: Sequence[float], high: Sequence[float], scale: float
         for a, b in zip(low, high, strict=True)
     )
     origin = tuple(float(a) - WINDOW // 2 * spacing for a in low)
-    # The sum of n rows of at most 1 stays below 2^62. Products of three windows are rounded by adding 1.5 * 2^52.
+    # The sum of n values, each at most 1, must stay below 2^62. Products of three windows are rounded by adding
+    # 1.5 * 2^52, so they must stay below 2^51.
     fraction_bits = min(50, 61 - int(n).bit_length())
     d = len(shape)
     term = d * KERNEL_ERROR + RESPONSE**d * 2.0 ** -(fraction_bits + 1) + ROUNDING
@@ -156,10 +156,11 @@ def _window_transform(u: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def window_polynomials() -> np.ndarray:
-    """Return polynomials of a row's position between two cells: the window's value in each of 16 cells.
+    """Return polynomials that give the window's value in each of 16 cells from a row's position between two cells.
 
-    A row at position u (in cells from the origin), f = u - floor(u), covers the cells floor(u) - 7 .. floor(u) + 8; the
-    j-th of them receives ``sum_k out[k, j] (f - 1/2)^(DEGREE - k)``: Horner's order.
+    A row at position u (in cells from the origin), with f = u - floor(u), covers the cells floor(u) - 7 to
+    floor(u) + 8. The j-th of these receives ``sum_k out[k, j] (f - 1/2)^(DEGREE - k)``. The coefficients are in the
+    order of Horner's scheme.
 
     Returns
     -------

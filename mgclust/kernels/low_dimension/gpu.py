@@ -1,7 +1,7 @@
-"""Kernels for one to three dimensions on a CUDA device: near-linear, where `pairs` compares all.
+"""Kernels for one to three dimensions on a CUDA device, in near-linear time; `pairs` compares all pairs.
 
-`spread` and `interpolate` are the two halves of a non-uniform FFT (essay and error bounds: `gaussian_grid`; inner
-loops: ``grid.cu``). The searches in boxes are those of `mgclust.kernels.pairs.boxes.gpu_column_boxes`.
+`spread` and `interpolate` are the two halves of a non-uniform FFT (method and error bounds: `gaussian_grid`; inner
+loops: ``grid.cu``). The searches in boxes call `mgclust.kernels.pairs.boxes.gpu_column_boxes`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = [
 ]
 
 Array = Any
-THREADS = 256  # of a block in grid.cu: WINDOW a row
-MAX_SPREAD = 1024  # rows of a block that spreads
+THREADS = 256  # threads per block in grid.cu, WINDOW of them per row
+MAX_SPREAD = 1024  # maximum number of rows per block of the kernel `spread`
 
 
 def boxes_along_curve(x: Array) -> tuple[Array, Boxes]:

@@ -86,7 +86,7 @@ def similarities_of_rows(
 
 def _write(x: Array, numbers: Array, y: Array, norm: str, factor: float, y_start: int, seed: int, out: Array) -> None:
     if y_start % 16:
-        raise ValueError(f"y_start={y_start} must be a multiple of 16.")
+        raise ValueError(f"y_start={y_start} should be a multiple of 16.")
     flat, d, negated = x.reshape(-1), x.shape[1], x.dtype.type(-factor)
     eps, offset = noise_of(x.dtype, 100.0)
     matrix, width = out.reshape(-1), out.shape[1]
