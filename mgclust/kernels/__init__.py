@@ -16,8 +16,8 @@ against it. ``cpu.py`` is written with Numba, and ``gpu.py`` with CuPy and kerne
     toolkit                tools that the concepts share: compilers, threads, vectors, hashing
     masks                  tests and counts of Boolean masks
 
-An algorithm gets one `Kernels` object, and runs in the same way on either device. `Kernels.compile_ahead` calls
-``kernels_of`` in the ``gpu.py`` of a concept: it lists those kernels of a function that NVRTC compiles slowly.
+An algorithm gets one `Kernels` object, and runs in the same way on either device. In the ``gpu.py`` of a concept,
+``kernels_of`` lists the kernels of a given function that NVRTC compiles slowly; `Kernels.compile_ahead` calls it.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class Kernels:
         self.xp: Any = importlib.import_module({"cpu": "numpy", "cuda": "cupy"}[device])
 
     def compile_ahead(self, functions: Mapping[str, Mapping[str, Any]], d: int, dtype: np.dtype) -> None:
-        """Start to compile slowly compiling GPU kernels in the background; on a CPU, do nothing.
+        """Start to compile, in the background, the GPU kernels that take long to compile; on a CPU, do nothing.
 
         Parameters
         ----------
         functions : mapping of str to mapping
-            Keys: functions that a run calls, e.g. ``"pairs.count_within"``. Values: keyword arguments of ``kernels_of``
-            on which their kernels also depend.
+            Keys: functions that a run calls, e.g. ``"pairs.count_within"``. Values: further keyword arguments of
+            ``kernels_of``, on which the kernels of the function depend.
         d : int
             Number of features.
         dtype : dtype

@@ -177,7 +177,7 @@ def _add_positive(
     i: int, base: int, filled: int, count: int, a: Any, s: Any, u: Any, x: Any, recent_argmax: Any, recent_e: Any,
     listed: Any, sums: Any,
 ) -> None:  # fmt: skip
-    """Add the positive R of a row to the sums, for recent columns and for listed vectors; skip A of -inf in vectors."""
+    """Add the positive R of a row to the sums: of recent columns, and of listed vectors except lanes with A = -inf."""
     real = s.dtype.type
     zero, lowest = real(0), real(-np.inf)
     next_sigmas, minus_u = splat(x.next_sigma), splat(-u)

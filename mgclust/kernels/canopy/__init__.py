@@ -1,4 +1,4 @@
-"""Canopies: greedy choice of an independent set, rows near to the chosen ones, lists of near columns, spanning trees.
+"""Canopies: greedy choice of an independent set, rows near the chosen rows, lists of near columns, spanning trees.
 
 `cpu` and `gpu` use the bounding boxes and loops of `mgclust.kernels.pairs`; the GPU kernels are in ``canopy.cu`` and
 ``spanning_trees.cu``.

@@ -1,4 +1,4 @@
-"""Canopies on the CPU: greedy choice of an independent set, rows near to the chosen ones, and lists of near columns.
+"""Canopies on the CPU: greedy choice of an independent set, rows near the chosen rows, and lists of near columns.
 
 All functions use the same reduced distances as the other kernels, so they agree with these on which pairs are near.
 """
@@ -30,7 +30,8 @@ __all__ = [
 ]
 
 Array = Any
-MIN_BOXED = 1 << 20  # with 6 features, boxes cost more time than they saved for 300,000 rows, and less for 1,000,000
+# With 6 features and 300,000 rows, boxes took more time than they saved; with 1,000,000 rows, they saved a little.
+MIN_BOXED = 1 << 20
 MAX_OFFERED = 4096  # in larger steps, candidates would be compared with more other candidates
 
 
@@ -125,7 +126,7 @@ def join(
     best: Any,
     other: Any,
 ) -> None:
-    """Join rows first..last-1 to the tree of row `first`, each by the first edge that leaves the tree (`_before`)."""
+    """Join rows first..last-1 to the tree of row `first`, always by the first edge in the order of `_before`."""
     rows = last - first
     for i in range(rows):
         best[first + i] = np.inf

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["ExactSumKernels"]
 
 Array = Any
-ZERO = -1100  # exponent if all parts are 0: lower than the exponent of any other float64
+ZERO = -1100  # exponent if all parts are 0; it is below the exponent of any nonzero float64
 
 
 class ExactSumKernels(Protocol):

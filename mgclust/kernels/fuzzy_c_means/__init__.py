@@ -34,9 +34,8 @@ class FuzzyCMeansKernels(Protocol):
     ) -> None:
         """Add the sums of one iteration of fuzzy c-means, for several models at once.
 
-        s_ij is the squared distance of row i to centre j. u_ij is proportional to s_ij^(-1/(m-1)), with sum 1 over j
-        (centres at distance 0 share a row's membership). w_i is the weight of row i, and g_ij = w_i u_ij^m
-        2^log2_scale.
+        s_ij is the squared distance of row i to centre j. The membership u_ij is proportional to s_ij^(-1/(m-1)), with
+        sum 1 over j; centres at distance 0 share it. g_ij = w_i u_ij^m 2^log2_scale, where w_i is the weight of row i.
 
         Parameters
         ----------

@@ -51,7 +51,7 @@ SHORT = 128  # rows per batch if the lanes are features: their g for a thousand 
 BATCH_BYTES = 1 << 16  # bytes of panels and g per batch if the lanes are rows: little more than the L1 cache
 PARTIAL_BYTES = 1 << 24  # bytes of groups' sums that are kept before they are added to blocks
 MAX_BYTES = 1 << 30  # maximum bytes of these sums, even if some threads are idle
-MIN_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds per task: with fewer, threads cost too much; more balance badly
+MIN_TASK, TASK = 1 << 20, 1 << 23  # multiply-adds per task: fewer are not worth a thread, and more balance badly
 
 
 def fuzzy_sums(

@@ -237,7 +237,7 @@ def _take_weights(weights: Any, row: int, end: int, count: int, panels: Any, to:
 
 @inlined
 def _copy(x: Any, d: int, row: int, end: int, count: int, rows: Any) -> None:
-    """Copy rows row..end-1 as [32 features][row][feature], with 0 after the last row, to a total of `count` rows."""
+    """Copy rows row..end-1 in the layout [32 features][row][feature]; add rows of 0 up to a total of `count` rows."""
     for f in range(0, d, WIDTH):
         for i in range(count):
             at, to = (row + i) * d + f, (f // WIDTH * count + i) * WIDTH

@@ -100,7 +100,7 @@ class GraphKernels(Protocol):
     def contract_parts(
         self, rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[int], largest: int
     ) -> list[Array]:
-        """Split the pairs that `contract` would sum into one part for each rank, which owns the groups of their rows.
+        """Split the pairs that `contract` would sum by owner, the rank that owns the group of a pair's row.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class GraphKernels(Protocol):
     def pair_parts(
         self, row: Array, column: Array, weight: Array | None, *, count: int, bounds: Sequence[int], largest: int
     ) -> list[Array]:
-        """Split pairs into one part for each rank, which owns their rows, and encode the parts for sending.
+        """Split pairs by owner, the rank that owns a pair's row, and encode the parts for sending.
 
         Parameters
         ----------

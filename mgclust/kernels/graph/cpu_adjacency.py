@@ -36,7 +36,7 @@ __all__ = [
 
 Array = Any
 EMPTY = -1
-ALONE = 1 << 16  # up to this number of entries, one thread has read them before another thread has started
+ALONE = 1 << 16  # one thread reads up to this number of entries before another thread has started
 PART = 1 << 14  # minimum number of entries per task
 FINEST = 3  # log2 of the size of the smallest table
 NO_WEIGHTS = np.empty(0, np.int32)

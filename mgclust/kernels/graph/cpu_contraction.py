@@ -166,7 +166,7 @@ def leave(
     kept: Array,
     moved: Array,
 ) -> None:
-    """Write the entries of rows start..stop-1 that leave the group to the rows' places."""
+    """Write, to the rows' places, those entries of rows start..stop-1 that leave their group."""
     for row in range(start, stop):
         own, at = ids[first + row], places[row]
         for entry in range(starts[row], starts[row + 1]):

@@ -218,7 +218,7 @@ def sweep(
 
 @inlined
 def better(g: Any, b: Any, best: Any, to: Any) -> bool:
-    """Return whether a community's score comes before the best so far."""
+    """Return whether a community b with score g comes before the best so far; ties go to the lowest number."""
     return to < 0 or g > best or (g == best and b < to)
 
 

@@ -104,7 +104,7 @@ def _graph(starts: Array, columns: Array, weights: Array, strength: Array, resol
 
 
 def _cells(count: int, dtype: Any) -> tuple[Array, Array, Array]:
-    """Allocate the cells, and the arrays of hubs, whose memory is not touched where no hub uses it."""
+    """Allocate the cells, and arrays for hubs; parts of these arrays that no hub uses are never touched."""
     return (np.empty(count, CELLS[dtype.kind]), np.empty(count, dtype), np.empty(count >> 3, NODES[dtype.kind]))
 
 

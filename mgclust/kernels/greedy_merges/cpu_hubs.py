@@ -1,10 +1,10 @@
 """Best pairs of hubs, which have up to hundreds of thousands of neighbours, without reading all neighbours.
 
 A hub's gain with neighbour k is a *line*, a linear function of the hub's strength D: ``two_m * w_k - D * d_k``. D only
-grows. A tree over the hub's table has the winner of every 16 cells, of every 16 of these winners, and so on. Each node
-has the D *until* which its winner certainly stays ahead. When D has grown, only nodes with a smaller `until` are
-updated. If a neighbour has grown in other merges since it was last *seen*, its line is too high. This line is an upper
-bound, which is corrected when it wins.
+grows. A tree over the hub's table has the winner, the cell with the largest gain, of every 16 cells, of every 16 of
+these winners, and so on. Each node has the D *until* which its winner certainly stays ahead. When D has grown, only
+nodes with a smaller `until` are updated. If a neighbour has grown in other merges since it was last *seen*, its line is
+too high. This line is an upper bound, which is corrected when it wins.
 
 *Times* are values of D. They are computed in float64, with a margin for the rounding errors of times and gains. So a
 node may be updated too early, but never too late. At the current D, lines are compared like all pairs, by gain and then

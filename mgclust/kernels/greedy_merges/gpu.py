@@ -21,7 +21,7 @@ ROWS = 4  # warps per block in all kernels except `merge`; each warp processes o
 SHARED_NODES = 1900  # as in greedy.cu
 SPARE = 1024
 MAX_ENTRIES = (2**31 - 2**14) // 2 - SPARE  # positions in the pool, which has twice as many entries, must fit int32
-NO_ROOM, DONE = 2, 1  # final states of the kernel, as in greedy.cu; 0: some merges are left
+NO_ROOM, DONE = 2, 1  # states of the kernel, as in greedy.cu; 0: merging is not done yet
 
 
 def module_of(integer: bool) -> Module:

@@ -1,4 +1,4 @@
-"""Sums over rows with the same label, for many labelings at once, and the search for the most similar of some columns.
+"""Sums over rows with the same label, for many labelings at once, and each row's most similar column among given ones.
 
 `cpu` uses loops of `mgclust.kernels.pairs`; `gpu` uses ``label_sums.cu``, ``centred_sums.cu`` and the files of `pairs`.
 """
@@ -128,7 +128,7 @@ class LabelSumKernels(Protocol):
         """
 
     def same_label_sums(self, s: Array, labels: Array, *, n: int, first_row: int, scale: float, out: Array) -> None:
-        """Add to each column its similarities to this rank's rows with the same label, except its own diagonal entry.
+        """Add to each column its similarities to this rank's rows with the same label, except the diagonal.
 
         Parameters
         ----------

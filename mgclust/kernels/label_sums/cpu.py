@@ -139,7 +139,7 @@ class _Segments:
 
 
 def _begins(ordered: Array) -> Array:
-    """Return the flat positions, in rows of ascending labels, at which a label begins or has had PARTIAL columns."""
+    """Return the flat positions, in rows of ascending labels, at which partial sums of one label begin."""
     layers, size = ordered.shape
     new = np.ones((layers, size), bool)
     new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]

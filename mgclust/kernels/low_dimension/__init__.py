@@ -33,7 +33,7 @@ class LowDimensionKernels(Protocol):
     threshold : float
         Bound of s for near pairs (s < threshold). It is rounded to the rows' type before the comparison.
 
-    The results of the searches in boxes are bitwise identical to those of the functions for all pairs in
+    The results of the searches in boxes are bitwise identical to the results of the functions for all pairs in
     `mgclust.kernels.pairs.PairKernels`. Each call does a part of the work. So ranks can split the work evenly, if each
     of them has the boxes of all rows.
     """

@@ -1,6 +1,6 @@
 """Transfer of arrays between host memory and the memory from which kernels read.
 
-`cpu` has the functions for CPUs, and `gpu` those for GPUs.
+`cpu` has the functions for CPUs, and `gpu` the functions for GPUs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MemoryKernels(Protocol):
     """Functions that the CPU and GPU modules provide."""
 
     def prefetch(self, pieces: Iterable[np.ndarray]) -> Iterator[Array]:
-        """Yield arrays in the memory from which kernels read, one after the other.
+        """Yield the given arrays, one after another, in the memory from which kernels read.
 
         Parameters
         ----------
@@ -33,13 +33,13 @@ class MemoryKernels(Protocol):
         Yields
         ------
         array
-            Its contents are valid until the second array after it is requested.
+            The array. Its contents are valid until the array after the next one is requested.
         """
 
     def bounded(self, limit: int | None) -> AbstractContextManager[Any]:
         """Return a context that bounds the bytes this thread allocates or keeps for later arrays; None: no bound.
 
-        The bound limits only the memory that is kept: arrays are also allocated if they exceed it together.
+        Arrays are still allocated if together they exceed the bound; then, no memory is kept for later arrays.
         """
 
     def free_memory(self) -> int:

@@ -53,7 +53,7 @@ def pass_listed_iterations(
     # Arguments that all iterations share are prepared only once, because this takes longer than an iteration does on
     # the device.
     active_a = _of_active(m)
-    order = cp.argsort(cp.maximum(m.own, m.read))  # rows by the number of their elements; the kernel begins at the end
+    order = cp.argsort(cp.maximum(m.own, m.read))  # rows with more elements come later; the kernel begins at the end
     rows_before, rows_after = _arguments_of_rows(m, order, active_a, again=False)
     vectors = (m.totals, m.sums, m.progress, m.c, m.r_diagonal, m.a_diagonal, m.exemplars, m.last_exemplars, m.counts)
     columns = (np.int32(m.n), *vectors, m.a_column, m.active, np.int32(len(m.active)), active_a, m.outside)
@@ -92,7 +92,7 @@ def pass_listed_rows(messages: ListedMessages, rows: Array, numbers: Iteration, 
 
 
 def _of_active(messages: ListedMessages) -> Array:
-    """Allocate an array for a(k) of the active columns; `finish_column` of the kernels writes it, passes read it."""
+    """Allocate an array for a(k) of the active columns: `finish_column` of the kernels writes it, and rows read it."""
     return cp.empty(-(-len(messages.active) // EACH) * EACH, messages.s.dtype)
 
 

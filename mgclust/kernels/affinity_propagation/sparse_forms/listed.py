@@ -87,7 +87,7 @@ class ListedMessages(Vectors):
     wanted: Array
     slack: Array
     # shape (m,), int64: number of list elements after the own elements that the last pass read; -1: active columns
-    # decided; -2: active columns decided after the list had failed to
+    # decided; -2: active columns decided, after the list had been read first and had not decided
     read: Array
     undecided: Array  # shape (m,), uint8: 1 if the two largest values are undecided, 2 if only R > 0 is undecided
 
