@@ -83,7 +83,7 @@ class ListedMessages(Vectors):
     # shape (2,), unsigned and as wide as real: on a GPU, space for the largest a(k) of the columns that are not active
     outside: Array
     # wanted, slack: shape (m,), real. wanted: for undecided rows, the smallest similarity that their lists should have.
-    # slack: for other rows, active columns with a smaller a(k) need not be read
+    # slack: for other rows, columns with a smaller a(k) need not be read as active columns
     wanted: Array
     slack: Array
     # shape (m,), int64: number of list elements after the own elements that the last pass read; -1: active columns
