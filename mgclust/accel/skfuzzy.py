@@ -25,7 +25,7 @@ def cmeans(
     init: Any = None,
     seed: int | None = None,
 ) -> tuple[Any, ...]:
-    """Cluster the columns of `data` by the same iterations as scikit-fuzzy, from the same memberships, in float64."""
+    """Cluster the columns of `data` in float64, by scikit-fuzzy's iterations from the same initial memberships."""
     if not (isinstance(c, (int, np.integer)) and c >= 1):
         raise Unsupported(f"c={c!r}")
     return _iterations(settings, data, c, None, m, error, maxiter, metric, init, seed)
@@ -42,7 +42,7 @@ def cmeans_predict(
     init: Any = None,
     seed: int | None = None,
 ) -> tuple[Any, ...]:
-    """Compute the memberships of columns in given centres, with as many iterations as scikit-fuzzy takes."""
+    """Compute the memberships of columns for given centres, with the same number of iterations as scikit-fuzzy."""
     centers = _matrix(cntr_trained, "cntr_trained")
     return _iterations(settings, test_data, len(centers), centers, m, error, maxiter, metric, init, seed)[1:]
 
