@@ -78,7 +78,7 @@ class RowNumbers(Constraint):
     @property
     def expected(self) -> str:
         """See `Constraint`."""
-        return "a non-empty list of distinct row numbers, which start at 0"
+        return "a non-empty list of distinct row numbers >= 0"
 
     def _check(self, name: str, value: Any) -> np.ndarray:
         try:

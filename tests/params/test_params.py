@@ -205,5 +205,5 @@ def test_what_is_printed_parses_to_the_same_bits(value):
 @pytest.mark.parametrize("rows", [[], [-1, 3], [2, 2], [10**30], [1.5], 7, [[1, 2]], [[1], [1, 2]], "3"])
 def test_row_numbers(rows):
     assert RowNumbers().check("indices", np.array([4, 0])).tolist() == [4, 0]
-    with pytest.raises(InputError, match="should be a non-empty list of distinct row numbers, which start at 0"):
+    with pytest.raises(InputError, match="should be a non-empty list of distinct row numbers >= 0"):
         RowNumbers().check("indices", rows)
