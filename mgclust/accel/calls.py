@@ -1,4 +1,4 @@
-"""Calls of functions of other projects: mgclust, or else the project, computes each call, and calls are counted."""
+"""Replaced functions of other projects: mgclust, or else the original, computes each call, and calls are counted."""
 
 from __future__ import annotations
 

@@ -79,9 +79,9 @@ def _opened(graph: Any, weights: Any) -> Any:
     from mgclust.data import open_graph
 
     if graph.is_directed():
-        raise Unsupported("the graph is directed")
+        raise Unsupported("the graph is directed, and mgclust needs an undirected graph")
     if not graph.ecount():
-        raise Unsupported("the graph has no edges")
+        raise Unsupported("the graph has no edges, and mgclust needs at least one")
     edges = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
     given = graph.es[weights] if isinstance(weights, str) else weights
     source = (edges, graph.vcount()) if given is None else (edges, np.array(given, np.float64), graph.vcount())

@@ -84,15 +84,15 @@ def leiden_communities(
 
 
 def _opened(G: Any, weight: str | None) -> Any:
-    """Open the graph with mgclust; reject graphs that are not undirected, or have no edges."""
+    """Open the graph with mgclust; reject directed graphs, and graphs without edges."""
     from mgclust.data import open_graph
 
     if not isinstance(G, sys.modules["networkx"].Graph):
-        raise Unsupported(f"the graph is a {type(G).__name__}")
+        raise Unsupported(f"the graph has type {type(G).__name__}, which is not a graph of networkx")
     if G.is_directed():
-        raise Unsupported("the graph is directed")
+        raise Unsupported("the graph is directed, and mgclust needs an undirected graph")
     if not G.number_of_edges():
-        raise Unsupported("the graph has no edges")
+        raise Unsupported("the graph has no edges, and mgclust needs at least one")
     return open_graph(G, weight=weight)
 
 

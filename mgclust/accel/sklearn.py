@@ -45,7 +45,7 @@ def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any 
         ("verbose", isinstance(self.verbose, Integral) and int(self.verbose) >= 0),
     ):
         if not good:
-            raise Unsupported(f"{name}={getattr(self, name)!r}")
+            raise Unsupported(f"mgclust does not support {name}={getattr(self, name)!r}")
     given = self.affinity == "precomputed"
     if self.convergence_iter < 2:
         raise Unsupported(f"convergence_iter={self.convergence_iter} ends runs before they converge")
@@ -138,7 +138,7 @@ def silhouette_samples(
         raise Unsupported(f"{unknown[0]}={options[unknown[0]]!r}: mgclust does not have this argument")
     X, labels = check_X_y(X, labels, accept_sparse=["csr"])
     if X.dtype.kind not in "iu" and X.dtype not in (np.float32, np.float64):
-        raise Unsupported(f"X has dtype {X.dtype}")
+        raise Unsupported(f"X has dtype {X.dtype}; mgclust accepts integers, float32 and float64")
     dtype = "float32" if X.dtype == np.float32 else "float64"
     model = Silhouette(LabelEncoder().fit_transform(labels), metric=METRICS[metric], dtype=dtype, **settings.place)
     model.fit_dataset(open_dataset(X), provenance=False)
@@ -149,7 +149,7 @@ def _reject_array_api() -> None:
     from sklearn import get_config
 
     if get_config().get("array_api_dispatch"):
-        raise Unsupported("array_api_dispatch=True is set")
+        raise Unsupported("array_api_dispatch=True is set, which mgclust does not support")
 
 
 CALLS = (

@@ -20,10 +20,10 @@ result is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters, and 
     ├── AmbiguousCountWarning           the data do not show the number of clusters clearly
     ├── WeakStructureWarning            clusters overlap, are unstable, or do not separate the rows
     ├── MergedClustersWarning           groups that are separate in the data share a cluster, or a group is split
-    ├── DegenerateClustersWarning       clusters have no row or only one or two rows, or coincide
+    ├── DegenerateClustersWarning       clusters are empty, have only one or two rows, or coincide
     ├── PoorOptimumWarning              the same parameters have a better solution
     ├── PrecisionWarning                rounding or sampling may change the result
-    ├── DataWarning                     the data may have another meaning than mgclust assumed
+    ├── DataWarning                     the data may not mean what mgclust assumed
     ├── ParameterWarning                a parameter has no effect, was not met, or does not suit the data
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
 
@@ -105,7 +105,7 @@ class WorkerLost(RunFailed):
 
 
 class CollectiveTimeout(RunFailed):
-    """A rank waited for another rank longer than the deadline."""
+    """A rank waited for another rank beyond the deadline."""
 
 
 class RunCancelled(MgclustError):
@@ -141,7 +141,7 @@ class PrecisionWarning(ClusteringWarning):
 
 
 class DataWarning(ClusteringWarning):
-    """The data may have another meaning than mgclust assumed when it read them, or do not suit the method."""
+    """The data may not mean what mgclust assumed when it read them, or do not suit the method."""
 
 
 class ParameterWarning(ClusteringWarning):

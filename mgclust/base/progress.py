@@ -84,7 +84,7 @@ def paced(report: Report | None) -> Report | None:
 
 
 class _Pace:
-    """Rate of a stage: the fraction done per second. In both sums, the weights of past events decay exponentially.
+    """Rate of a stage: fraction done divided by seconds, both summed with weights that decay into the past.
 
     The time starts at the first nonzero fraction. Until then, the stage is prepared; and if this run resumes another
     run, the first fraction was done by the other run. If a stage begins again, its rate is computed anew.
@@ -98,7 +98,7 @@ class _Pace:
         self._done = self._seconds = 0.0
 
     def told(self, event: Mapping[str, Any]) -> dict[str, float | None]:
-        """Return ``stage_rate`` and ``stage_eta``, including this event."""
+        """Return ``stage_rate`` and ``stage_eta`` after this event."""
         stage, fraction, elapsed = event.get("stage"), event.get("fraction") or 0.0, event.get("elapsed") or 0.0
         if stage != self._stage or fraction < self._fraction or elapsed < self._elapsed or not self._fraction:
             self._begin(stage, fraction, elapsed)
@@ -149,13 +149,13 @@ def reported_details(event: Mapping[str, Any]) -> str:
 def pace_text(event: Mapping[str, Any]) -> str:
     """Format the values of `paced` as ``4.1%/min, 3 min left in this stage``; return "" while they are unknown.
 
-    If the event has ``max_iter``, the text is "at most 3 min", because the stage ends sooner if it converges.
+    If the event has ``max_iter``, the text is "at most 3 min", because convergence may end the stage sooner.
     """
     rate, eta = event.get("stage_rate"), event.get("stage_eta")
     if not _is_number(rate) or not _is_number(eta):
         return ""
     pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
-    most = "at most " if _is_number(event.get("max_iter")) else ""  # convergence ends the stage early
+    most = "at most " if _is_number(event.get("max_iter")) else ""  # convergence may end it early
     return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {most}{_duration(eta)} left in this stage"
 
 

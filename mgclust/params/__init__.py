@@ -3,14 +3,14 @@
 An algorithm declares each of its parameters once::
 
     constraints = {
-        "n_clusters": Integer(at_least=1, optional=True, remedy="give their number or leave it out"),
+        "n_clusters": Integer(at_least=1, optional=True, remedy="give the number of clusters or leave it out"),
         "metric": Choice("euclidean", "manhattan", help="Distance between rows."),
     }
 
 The declaration is used for the check (`check_parameters`), for the option of the command line (`Constraint.type`,
 `.choices`, `.help`, `.parse`), and for the message about an invalid value::
 
-    n_clusters=0 should be an integer >= 1; give their number or leave it out.
+    n_clusters=0 should be an integer >= 1; give the number of clusters or leave it out.
     metric='manhatan' should be one of 'euclidean', 'manhattan'; did you mean 'manhattan'?
 
 Modules::

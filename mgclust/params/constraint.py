@@ -73,7 +73,7 @@ class Constraint:
         Parameters
         ----------
         text : str or RootedFile
-            Text of the value, or the file that holds it.
+            Text of the value, or the file with the value.
         name : str
             Name of the parameter, for the message.
 

@@ -8,7 +8,7 @@ A method declares which of its parameters have no effect if other parameters hav
         Ignored("dc", {"density": "knn", "halo": False}),
     )
 
-If the user gives such a parameter, the result has a warning::
+If the user gives a parameter that has no effect, the result has a warning::
 
     n_clusters=5 has no effect with n_clusters_range=(2, 10): leave one of them out.
 

@@ -50,8 +50,8 @@ class Choice(Constraint):
     optional, help, remedy
         See `Constraint`.
     synonyms : dict of str to str, optional
-        Names in other projects, each with the corresponding allowed word. They are rejected, and the message names the
-        allowed word.
+        Names in other projects, each with the corresponding allowed word. These names are rejected, and the message
+        names the allowed word.
     """
 
     type = "choice"

@@ -9,8 +9,8 @@ A call pairs m rows of x with k rows of y (the *columns*), and never stores the 
 
 The result of a row does not depend on the other rows, the threads, or the batches. Each reduced distance is a single
 chain of fused multiply-adds, counts are integers, and minima break ties by index. Gaussian sums are added in a fixed
-order, if y starts at a multiple of SUM_TILE of the global rows: within SUM_TILE columns, 32 lanes are summed in the
-rows' type and then halved; the sums of these tiles are added in float64.
+order, if y starts at a multiple of SUM_TILE of the global rows. For each tile of SUM_TILE columns, 32 lanes are summed
+in the rows' type, and then added by halves. The sums of tiles are added in float64.
 
 The first call of a kernel for a dtype compiles the kernel, which takes less than a second; Numba keeps it on disk.
 `mgclust.kernels.pairs.gpu` has the same names and signatures.

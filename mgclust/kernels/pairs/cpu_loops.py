@@ -187,7 +187,7 @@ def mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: b
 
 @inlined
 def swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
-    """Save the lanes that rows i.. skip before a panel is added; a second call afterwards restores them."""
+    """Save the sums of lanes that rows from i on skip, before a panel is added; a second call restores these sums."""
     for q in range(rows):
         lane = numbers[i + q] - number
         if 0 <= lane < WIDTH:
@@ -490,7 +490,7 @@ def border(
     threshold: Any,
     out: Any,
 ) -> None:
-    """Set out for rows that have a column with another label and s < threshold; y_labels is padded."""
+    """Set out to 1 for rows that have a column with another label and s < threshold; y_labels is padded."""
     limit = x.dtype.type(threshold)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)

@@ -1,8 +1,9 @@
 """Densities from reduced distances that are stored one tile at a time: array expressions, the same on both devices.
 
-They are used for weighted rows, and for precomputed distances. The order of every sum depends only on the numbers of
-the columns: groups of 1,024 columns are added pair by pair in the type of the distances, and the groups are added one
-after the other in float64. So the bits depend neither on the rows of a tile nor on the size of tiles.
+These densities are used for weighted rows, and for precomputed distances. The order of every sum depends only on the
+numbers of the columns: the terms of 1,024 columns (a group) are added pair by pair in the type of the distances, and
+the sums of groups are added one after the other in float64. So the bits depend neither on the rows of a tile nor on the
+size of tiles.
 
 Time: about ten passes over a tile that fits into a core's cache.
 """
@@ -50,7 +51,7 @@ def add_density(
     Parameters
     ----------
     s : array of shape (m, k)
-        Reduced distances to columns, beginning at the start of a group.
+        Reduced distances to columns; the first column begins a group.
     weights : array of shape (k,), optional
         Weights of the columns, in the type of s; by default 1.
     density : {"gaussian", "cutoff"}
@@ -73,7 +74,7 @@ def add_density(
         values = part / cut
         if power == 2:
             values *= values
-        near = values < most  # beyond, exp is below the smallest normal number, and takes several times as long
+        near = values < most  # for larger values, exp is not a normal number, and takes several times as long
         xp.minimum(values, most, out=values)
         values = xp.exp(xp.negative(values, out=values), out=values)
         values *= near

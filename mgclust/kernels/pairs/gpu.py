@@ -1,4 +1,4 @@
-"""All-pairs kernels on one CUDA device, in ``.cu`` files; functions are called like those of `kernels.pairs.cpu`.
+"""All-pairs kernels on one CUDA device: functions with the signatures of `kernels.pairs.cpu`, and ``.cu`` files.
 
 ``few_features.cu`` is for at most 16 features, ``many_features.cu`` for more. Both are compiled for the device once per
 number type and norm (and, for few features, per d), and are kept in CuPy's cache on disk. If possible, many float32
@@ -54,7 +54,7 @@ Array = Any
 NEIGHBORS = 0  # `gaussian_sum` keeps no nearest rows: not tried on GPUs, where `nearest_higher` passes over all pairs
 PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # bytes for the group sums of one launch
-MIN_SORTED_PAIRS = 1 << 27  # from here on, boxes are tried before a sort, which takes 100 times as long per pair
+MIN_SORTED_PAIRS = 1 << 27  # with this number of pairs, boxes are tried before a sort: 100 times as long per pair
 VALUE_THREADS = 256  # threads per block in stored_values.cu
 SLOW_KERNELS = {  # names of the kernels for direct differences, and for products
     "count_within": ("count", "classify"),

@@ -1,8 +1,8 @@
 """The k nearest columns of each row on a CUDA device: a bound, a list of the columns within it, and a selection.
 
 1. A pass over all pairs finds the smallest distance (the minimum) of each row to each of several groups of columns. At
-   least k + 1 columns lie within the (k + 1)-th smallest minimum, and one of them may be the column that the row skips.
-   So this minimum is an upper bound of the distance to the k-th nearest column.
+   least k + 1 columns lie within the (k + 1)-th smallest minimum; one of them may be the column that the row skips. So
+   this minimum is an upper bound of the distance to the k-th nearest column.
 2. A second pass lists the columns within the bound. With four groups per requested column, these are a few more than k.
 3. A kernel sorts the listed columns by (distance, number), together with the nearest columns so far, one warp per row.
 
@@ -79,7 +79,7 @@ class Selection:
         self.counts = cp.zeros(len(x), dtype=np.int32)
 
     def bound(self, minima: Array, wide: float = 1.0) -> None:
-        """Lower the limits to bounds from the minima, times `wide`, because direct differences may be larger.
+        """Lower the limits to bounds from the minima, enlarged by the factor `wide`.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, 
 
 
 def supports_few(dtype: Any, d: int, columns: int, count: int, norm: str = "l2") -> bool:
-    """Return whether `nearest_of_few` can find `count` nearest columns of this number of columns."""
+    """Return whether `nearest_of_few` can find the `count` nearest of this number of columns."""
     wanted = SPARE_GROUPS * (count + 1)
     return dtype == np.float32 and d <= LOW_DIMENSIONS and norm != "l2-dot" and wanted <= min(MAX_MINIMA, columns)
 

@@ -69,16 +69,16 @@ class _Kernel:
     def __call__(self, *arguments: Any) -> Any:
         try:
             return (self._compiled or self._with_cache())(*arguments)
-        except OSError as error:  # only a cache raises it: the disk is full, or the folder is gone
+        except OSError as error:  # only the cache raises this error: the disk is full, or the folder is gone
             _warn(error)
             self._compiled = njit(**self._options)(self._function)
             return self._compiled(*arguments)
 
     def _with_cache(self) -> Callable[..., Any]:
-        """Choose the folder of the cache now, because a process may set it after the import of this module."""
+        """Choose the cache folder at the first call, because a process may set it after the import of this module."""
         try:
             kernel = njit(cache=True, **self._options)(self._function)
-        except RuntimeError as error:  # Numba finds no folder that can be written
+        except RuntimeError as error:  # Numba finds no writable folder
             _warn(error)
             kernel = njit(**self._options)(self._function)
         # If several threads are here at the same time, they use the same kernel, so that it is compiled once.
@@ -106,7 +106,7 @@ def _kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda function: _Kernel(function, OPTIONS | options)
 
 
-allocating = _kernel()  # makes arrays
+allocating = _kernel()  # for functions that make arrays
 compiled = _kernel(**UNCOUNTED)
 called = njit(**OPTIONS, **UNCOUNTED, **PART)
 inlined = njit(**OPTIONS, **UNCOUNTED, **PART, forceinline=True)

@@ -128,7 +128,7 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
     return _module(file, dtype, norm, **defines)
 
 
-@functools.cache  # a cache of `compiled` itself would have two modules for norm="l2" and for its default
+@functools.cache  # a cache of `compiled` would keep two equal modules: for calls with norm="l2", and without norm
 def _module(file: str, dtype: str, norm: str, **defines: int) -> Module:
     return Module(cuda_text(file, constants_of(dtype, norm, **defines)))
 

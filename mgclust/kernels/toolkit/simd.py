@@ -60,7 +60,7 @@ INT64 = ir.IntType(64)
 
 
 class Vector(types.Type):  # type: ignore[misc]
-    """Numba type of a few elements of one scalar type."""
+    """Numba type of a vector: `width` elements of one scalar type."""
 
     def __init__(self, scalar: types.Type, width: int = WIDTH) -> None:
         self.scalar = scalar
@@ -267,7 +267,7 @@ def exp2_of(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def total(_: Any, vector: Any) -> Any:
-    """Sum of the lanes by halving: lane i + lane i + width / 2, and so on down to + 1."""
+    """Sum of the lanes by halving: lanes i and i + width / 2 are added, and so on, down to lanes 0 and 1."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, width = arguments[0], vector.width

@@ -367,7 +367,7 @@ def exceeds(_: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def ordered_keys(_: Any, vector: Any) -> Any:
-    """Signed integers in the order of the lanes: their bits, where negative lanes have all bits but the sign flipped.
+    """Signed integers in the order of the lanes: each lane's bits, all flipped but the sign if the lane is negative.
 
     -0.0 counts as 0.0.
     """
@@ -440,7 +440,7 @@ def add_fixed(_: Any, sums: Any, index: Any, vector: Any, scale: Any) -> Any:
 
 
 def _each_of(context: Any, builder: Any, columns_type: Any, columns: Any, index: Any) -> Any:
-    """Yield each lane with its number: WIDTH consecutive elements of an array."""
+    """Yield each lane with its element, for WIDTH consecutive elements of an array."""
     for lane in range(WIDTH):
         at = builder.add(index, ir.Constant(INT64, lane))
         yield lane, builder.sext(builder.load(pointer_to(context, builder, columns_type, columns, at)), INT64)
@@ -466,7 +466,7 @@ def prefetch(_: Any, array: Any, index: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
-        flags = [INT32(0), INT32(3), INT32(1)]  # a read; keep in all caches; data
+        flags = [INT32(0), INT32(3), INT32(1)]  # read access; all cache levels; data
         call_intrinsic(builder, "llvm.prefetch.p0i8", [byte, *flags], ir.VoidType())
         return context.get_dummy_value()
 

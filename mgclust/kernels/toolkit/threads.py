@@ -8,13 +8,13 @@ a million pairs.
 A thread without work waits `KEPT_SECONDS` for more, because starting a thread takes as long as a pass over the pairs of
 a thousand rows.
 
-Number of threads: the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS if it is set, else the number of
-cores on which this process may run.
+The number of threads is the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS if it is set, else the
+number of cores on which this process may run.
 
 A Dask nanny sets OMP_NUM_THREADS for the worker that it starts, in the environment of its own process, and does not
 remove the variable afterwards. A process that has started a ``LocalCluster`` would then compute on one core until it
-ends. So this module ignores the variable if a nanny of this process has set it. This is recognised by its value, and by
-its position in the environment, which keeps the order in which variables were set.
+ends. So this module ignores the variable if a nanny of this process has set it. The variable's value shows this, and so
+does its position in the environment, which keeps the order in which variables were set.
 """
 
 from __future__ import annotations

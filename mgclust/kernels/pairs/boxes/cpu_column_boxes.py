@@ -65,7 +65,7 @@ __all__ = [
 
 Array = Any
 MIN_COLUMNS = 512
-MIN_PAIRS = 1 << 25  # comparing fewer pairs is faster than building a tree; for long lists, 4 / length of this number
+MIN_PAIRS = 1 << 25  # for fewer pairs, a tree takes longer; for long lists, divided by a quarter of their length
 TRIED_ROWS = 64
 NEAR_SHARE = 0.08  # largest mean fraction of near panels: a panel takes as long as ten panels in loops over all pairs
 TASK_ROWS = 1024
@@ -152,7 +152,7 @@ def box_write(x: Array, boxes: Boxes, manhattan: bool, limit: Any, starts: Array
 def box_border(
     x: Array, boxes: Boxes, x_labels: Array, y_labels: Array, manhattan: bool, limit: Any, out: Array
 ) -> None:
-    """Mark rows that have a column of another label with s < limit."""
+    """Mark rows that have a column with another label and s < limit."""
     flat, d = x.reshape(-1), x.shape[1]
     labels = x_labels.astype(np.int32, copy=False), *labels_below(boxes, y_labels, np)
     _by_rows(len(x), lambda a, b: border(flat, d, a, b, *boxes[:5], manhattan, *labels, limit, out))
@@ -431,7 +431,7 @@ def mark(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     limit: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Set out for columns that have s < limit to any of the rows start..stop-1."""
+    """Set out to 1 for columns that have s < limit to any of the rows start..stop-1."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top = len(starts) - 2
     for row in range(start, stop):
@@ -455,7 +455,7 @@ def border(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     x_labels: Any, y_labels: Any, least: Any, minus_most: Any, limit: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Set out for rows that have a column with another label and s < limit; labels are from `labels_below`."""
+    """Set out to 1 for rows that have a column with another label and s < limit; labels are from `labels_below`."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top = len(starts) - 2
     for row in range(start, stop):

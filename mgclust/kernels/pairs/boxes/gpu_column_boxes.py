@@ -135,7 +135,7 @@ def box_border(
     *,
     in_order: bool = False,
 ) -> None:
-    """Mark rows that have a column of another label with s < threshold."""
+    """Mark rows that have a column with another label and s < threshold."""
     labels = x_labels.astype(np.int32, copy=False), *labels_below(boxes, y_labels, cp)
     _search("box_border", x, boxes, norm, x.dtype.type(threshold), *labels, out, in_order=in_order)
 

@@ -110,7 +110,7 @@ def _begin_lists(begin: int, end: int, share: Any, near: Any, rough: Any, rough_
 
 @inlined
 def _row_distances(x: Any, y: Any, numbers: Any, first: int, last: int, number: int) -> Any:
-    """Reduced distances of a row to four columns of a list, as four scalars; later entries than `last` repeat it."""
+    """Reduced distances of a row to four columns of a list, as four scalars; after `last`, its column is repeated."""
     d = x.size
     at = (numbers[first] - number) * d
     a = y[at : at + d]

@@ -12,7 +12,7 @@ direct difference::
     | |x|^2 + |y|^2 - 2 x.y  -  t |  <=  c (|x|^2 + |y|^2)  +  c t
                                          d u for products      (d + 3) u for differences; the rest: lengths, slack
 
-A threshold becomes two limits, one on either side, by this bound (`Lengths.limits`). If a row has a pair between the
+This bound turns a threshold into two limits, one on either side (`Lengths.limits`). If a row has a pair between the
 limits, the row is compared with the pair's panel again by differences, four rows at a time.
 
 Nearest columns are kept by their lower bounds, a few more than requested, and their differences are computed at the
@@ -139,7 +139,7 @@ class Lists:
     Parameters
     ----------
     x, y, y_start, near, near_index
-        See `nearest_rows`.
+        See `PairKernels.nearest_rows`.
     numbers : int64 array of shape (m,), optional
         Number of the column that each row skips.
     """
@@ -154,7 +154,7 @@ class Lists:
 
     @property
     def pay(self) -> bool:
-        """Return whether few enough rows had to be computed again so far."""
+        """Return whether products pay, because few enough rows had to be compared again so far."""
         return self._again * MAX_AGAIN <= self._met
 
     def of(self, first: int) -> tuple[Array, ...]:

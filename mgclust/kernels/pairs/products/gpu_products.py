@@ -1,12 +1,12 @@
 """All pairs of rows with many features by products of split halves: starts ``split_products.cu`` and decides its lists.
 
 Each function returns whether it has done the work. If it has not, the caller uses the kernels of direct differences:
-for other types, metrics and devices, for few pairs, and for numbers that are not finite. They are also used if so many
-pairs are doubtful that listing them does not pay, because distances are small compared with the distances of the rows
-from the origin.
+for other types, metrics and devices, for few pairs, and for numbers that are not finite. The caller also uses them if
+so many pairs are doubtful that listing them does not pay: if distances are small compared with the distances of the
+rows from the origin.
 
-Gaussian sums differ: for them, the choice depends on the rows' type and number of features, but never on the number of
-pairs of a call, because the bits of the sums would differ.
+Gaussian sums are an exception: the choice depends on the rows' type and number of features, but never on the number of
+pairs of a call, because the bits of the sums would then depend on this number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_DOUBTFUL = 1 / 32  # fraction of the pairs: if more are doubtful, direct dif
 LARGEST = 14  # exponent of the largest number: squares stay far from overflow, and low halves far from underflow
 WAVES = 16  # blocks per multiprocessor
 ROW_TILES = 32  # tiles of rows that blocks share while they run: `row_tile` in split_products.cu
-AHEAD_OF_ALL = 1 << 24  # number of tiles with which every column comes after every row
+AHEAD_OF_ALL = 1 << 24  # offset in tiles with which every column comes after every row
 NEAREST_RUN = 64  # tiles per block of `nearest`: later blocks begin with the distances that earlier blocks found
 MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
 SPARE_COLUMNS = 1024  # spare columns of a row's list: if distances differ little, many columns stay open
@@ -93,7 +93,7 @@ class Products:
         self.chunks = chunks_of(self.d)
         largest = max(float(cp.maximum(rows.max(), -rows.min())) for rows in ((x,) if self._same else (x, y)))
         exponent = math.frexp(reach or largest)[1] if largest > 0 and math.isfinite(largest) else 0
-        # The scale is a power of two, so that numbers keep their digits. It is bounded, so that float32 has its square.
+        # The scale is a power of two, so that numbers keep their digits. The bounds keep its square finite in float32.
         self.scale = 2.0 ** min(max(LARGEST - exponent, -60), 60)
         self.fits = largest * self.scale <= 2.0 ** (LARGEST + 1)
         # Direct differences in float32 may differ from s by (d + 2) 2^-24 s; a few times this error is allowed.
@@ -126,7 +126,7 @@ class Products:
         kernel(grid, (THREADS,), (*sides, np.int32(self.chunks), np.int32(run), *arguments), shared_mem=SHARED_BYTES)
 
     def scaled(self, s: float) -> np.float32:
-        """Return the reduced distance between scaled rows whose reduced distance is s without the scale."""
+        """Return the reduced distance of scaled rows that corresponds to the reduced distance s."""
         with np.errstate(over="ignore"):
             return np.float32(s * self.scale**2)
 
@@ -244,7 +244,7 @@ class Doubtful:
         return self._pairs, self._count, np.int64(self._room)
 
     def decide(self, name: str, x: Array, y: Array, *arguments: Any) -> None:
-        """Decide the listed pairs by a kernel of listed_pairs.cu."""
+        """Decide the listed pairs with a kernel of listed_pairs.cu."""
         kernel = compiled("pairs/products/listed_pairs.cu", "float32").get_function(name)
         kernel((8 * multiprocessors(),), (128,), (x, y, np.int32(x.shape[1]), self._pairs, self._count, *arguments))
 
