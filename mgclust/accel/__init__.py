@@ -1,13 +1,13 @@
-"""Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust, without changing the code.
+"""Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust, without changes to your code.
 
 ``python -m mgclust.accel script.py`` does this for a script, ``%load_ext mgclust.accel`` for a notebook, and `install`
-from Python. If mgclust cannot compute a call as its project does, the project's own function runs. `summary` lists the
-reasons. Modules::
+from Python. If mgclust cannot compute a call in the same way as the called project, the project's own function runs.
+`summary` lists the reasons. Modules::
 
     command       the command: its options, and the summary at the end
     script        runs a script or a module as Python runs it
-    installation  decides which calls are replaced, now and in modules that are imported later
-    calls         one call: runs it on mgclust or else on the original, and counts it
+    installation  replaces calls in modules that are imported already, and in modules that are imported later
+    calls         runs each call on mgclust, or else on the original, and counts the calls
     sklearn, skfuzzy, networkx, igraph   the calls of each project, and how mgclust computes them
     communities   common code of networkx and igraph
 

@@ -1,4 +1,4 @@
-"""Entry of ``python -m mgclust.accel``; the script later replaces this module ``__main__`` and its names."""
+"""Entry point of ``python -m mgclust.accel``; the script later takes the place of this module ``__main__``."""
 
 from mgclust.accel.command import main
 

@@ -1,4 +1,4 @@
-"""Calls of other projects: each is computed by mgclust or else by the project, and counted."""
+"""Replaced functions of other projects: mgclust, or else the original, computes each call, and calls are counted."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class AccelSettings:
     ----------
     device : {"auto", "cpu", "cuda"}
     client : None, address or distributed.Client
-        As for the estimators.
+        Where to run, as for the estimators.
     seeded : bool
-        Whether to replace calls of another algorithm even if they pass a seed.
+        Whether to replace calls that pass a seed even if mgclust uses a different algorithm.
     verbose : bool
         Whether to print a line for each call.
     lost : list of str
-        Reason why the cluster is not available, once a call has found out. Later calls do not wait for the cluster.
+        Reason why the cluster is not available; empty until a call finds this. Later calls do not wait for the cluster.
     """
 
     device: str = "auto"
@@ -60,18 +60,18 @@ class Call:
     Attributes
     ----------
     home : str
-        Public module that has the function. Every user of the function imports this module.
+        Public module that has the function. All code that uses the function imports this module.
     path : str
         Name in that module: ``function`` or ``Class.method``.
     shown : str
         Public name; its first part is the project.
     ours : callable
         ``ours(settings, *arguments)`` returns the same kind of result as the original. If it raises `Unsupported` or an
-        error of mgclust, the original is called, so it must change nothing that the original could see.
+        error of mgclust, the original is called, so `ours` must not leave changes that the original could see.
     another : bool
-        Whether mgclust uses another algorithm than the original, so that results differ.
+        Whether mgclust uses a different algorithm, so that results differ from the original.
     alias : str
-        Name of a function that calls this one, and is therefore replaced with it.
+        Name of a function that calls this function, and therefore also runs on mgclust.
     beside : mapping of str to object
         Further attributes to set on the class, by name.
     """
@@ -118,7 +118,7 @@ def replacement(call: Call, original: Callable[..., Any], settings: AccelSetting
 
     @functools.wraps(original)
     def dispatch(*args: Any, **kwargs: Any) -> Any:
-        if os.getpid() != process:  # in a forked child, threads and GPU memory do not exist
+        if os.getpid() != process:  # a forked child does not have the threads and GPU memory of its parent
             return original(*args, **kwargs)
         started = time.perf_counter()
         try:
@@ -183,12 +183,12 @@ def totals() -> list[dict[str, Any]]:
         - ``call``: str, the function's public name.
         - ``on_mgclust``: int, number of calls that ran on mgclust.
         - ``seconds``: float, time of these calls.
-        - ``another_algorithm``: bool, whether mgclust uses another algorithm than the original.
+        - ``another_algorithm``: bool, whether mgclust uses a different algorithm from the original.
         - ``fell_back``: dict of str to int, number of calls that ran on the original, by reason.
 
     See Also
     --------
-    summary : The same as text.
+    summary : Returns the same counts as text.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def summary() -> str:
 
     See Also
     --------
-    totals : The same as numbers.
+    totals : Returns the same counts as numbers.
     """
     found = totals()
     if not found:
@@ -234,7 +234,7 @@ def summary() -> str:
     lines = [f"mgclust.accel: {_calls(taken)} ran on mgclust, {left} on the original"]
     for each in found:
         if each["on_mgclust"]:
-            what = "; another algorithm than the original's" if each["another_algorithm"] else ""
+            what = "; a different algorithm from the original" if each["another_algorithm"] else ""
             lines.append(f"  {each['call']}: {each['on_mgclust']} on mgclust, {each['seconds']:.3g} s{what}")
         for reason, count in each["fell_back"].items():
             lines.append(f"  {each['call']}: {count} on the original: {printable(reason)}")

@@ -1,4 +1,4 @@
-"""``python -m mgclust.accel [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS]``."""
+"""The command ``python -m mgclust.accel [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS]``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command(**chosen: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the command; its own errors are one line, and errors of the script look as they would without mgclust."""
+    """Run the command; its own errors are printed as one line, and errors of the script as Python prints them."""
     try:
         chosen = command.main(prog_name="python -m mgclust.accel", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

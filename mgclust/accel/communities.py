@@ -1,4 +1,4 @@
-"""Communities by local moving, for originals that draw random numbers from the module `random`."""
+"""Communities by local moving, instead of functions that draw random numbers from the module `random`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["communities"]
 
 
 def communities(settings: AccelSettings, graph: Any, resolution: float, seed: int | None = None) -> Any:
-    """Fit `mgclust.Communities`; without a seed, draw one from the generator that the original uses.
+    """Fit `mgclust.Communities`; if no seed is given, draw a seed from the generator that the original uses.
 
-    Like calls of the original, repeated calls therefore find different communities, and calls after the same
-    ``random.seed`` find the same communities.
+    Therefore, repeated calls find different communities, and calls after the same ``random.seed`` find the same
+    communities, as with the original.
 
     Parameters
     ----------

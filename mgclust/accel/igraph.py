@@ -14,9 +14,9 @@ __all__ = ["CALLS"]
 
 
 def community_fastgreedy(settings: AccelSettings, graph: Any, weights: Any = None) -> Any:
-    """Merge the pair with the largest gain until only the connected components are left.
+    """Merge the pair of communities with the largest gain until only the connected components are left.
 
-    If several pairs have the same gain, mgclust may merge another pair than igraph.
+    If several pairs have the same gain, mgclust and igraph may merge different pairs.
     """
     from mgclust.algorithms import FastNewman
 
@@ -75,13 +75,13 @@ def community_leiden(
 
 
 def _opened(graph: Any, weights: Any) -> Any:
-    """Return the graph as mgclust reads it; weights are the name of an edge attribute, or one number per edge."""
+    """Open the graph with mgclust; `weights` is None, the name of an edge attribute, or one number per edge."""
     from mgclust.data import open_graph
 
     if graph.is_directed():
-        raise Unsupported("the graph is directed")
+        raise Unsupported("the graph is directed, and mgclust needs an undirected graph")
     if not graph.ecount():
-        raise Unsupported("the graph has no edges")
+        raise Unsupported("the graph has no edges, and mgclust needs at least one")
     edges = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
     given = graph.es[weights] if isinstance(weights, str) else weights
     source = (edges, graph.vcount()) if given is None else (edges, np.array(given, np.float64), graph.vcount())

@@ -1,4 +1,4 @@
-"""Replacement of calls in the modules that define or import them, at once or when a module is imported later."""
+"""Replacement of functions in the modules that define or import them, at once or when a module is imported later."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Installation:
                 _exchange(name, original, ours)
                 self._undo.append(
                     partial(_exchange, name, ours, original)
-                )  # also in modules that have imported it since
+                )  # also in modules that have imported the replacement since
             else:
                 self._set(owner, name, ours)
                 for beside, value in call.beside.items():
@@ -112,7 +112,7 @@ class Installation:
 
 
 def _exchange(name: str, old: Any, new: Any) -> None:
-    """Exchange a function in all modules that have it under its name, including modules that have imported it."""
+    """Exchange a function in all modules that have it under this name: its own module, and modules that import it."""
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType) and vars(module).get(name) is old:
             setattr(module, name, new)
@@ -132,8 +132,8 @@ def install(
 ) -> None:
     """Run calls of scikit-learn, scikit-fuzzy, networkx and igraph on mgclust from now on.
 
-    The calls are also replaced in modules that are imported already, and in modules that have imported a call by its
-    name. A second call of `install` replaces the first call.
+    Functions are also replaced in modules that are already imported, and in modules that have imported a function by
+    its name. A second call of `install` replaces the choices of the first call.
 
     Parameters
     ----------
@@ -143,7 +143,8 @@ def install(
     exclude : iterable of str
         Calls or projects that are not replaced.
     seeded : bool
-        Also replace calls that pass a seed, although mgclust then finds other communities than the original.
+        Whether to replace also calls that pass a seed, although mgclust and the original then find different
+        communities.
     device : {"auto", "cpu", "cuda"}
         Device of the computation. "auto": a GPU if there is one, else the CPU.
     client : None, address or distributed.Client

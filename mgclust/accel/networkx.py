@@ -23,9 +23,9 @@ def greedy_modularity_communities(
     cutoff: int = 1,
     best_n: int | None = None,
 ) -> list[Any]:
-    """Merge the pair with the largest gain until the gain is negative.
+    """Merge the pair of communities with the largest gain until the gain is negative.
 
-    If several pairs have the same gain, mgclust may merge another pair than networkx.
+    If several pairs have the same gain, mgclust and networkx may merge different pairs.
     """
     from mgclust.algorithms import FastNewman
 
@@ -42,7 +42,7 @@ def greedy_modularity_communities(
     components = result.diagnostics["n_components"]
     if most < components:
         raise Unsupported(
-            f"best_n={best_n} is below the number of connected components, {components}, and no edge connects them"
+            f"best_n={best_n} is below {components}, the number of connected components, which no edge connects"
         )
     k = max(cutoff, min(most, model.n_clusters_))
     return sorted(_communities(G, model.cut(k), frozenset), key=len, reverse=True)
@@ -77,22 +77,22 @@ def leiden_communities(
     if seed is not None and not (settings.seeded and isinstance(seed, int)):
         given = "an integer" if isinstance(seed, int) else f"a {type(seed).__name__}"
         raise Unsupported(
-            f"seed is {given}, so networkx computes its own communities; with --seeded, mgclust takes integer seeds"
+            f"seed is {given}, so networkx computes the communities; with --seeded, mgclust accepts integer seeds"
         )
     model = communities(settings, _opened(G, weight), resolution, seed)
     return _communities(G, model.labels_, set)
 
 
 def _opened(G: Any, weight: str | None) -> Any:
-    """Return the graph as mgclust reads it."""
+    """Open the graph with mgclust; reject directed graphs, and graphs without edges."""
     from mgclust.data import open_graph
 
     if not isinstance(G, sys.modules["networkx"].Graph):
-        raise Unsupported(f"the graph is a {type(G).__name__}")
+        raise Unsupported(f"the graph has type {type(G).__name__}, which is not a graph of networkx")
     if G.is_directed():
-        raise Unsupported("the graph is directed")
+        raise Unsupported("the graph is directed, and mgclust needs an undirected graph")
     if not G.number_of_edges():
-        raise Unsupported("the graph has no edges")
+        raise Unsupported("the graph has no edges, and mgclust needs at least one")
     return open_graph(G, weight=weight)
 
 

@@ -28,7 +28,7 @@ Run = Callable[[], None]
 
 
 def script_run(path: str, arguments: Sequence[str]) -> Run:
-    """Prepare ``python path arguments``.
+    """Prepare the run of ``python path arguments``.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def script_run(path: str, arguments: Sequence[str]) -> Run:
 
 
 def module_run(name: str, arguments: Sequence[str]) -> Run:
-    """Prepare ``python -m name arguments``; if the module is in a package, the package is imported now.
+    """Prepare the run of ``python -m name arguments``; if the module is in a package, the package is imported now.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _begin_path_with(folder: str) -> None:
 
 
 def _new_main() -> ModuleType:
-    """Empty the module ``__main__`` for the script and return it; its old names are still in other modules."""
+    """Empty the module ``__main__`` for the script, and return it; the running code is in other modules."""
     main = sys.modules["__main__"]
     main.__dict__.clear()
     main.__dict__.update(

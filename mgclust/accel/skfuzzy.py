@@ -25,9 +25,9 @@ def cmeans(
     init: Any = None,
     seed: int | None = None,
 ) -> tuple[Any, ...]:
-    """Cluster the columns of `data` by the same iterations as scikit-fuzzy, from the same memberships, in float64."""
+    """Cluster the columns of `data` in float64, by scikit-fuzzy's iterations from the same initial memberships."""
     if not (isinstance(c, (int, np.integer)) and c >= 1):
-        raise Unsupported(f"c={c!r}")
+        raise Unsupported(f"c={c!r} should be an integer >= 1")
     return _iterations(settings, data, c, None, m, error, maxiter, metric, init, seed)
 
 
@@ -42,7 +42,7 @@ def cmeans_predict(
     init: Any = None,
     seed: int | None = None,
 ) -> tuple[Any, ...]:
-    """Compute the memberships of columns in given centres, with as many iterations as scikit-fuzzy takes."""
+    """Compute the memberships of columns for given centres, with the same number of iterations as scikit-fuzzy."""
     centers = _matrix(cntr_trained, "cntr_trained")
     return _iterations(settings, test_data, len(centers), centers, m, error, maxiter, metric, init, seed)[1:]
 
@@ -66,15 +66,18 @@ def _iterations(
     if metric != "euclidean":
         raise Unsupported(f"metric={metric!r}: centres are means of rows only for 'euclidean'")
     if not (_is_real(m) and m > 1 and _is_real(error) and isinstance(maxiter, (int, np.integer)) and maxiter >= 1):
-        raise Unsupported(f"m={m!r}, error={error!r}, maxiter={maxiter!r}")
+        raise Unsupported(f"m={m!r}, error={error!r}, maxiter={maxiter!r}: needs m > 1 and an integer maxiter >= 1")
     if n < 2 or (centers is not None and centers.shape[1] != d):
-        raise Unsupported(f"data of shape {(d, n)}" + ("" if centers is None else f" and {centers.shape} centres"))
+        raise Unsupported(
+            f"mgclust does not support data of shape {(d, n)}"
+            + ("" if centers is None else f" with centres of shape {centers.shape}")
+        )
     put_back = _generator_as_it_is()
     try:
         start = _drawn(c, n, seed) if init is None else init
         u0 = _matrix(start, "init")
         if u0.shape != (c, n):
-            raise Unsupported(f"init of shape {u0.shape} should be (c, N) = {(c, n)}")
+            raise Unsupported(f"init has shape {u0.shape}, but should have shape (c, N) = {(c, n)}")
         if not (u0 >= 0).all() or not u0.any(axis=0).all():
             raise Unsupported("init must not be negative, and each column needs a positive entry")
         found = iterate_memberships(

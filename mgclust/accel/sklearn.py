@@ -28,7 +28,7 @@ ROWS = "_mgclust_rows"  # attribute with the fitted rows, from which `affinity_m
 
 
 def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any = None) -> Any:
-    """Fit scikit-learn's estimator: sets the same attributes, computed in float64."""
+    """Fit scikit-learn's estimator, and set the same attributes; mgclust computes in float64."""
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import validate_data
 
@@ -45,7 +45,7 @@ def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any 
         ("verbose", isinstance(self.verbose, Integral) and int(self.verbose) >= 0),
     ):
         if not good:
-            raise Unsupported(f"{name}={getattr(self, name)!r}")
+            raise Unsupported(f"mgclust does not support {name}={getattr(self, name)!r}")
     given = self.affinity == "precomputed"
     if self.convergence_iter < 2:
         raise Unsupported(f"convergence_iter={self.convergence_iter} ends runs before they converge")
@@ -67,7 +67,7 @@ def fit_affinity_propagation(settings: AccelSettings, self: Any, X: Any, y: Any 
     )
     result = model.fit_dataset(open_dataset(X), provenance=False)
     if not model.converged_:
-        raise Unsupported(f"it did not converge within max_iter={self.max_iter}; mgclust would return other labels")
+        raise Unsupported(f"no convergence within max_iter={self.max_iter}, so mgclust would return other labels")
     if result.warnings:
         raise Unsupported(result.warnings[0])
     n = len(model.labels_)
@@ -94,7 +94,7 @@ def _with_preference(similarities: np.ndarray, preference: Any) -> np.ndarray:
 
 
 def _affinity_matrix(self: Any) -> np.ndarray:
-    """Return the n x n similarities with the preference on the diagonal, computed at the first access."""
+    """Return the n x n similarities with the preference on the diagonal; they are computed at the first access."""
     from sklearn.metrics import euclidean_distances
 
     own = vars(self)
@@ -112,7 +112,7 @@ def _keep_affinity_matrix(self: Any, matrix: np.ndarray) -> None:
 
 
 def _state(self: Any) -> dict[str, Any]:
-    """Return the state for pickling, which scikit-learn can use without mgclust."""
+    """Return a state for pickling that scikit-learn can load without mgclust."""
     from sklearn.base import BaseEstimator
 
     if ROWS in vars(self):
@@ -138,7 +138,7 @@ def silhouette_samples(
         raise Unsupported(f"{unknown[0]}={options[unknown[0]]!r}: mgclust does not have this argument")
     X, labels = check_X_y(X, labels, accept_sparse=["csr"])
     if X.dtype.kind not in "iu" and X.dtype not in (np.float32, np.float64):
-        raise Unsupported(f"X has dtype {X.dtype}")
+        raise Unsupported(f"X has dtype {X.dtype}; mgclust accepts integers, float32 and float64")
     dtype = "float32" if X.dtype == np.float32 else "float64"
     model = Silhouette(LabelEncoder().fit_transform(labels), metric=METRICS[metric], dtype=dtype, **settings.place)
     model.fit_dataset(open_dataset(X), provenance=False)
@@ -149,7 +149,7 @@ def _reject_array_api() -> None:
     from sklearn import get_config
 
     if get_config().get("array_api_dispatch"):
-        raise Unsupported("array_api_dispatch=True is set")
+        raise Unsupported("array_api_dispatch=True is set, which mgclust does not support")
 
 
 CALLS = (

@@ -1,4 +1,4 @@
 """Modules that all other folders use: errors, progress, hashing, Dask arrays, functions pickled by value.
 
-They import no other folder of mgclust.
+They import nothing from other folders of mgclust.
 """

@@ -1,4 +1,4 @@
-"""Functions in graphs of Dask, pickled by value because a scheduler unpickles graphs but may not have mgclust."""
+"""Functions for Dask graphs, pickled by value, because the scheduler unpickles graphs and may not have mgclust."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LOCK = threading.Lock()
 
 
 def by_value(function: Callable[..., Any], *modules: ModuleType) -> Callable[..., Any]:
-    """Wrap a function in a new function that holds it as pickled bytes, which only the workers load.
+    """Wrap a function in a new function that holds it as pickled bytes; only the workers unpickle these bytes.
 
     Parameters
     ----------
     function : callable
     *modules : module
-        See `pickled`. Without modules, workers need mgclust.
+        Modules to pickle by value; see `pickled`. Without modules, mgclust must be installed on the workers.
 
     Returns
     -------
     callable
-        Function with the same signature.
+        Function with the same parameter names.
     """
     content = pickled(function, *modules)
 
@@ -36,7 +36,8 @@ def by_value(function: Callable[..., Any], *modules: ModuleType) -> Callable[...
 
         return pickle.loads(content)(*arguments, **keywords)
 
-    # Dask checks whether a function takes ``block_id``. Defaults and annotations are dropped: they could need mgclust.
+    # Dask checks whether a function takes ``block_id``. Defaults become None, and annotations are dropped, because both
+    # could need mgclust.
     absent = inspect.Parameter.empty
     names = [
         each.replace(annotation=absent, default=each.default if each.default is absent else None)

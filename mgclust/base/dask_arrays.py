@@ -1,4 +1,4 @@
-"""Properties and values of Dask arrays, without an import of Dask."""
+"""Checks, chunks and values of Dask arrays; this module does not import Dask."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def without_annotations() -> Iterator[None]:
-    """Create the tasks and graphs of the block without the annotations of the caller (``dask.annotate``).
+    """Ignore the caller's annotations (``dask.annotate``) for tasks and graphs created in the ``with`` block.
 
     The annotations are meant for the caller's own tasks. With them, the task of a rank might wait forever or run on
-    another worker. Spans are kept.
+    another worker. Dask spans are kept.
     """
     dask = sys.modules.get("dask")
     with contextlib.ExitStack() as stack:
@@ -56,7 +56,7 @@ def without_annotations() -> Iterator[None]:
 
 
 def unannotated(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function so that its tasks and graphs have no annotations of the caller; see `without_annotations`."""
+    """Wrap a function so that its tasks and graphs ignore the caller's annotations; see `without_annotations`."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -79,7 +79,7 @@ def empty_chunk(array: Any) -> Any:
 
 @unannotated
 def computed(array: Any) -> Any:
-    """Compute a Dask array with the client that has its chunks, even if this is not the active client."""
+    """Compute a Dask array with the client that has its chunks, even if another client is active."""
     clients = [each.client for each in dict(array.__dask_graph__()).values() if hasattr(each, "client")]
     if clients and clients[0].asynchronous:
         raise in_event_loop(clients[0])
@@ -95,8 +95,8 @@ def computed(array: Any) -> Any:
         if "asynchronous Client" in str(error):
             raise in_event_loop("auto") from None
         raise RunFailed(
-            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}. X.compute() should be "
-            "an array of numbers."
+            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}; check that X.compute() "
+            "returns an array of numbers."
         ) from error
 
 
@@ -113,8 +113,8 @@ def check_chunk(array: Any, shape: tuple[int, ...]) -> None:
     found = getattr(array, "shape", None)
     if found != shape:
         raise InputError(
-            f"a chunk of the Dask array has shape {found}, where X.chunks says {shape}: call "
-            "X.compute_chunk_sizes(), and X = X.persist() before it if each computation gives other rows."
+            f"a chunk of the Dask array has shape {found}, but X.chunks lists {shape}: call X.compute_chunk_sizes(); "
+            "if each computation gives different rows, call X = X.persist() first."
         )
 
 
@@ -124,8 +124,8 @@ def reject_lost(array: Any) -> None:
     Parameters
     ----------
     array : object
-        Dask array. Only materialized layers of its graph are checked, because futures are in such layers. Any other
-        object, and None, is accepted.
+        Dask array. Only materialized layers of its graph are checked, because futures are in these layers. All other
+        objects, including None, are accepted.
     """
     layers = getattr(array.__dask_graph__(), "layers", {}) if is_dask(array) else {}
     for layer in layers.values():
@@ -137,13 +137,13 @@ def reject_lost(array: Any) -> None:
 def lost_array() -> RunFailed:
     """Make the error for a Dask array that can no longer be computed."""
     return RunFailed(
-        "a Dask array is lost: its client is closed, or a worker that had part of it has gone. Create it again, or "
-        "repeat the fit if it is part of a result; X.compute() makes a copy that stays."
+        "a Dask array is lost: its client is closed, or a worker with part of the array has gone; create the array "
+        "again, or repeat the fit if it is part of a result (X.compute() makes a copy that stays)."
     )
 
 
 def in_event_loop(client: object) -> InputError:
-    """Make the error for a call that would have to wait for an asynchronous client in the client's event loop.
+    """Make the error for a call that would wait for an asynchronous client in the client's own event loop.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def in_event_loop(client: object) -> InputError:
         The client, or the value of the parameter `client`.
     """
     return InputError(
-        f"client={client!r} is asynchronous, and this call would wait for it in its own event loop; await "
+        f"client={client!r} is asynchronous, and this call would wait in the client's event loop; await "
         "asyncio.to_thread(function, ...), such as asyncio.to_thread(model.predict, X), or, for a fit, "
         "mgclust.submit(model, X)."
     )

@@ -12,22 +12,22 @@
     │   └── CollectiveTimeout                    a rank did not answer within the deadline
     └── RunCancelled                             the run was cancelled
 
-Every message is a sentence that helps to fix the error: ``name=value``, the bound, the remedy. A warning of a result
-is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters, and the class of the Python warning that `fit`
-issues::
+Every message is a sentence that helps to fix the error: ``name=value``, the bound, the remedy. A warning about a
+result is a ``Doubt``: one sentence of at most ``MAX_SENTENCE`` characters, and the class of the Python warning that
+`fit` issues::
 
     ClusteringWarning (UserWarning)
     ├── AmbiguousCountWarning           the data do not show the number of clusters clearly
     ├── WeakStructureWarning            clusters overlap, are unstable, or do not separate the rows
     ├── MergedClustersWarning           groups that are separate in the data share a cluster, or a group is split
-    ├── DegenerateClustersWarning       clusters have no row or only one or two rows, or coincide
+    ├── DegenerateClustersWarning       clusters are empty, have only one or two rows, or coincide
     ├── PoorOptimumWarning              the same parameters have a better solution
     ├── PrecisionWarning                rounding or sampling may change the result
-    ├── DataWarning                     the data may mean something else than mgclust assumed
+    ├── DataWarning                     the data may not mean what mgclust assumed
     ├── ParameterWarning                a parameter has no effect, was not met, or does not suit the data
     └── algorithms.base.UnconvergedWarning (sklearn.exceptions.ConvergenceWarning)
 
-A `WorkerWarning` (UserWarning) is about the workers of a cluster, on which the result does not depend.
+A `WorkerWarning` (UserWarning) is about the workers of a cluster; the result does not depend on them.
 A `RetryWarning` (UserWarning) reports that a run lost a worker and was tried again; the result is the same.
 """
 
@@ -75,8 +75,8 @@ class MgclustError(Exception):
     """Base class of all errors that mgclust raises on purpose."""
 
     def __reduce__(self) -> tuple[type[MgclustError], tuple[object, ...]]:
-        # Errors are sent between processes. By default, pickling aids try to rebuild an error that is also a
-        # MemoryError as a plain MemoryError, and fail.
+        # Errors are sent between processes. Without this method, libraries that help with pickling try to rebuild an
+        # error that is also a MemoryError as a plain MemoryError, and fail.
         return type(self), self.args
 
 
@@ -105,7 +105,7 @@ class WorkerLost(RunFailed):
 
 
 class CollectiveTimeout(RunFailed):
-    """A rank waited for another one longer than the deadline."""
+    """A rank waited for another rank beyond the deadline."""
 
 
 class RunCancelled(MgclustError):
@@ -113,7 +113,7 @@ class RunCancelled(MgclustError):
 
 
 class ClusteringWarning(UserWarning):
-    """The result of a fit should be checked before it is used; the message states why, and a remedy."""
+    """The result of a fit should be checked before it is used; the message states the reason and a remedy."""
 
 
 class AmbiguousCountWarning(ClusteringWarning):
@@ -129,7 +129,7 @@ class MergedClustersWarning(ClusteringWarning):
 
 
 class DegenerateClustersWarning(ClusteringWarning):
-    """Some clusters have no row or only one or two rows, or coincide with other clusters."""
+    """Some clusters are empty, have only one or two rows, or coincide with other clusters."""
 
 
 class PoorOptimumWarning(ClusteringWarning):
@@ -141,7 +141,7 @@ class PrecisionWarning(ClusteringWarning):
 
 
 class DataWarning(ClusteringWarning):
-    """The data may mean something else than mgclust assumed when it read them, or do not suit the method."""
+    """The data may not mean what mgclust assumed when it read them, or do not suit the method."""
 
 
 class ParameterWarning(ClusteringWarning):
@@ -149,7 +149,7 @@ class ParameterWarning(ClusteringWarning):
 
 
 class WorkerWarning(UserWarning):
-    """Workers of a cluster are left out or keep a run waiting; the message names them, and a remedy."""
+    """Workers of a cluster are left out or keep a run waiting; the message names the workers and a remedy."""
 
 
 class RetryWarning(UserWarning):
@@ -157,7 +157,7 @@ class RetryWarning(UserWarning):
 
 
 class Doubt(str):
-    """A warning of a result: its text, and the class of the Python warning that `fit` issues.
+    """A warning about a result: its text, and the class of the Python warning that `fit` issues.
 
     Parameters
     ----------
@@ -183,9 +183,9 @@ def warn_caller(text: str, category: type[Warning] | None = None) -> None:
     text : str
         Text of the warning.
     category : type, optional
-        Class of the warning. By default the kind of `text` if it is a ``Doubt``, else `ClusteringWarning`.
+        Class of the warning. The default is the kind of `text` if `text` is a ``Doubt``, else `ClusteringWarning`.
     """
-    # From Python 3.12 on, the argument `skip_file_prefixes` does this.
+    # From Python 3.12 on, the argument `skip_file_prefixes` of `warnings.warn` does this.
     files = [str(sys.modules[name].__file__) for name in BETWEEN if name in sys.modules]
     between = (*(os.path.dirname(file) + os.sep for file in files), contextlib.__file__)
     callers = [each.filename for each in reversed(traceback.extract_stack()[:-1])]

@@ -1,4 +1,4 @@
-"""Scrambled 64-bit integers: random numbers that depend only on a row's number, and hashes of rows and edges."""
+"""Scrambled 64-bit integers, for random numbers that depend only on a row's number, and hashes of rows and edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def splitmix64(z: Any) -> Any:
     Parameters
     ----------
     z : uint64 number or array
-        A number, or an array of NumPy or CuPy. Compiled loops also call this function.
+        A number, or a NumPy or CuPy array. Compiled loops also call this function.
     """
     z = (z ^ (z >> np.uint64(30))) * FIRST
     z = (z ^ (z >> np.uint64(27))) * SECOND

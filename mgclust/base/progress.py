@@ -29,25 +29,25 @@ __all__ = [
 Report = Callable[[dict[str, Any]], None]
 
 WAITING = {"stage": "waiting for the cluster", "fraction": 0.0, "elapsed": 0.0}  # event while a run waits
-MEMORY = 30.0  # seconds: time constant with which earlier progress is forgotten
+MEMORY = 30.0  # seconds: time constant with which the weight of earlier progress decays
 LEAST = 0.5  # seconds of a stage after which its rate is reported
-LINE_SECONDS = 5.0  # a log gets a line at the start of each stage, and then one per this many seconds
-LONGEST_DETAIL = 200  # characters of one detail, which may come from another machine
-LONGEST_DETAILS = 1000  # characters of all details together
+LINE_SECONDS = 5.0  # interval between the lines of a long stage in a log; each stage begins with a line
+LONGEST_DETAIL = 200  # largest number of characters of one detail, which may come from another machine
+LONGEST_DETAILS = 1000  # largest number of characters of all details together
 COMPILING = "compiling kernels (once): {:,} so far; `mgclust warmup` does so beforehand"
 
 _ALWAYS = {"stage", "fraction", "elapsed", "stage_rate", "stage_eta", "details"}
 
 
 def worded(report: Report | None, formats: Mapping[str, str]) -> Report | None:
-    """Add to each event the values of the method as text, under the key ``details``.
+    """Add the key ``details`` to each event: the values that the method reports, as text.
 
     Parameters
     ----------
     report : callable or None
         Function that receives each event.
     formats : mapping of str to str
-        Formats by names of values, as in `mgclust.algorithms.presentation.Presentation`.
+        Format of each value, by the value's name, as in `mgclust.algorithms.presentation.Presentation`.
 
     Returns
     -------
@@ -69,8 +69,8 @@ def paced(report: Report | None) -> Report | None:
 
         - ``stage_rate``: fraction of the stage that is done per second, smoothed over half a minute.
         - ``stage_eta``: seconds until the end of the stage. The end of the run is unknown, because the lengths of later
-          stages are unknown. A method that stops at convergence computes its ``fraction`` as if it did not stop, so the
-          stage may end sooner.
+          stages are unknown. A method that stops at convergence computes its ``fraction`` as if it did not stop early,
+          so the stage may end sooner.
 
     Returns
     -------
@@ -84,10 +84,10 @@ def paced(report: Report | None) -> Report | None:
 
 
 class _Pace:
-    """The rate of a stage: the fraction done per second, both with exponentially decreasing weights of the past.
+    """Rate of a stage: fraction done divided by seconds, both summed with weights that decay into the past.
 
-    The time starts with the first nonzero fraction: before it, the stage was prepared, or the fraction was done by the
-    run that this run resumes. If a stage begins again, its rate is computed anew.
+    The time starts at the first nonzero fraction. Until then, the stage is prepared; and if this run resumes another
+    run, the first fraction was done by the other run. If a stage begins again, its rate is computed anew.
     """
 
     def __init__(self) -> None:
@@ -98,14 +98,15 @@ class _Pace:
         self._done = self._seconds = 0.0
 
     def told(self, event: Mapping[str, Any]) -> dict[str, float | None]:
-        """Return ``stage_rate`` and ``stage_eta``, including this event."""
+        """Return ``stage_rate`` and ``stage_eta`` after this event."""
         stage, fraction, elapsed = event.get("stage"), event.get("fraction") or 0.0, event.get("elapsed") or 0.0
         if stage != self._stage or fraction < self._fraction or elapsed < self._elapsed or not self._fraction:
             self._begin(stage, fraction, elapsed)
         else:
             seconds = elapsed - self._elapsed
             kept = math.exp(-seconds / MEMORY)
-            # Weight of these seconds at a steady rate: first a plain mean, later a mean over the last half minute.
+            # Mean weight of these seconds. At a steady rate, the result is first a plain mean, and later a mean over
+            # the last half minute.
             share = MEMORY * (1.0 - kept) / seconds if seconds else 1.0
             self._done = self._done * kept + (fraction - self._fraction) * share
             self._seconds = self._seconds * kept + seconds * share
@@ -117,7 +118,7 @@ class _Pace:
 
 
 def progress_text(event: Mapping[str, Any]) -> str:
-    """Write an event as ``12% K=34 clusters damping=0.50 812 it/s (4.1%/min, 3 min left in this stage)``.
+    """Format an event as ``12% K=34 clusters damping=0.50 812 it/s (4.1%/min, 3 min left in this stage)``.
 
     Parameters
     ----------
@@ -141,28 +142,28 @@ def is_first_compiled(event: Mapping[str, Any]) -> bool:
 
 
 def reported_details(event: Mapping[str, Any]) -> str:
-    """Return the ``details`` of an event, safe to print, because the event may come from another machine."""
+    """Return the ``details`` of an event, made safe to print, because the event may come from another machine."""
     return _cut(printable(str(event.get("details") or "")), LONGEST_DETAILS)
 
 
 def pace_text(event: Mapping[str, Any]) -> str:
-    """Write the values of `paced` as ``4.1%/min, 3 min left in this stage``; return "" as long as they are unknown.
+    """Format the values of `paced` as ``4.1%/min, 3 min left in this stage``; return "" while they are unknown.
 
-    If the event has ``max_iter``, the text is "at most 3 min", because the stage ends sooner if it converges.
+    If the event has ``max_iter``, the text is "at most 3 min", because convergence may end the stage sooner.
     """
     rate, eta = event.get("stage_rate"), event.get("stage_eta")
     if not _is_number(rate) or not _is_number(eta):
         return ""
     pace, unit = (100 * rate, "s") if rate > 0.02 else (6000 * rate, "min")
-    most = "at most " if _is_number(event.get("max_iter")) else ""  # the stage ends at convergence
+    most = "at most " if _is_number(event.get("max_iter")) else ""  # convergence may end it early
     return f"{pace:{',.0f' if pace >= 10 else '.2g'}}%/{unit}, {most}{_duration(eta)} left in this stage"
 
 
 class ProgressLine:
     """Progress on standard error: one line that is updated on a terminal or in a notebook, else one line per stage.
 
-    In the latter case, a long stage also gets a line every `LINE_SECONDS`. This is a context manager; at its end, the
-    updated line stays.
+    In a log, a long stage also gets a line every `LINE_SECONDS` seconds. Use this class as a context manager: at the
+    end of the block, the updated line stays.
     """
 
     def __init__(self) -> None:
@@ -176,7 +177,7 @@ class ProgressLine:
         self._end()
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        """Take the next event."""
+        """Show the next event, if a line is due."""
         stage = printable(str(event.get("stage", self._stage)))
         text = f"{stage}: {progress_text(event)} ({event['elapsed']:.1f} s)"
         if "warning" in event:
@@ -198,7 +199,7 @@ class ProgressLine:
 
 
 def seconds_text(seconds: float) -> str:
-    """Write a time with its unit and about three digits."""
+    """Format a time with its unit and about three digits."""
     if seconds < 0.00995:
         return f"{1000 * seconds:.2g} ms"
     if seconds < 0.9995:
@@ -207,7 +208,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Write an estimated time as a whole number of seconds, minutes, hours or days."""
+    """Format an estimated time as a whole number of seconds, minutes, hours or days."""
     for unit, size, most in (("s", 1, 119.5), ("min", 60, 7170), ("h", 3600, 172_800)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"
@@ -215,14 +216,15 @@ def _duration(seconds: float) -> str:
 
 
 def details_text(event: Mapping[str, Any], formats: Mapping[str, str]) -> str:
-    """Write the values that a method adds to an event, such as ``K=34 damping=0.50``; return "" if it adds none.
+    """Format the values that a method adds to an event, such as ``K=34 damping=0.50``; return "" if there are none.
 
     Parameters
     ----------
     event : mapping
         Event of a run.
     formats : mapping of str to str
-        Formats by names of values, in the order of the text. Values without a format follow as ``name=value``.
+        Format of each value, by the value's name. The text has the values in this order; values without a format follow
+        as ``name=value``.
     """
     figures = {name: value for name, value in event.items() if name not in _ALWAYS and value is not None}
     formats = {**formats, "compiling": COMPILING, "warning": "warning: {}"}

@@ -3,14 +3,14 @@
 An algorithm declares each of its parameters once::
 
     constraints = {
-        "n_clusters": Integer(at_least=1, optional=True, remedy="give their number or leave it out"),
+        "n_clusters": Integer(at_least=1, optional=True, remedy="give the number of clusters or leave it out"),
         "metric": Choice("euclidean", "manhattan", help="Distance between rows."),
     }
 
-The declaration provides the check (`check_parameters`), the option of the command line (`Constraint.type`, `.choices`,
-`.help`, `.parse`), and the message for an invalid value::
+The declaration is used for the check (`check_parameters`), for the option of the command line (`Constraint.type`,
+`.choices`, `.help`, `.parse`), and for the message about an invalid value::
 
-    n_clusters=0 should be an integer >= 1; give their number or leave it out.
+    n_clusters=0 should be an integer >= 1; give the number of clusters or leave it out.
     metric='manhatan' should be one of 'euclidean', 'manhattan'; did you mean 'manhattan'?
 
 Modules::
@@ -18,7 +18,7 @@ Modules::
     constraint  base class: checks a value, parses text of the command line, makes the error
     numbers     numbers within bounds
     words       flags, words, sizes, seeds
-    arrays      arrays with a value for each row, and lists of row numbers
+    arrays      arrays with one value per row, and lists of row numbers
     declared    all parameters of a method
     relations   parameters that have no effect because of other parameters
 """

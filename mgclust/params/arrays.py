@@ -21,7 +21,7 @@ def finite_array(name: str, array: np.ndarray, ndim: int, expected: str) -> np.n
     """Convert an array of finite numbers to float64; reject any other array."""
     if array.ndim != ndim or array.dtype.kind not in "iuf":
         raise InputError(
-            f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}, it should be {expected}."
+            f"{name} is an array of shape {array.shape} and dtype {shortened(array.dtype)}; give {expected}."
         )
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
@@ -78,7 +78,7 @@ class RowNumbers(Constraint):
     @property
     def expected(self) -> str:
         """See `Constraint`."""
-        return "a list of different row numbers from 0 on, and not empty"
+        return "a non-empty list of distinct row numbers >= 0"
 
     def _check(self, name: str, value: Any) -> np.ndarray:
         try:

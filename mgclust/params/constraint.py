@@ -22,8 +22,8 @@ class Constraint:
     help : str
         One sentence for ``--help``.
     remedy : str, optional
-        End of the message for an invalid value. By default, it asks for a valid value or, if None is allowed, to leave
-        the parameter out.
+        End of the message for an invalid value. The default is to give an allowed value or, if None is allowed, to
+        leave the parameter out.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Constraint:
         name : str
             Name of the parameter, for the message.
         value : object
-            Value that the user gave. NumPy scalars are accepted like Python numbers.
+            The value from the user. NumPy scalars are accepted like Python numbers.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class Constraint:
         Parameters
         ----------
         text : str or RootedFile
-            Text of the value, or the file that holds it.
+            Text of the value, or the file with the value.
         name : str
             Name of the parameter, for the message.
 
@@ -107,7 +107,7 @@ class Constraint:
 
     def _advice(self, value: Any) -> str:
         leave = " or leave it out" if self.optional else ""
-        return f"{self._remedy or 'give such a value' + leave}."
+        return f"{self._remedy or 'give an allowed value' + leave}."
 
     def _check(self, name: str, value: Any) -> Any:
         raise NotImplementedError
@@ -117,7 +117,7 @@ class Constraint:
         return text
 
     def _read(self, file: RootedFile) -> Any:
-        # If a parameter cannot be read from a file, `check` makes the error for the path.
+        # By default, a parameter cannot be read from a file, and `check` makes the error for the path.
         return file.path
 
 

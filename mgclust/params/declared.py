@@ -21,9 +21,9 @@ class Option:
     name : str
         Name in Python, with underscores.
     default : object
-        Value if the user gives none.
+        Value that is used if the user does not give the parameter.
     constraint : Constraint
-        Condition that checks and parses the value, and has its type, choices and help text.
+        Condition that checks and parses the value; it also has the type, the choices and the help text.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Option:
     constraint: Constraint
 
     def describe(self) -> dict[str, Any]:
-        """Describe the parameter and its allowed values, as values that fit into JSON."""
+        """Describe the parameter and its allowed values as a dict that can be written as JSON."""
         kind = self.constraint
         values = "|".join(kind.choices) or kind.type
         return {"values": values, "choices": list(kind.choices), "default": self.default, "help": kind.help}
@@ -58,7 +58,7 @@ def check_parameters(constraints: Mapping[str, Constraint], params: Mapping[str,
     checked = {}
     for name, value in params.items():
         if name not in constraints:
-            advice = nearest_word(name, constraints) or f"known are {', '.join(constraints)}."
+            advice = nearest_word(name, constraints) or f"known parameters are {', '.join(constraints)}."
             raise InputError(f"{name}={shown(value)} is not a parameter; {advice}")
         checked[name] = constraints[name].check(name, value)
     return checked

@@ -64,7 +64,7 @@ class Real(_Bounded):
     above, at_least, below, at_most : float, optional
         Bounds; ``above`` and ``below`` exclude the bound itself.
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     """
 
     type = "number"
@@ -93,7 +93,7 @@ class Integer(_Bounded):
     above, at_least, below, at_most : int, optional
         Bounds; ``above`` and ``below`` exclude the bound itself.
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     """
 
     type = "integer"
@@ -156,7 +156,7 @@ class IntegerOrWord(_OrWord, Integer):
 
 
 class Range(Constraint):
-    """Two integers >= 1, of which the second is at least the first; as text ``5,20``.
+    """Two integers >= 1, written as ``5,20`` in text; the second is not smaller than the first.
 
     Parameters
     ----------

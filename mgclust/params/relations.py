@@ -8,7 +8,7 @@ A method declares which of its parameters have no effect if other parameters hav
         Ignored("dc", {"density": "knn", "halo": False}),
     )
 
-If the user gives such a parameter, the result has a warning::
+If the user gives a parameter that has no effect, the result has a warning::
 
     n_clusters=5 has no effect with n_clusters_range=(2, 10): leave one of them out.
 
@@ -67,7 +67,7 @@ class Ignored:
     values : tuple of object
         Values of the parameter `name` that have no effect; if empty, all values.
     remedy : str, optional
-        Advice at the end of the warning, by default to leave one of the parameters out.
+        Advice at the end of the warning; by default, to leave one of the parameters out.
     """
 
     name: str
@@ -110,7 +110,7 @@ def ignored_parameters(
     Parameters
     ----------
     ignored_when : tuple of Ignored
-        Declarations of the method. If several hold for a parameter, the warning uses the first one.
+        Declarations of the method. If several declarations hold for a parameter, the warning uses the first.
     parameters : mapping of str to object
         Checked values of all parameters.
     defaults : mapping of str to object

@@ -15,12 +15,12 @@ _POWER_OF_PREFIX = {None: 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Boolean(Constraint):
-    """True or False; 1 and 0 are accepted instead.
+    """True or False; 1 and 0 are also accepted.
 
     Parameters
     ----------
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     """
 
     type = "flag"
@@ -50,8 +50,8 @@ class Choice(Constraint):
     optional, help, remedy
         See `Constraint`.
     synonyms : dict of str to str, optional
-        Names in other projects, each with the corresponding allowed word. They are rejected, and the message names the
-        allowed word.
+        Names in other projects, each with the corresponding allowed word. These names are rejected, and the message
+        names the allowed word.
     """
 
     type = "choice"
@@ -76,7 +76,7 @@ class Choice(Constraint):
     def _advice(self, value: Any) -> str:
         meant = self._synonyms.get(value.strip().lower()) if isinstance(value, str) else None
         if meant is not None:
-            return f"the nearest to it here is {meant!r}."
+            return f"use {meant!r}, the nearest value in mgclust."
         return nearest_word(value, self.choices) or super()._advice(value)
 
     def _check(self, name: str, value: Any) -> str:
@@ -91,14 +91,14 @@ class Bytes(Constraint):
     Parameters
     ----------
     optional, help, remedy
-        As for `Constraint`.
+        See `Constraint`.
     """
 
     type = "size"
 
     @property
     def expected(self) -> str:
-        """Description of the two forms."""
+        """Description of the two allowed forms."""
         return "a positive number of bytes or a size such as '16 GiB'"
 
     def _check(self, name: str, value: Any) -> int:
@@ -137,7 +137,7 @@ class Seed(Constraint):
 
     @property
     def expected(self) -> str:
-        """Description of the three forms."""
+        """Description of the three allowed forms."""
         return "an integer from 0 to 4294967295, a NumPy Generator or RandomState, or None"
 
     def _check(self, name: str, value: Any) -> Any:

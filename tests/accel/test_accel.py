@@ -143,7 +143,7 @@ def test_a_fit_that_did_not_converge_is_scikit_learns(installed, monkeypatch):
     np.testing.assert_array_equal(fits[1].labels_, fits[0].labels_)
     assert fits[0].n_iter_ == fits[1].n_iter_ == 20
     ((reason, times),) = calls.totals()[0]["fell_back"].items()
-    assert reason.startswith("it did not converge within max_iter=20") and times == 1
+    assert reason.startswith("no convergence within max_iter=20") and times == 1
 
 
 def test_a_notebook_begins_and_ends():

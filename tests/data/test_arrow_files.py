@@ -141,7 +141,7 @@ def test_dask_blocks_of_another_shape_than_declared(shape, before):
     with pytest.raises(MgclustError, match=r"a chunk of the Dask array has shape|could not be computed"):
         DensityPeaks(2, client=None).fit(array)
     edges = da.from_delayed(dask.delayed(np.ones)((5, 2), int), shape=(10, 2), dtype=int)
-    with pytest.raises(InputError, match=r"shape \(5, 2\), where X.chunks says \(10, 2\)"):
+    with pytest.raises(InputError, match=r"shape \(5, 2\), but X.chunks lists \(10, 2\)"):
         rows(open_graph(edges))
 
 

@@ -902,7 +902,7 @@ def test_a_chunk_that_cannot_be_computed_is_one_sentence():
     ):
         open_dataset(chunks).read(0, 6)
     frames = da.ones((6, 2), chunks=(3, 2)).map_blocks(pd.DataFrame, dtype=float, meta=np.empty((0, 0)))
-    with pytest.raises(RunFailed, match=r"could not be computed: .* X\.compute\(\) should be an array of numbers"):
+    with pytest.raises(RunFailed, match=r"could not be computed: .* X\.compute\(\) returns an array of numbers"):
         open_dataset(frames).read(1, 2)
 
 

@@ -343,7 +343,7 @@ def test_chunks_of_other_lengths_are_refused(client, rows):
         return block[1:] if block_info[0]["chunk-location"][0] == 0 else block
 
     with pytest.raises(
-        InputError, match=r"a chunk of the Dask array has shape \(699, 2\), where X.chunks says \(700, 2"
+        InputError, match=r"a chunk of the Dask array has shape \(699, 2\), but X.chunks lists \(700, 2"
     ):
         mgclust.DensityPeaks(client=client, n_workers=4, device="cpu").fit(
             rows.map_blocks(lose_a_row, dtype=np.float32)

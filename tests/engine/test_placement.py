@@ -39,7 +39,7 @@ def test_some_of_the_rows_are_here():
 def test_chunks_that_are_not_as_long_as_they_should_be():
     """All rows behind them would be those of others."""
     for arrays in ([X[:2], X[3:]], [X[:3, :1], X[3:]]):
-        with pytest.raises(InputError, match=r"has shape \(\d, \d\), where X.chunks says \(3, 2\): call X.compute_ch"):
+        with pytest.raises(InputError, match=r"has shape \(\d, \d\), but X.chunks lists \(3, 2\): call X.compute_ch"):
             ChunkedRows((30, 2), 10, [3, 4], arrays)
 
 

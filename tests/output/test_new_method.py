@@ -96,7 +96,10 @@ def test_other_centres(registered, rows, tmp_path):
     found = reader_process.preview({"result": result, "centers": {"first": 38}, "labels": True})
     assert found["n_clusters"] == 2 and found["sizes"] == [38, 2] and found["centers"] == [0, 38]
     assert np.flatnonzero(found["labels"]).tolist() == [38, 39]
-    for wrong, says in (({"first": -1}, "first=-1 should be"), ({"rho_min": 1.0}, "not a parameter; known are first")):
+    for wrong, says in (
+        ({"first": -1}, "first=-1 should be"),
+        ({"rho_min": 1.0}, "not a parameter; known parameters are first"),
+    ):
         with pytest.raises(InputError, match=says):
             reader_process.preview({"result": result, "centers": wrong, "labels": False})
     METHODS["canopy"](client=None).fit_dataset(dataset).save(tmp_path / "canopy")

@@ -36,8 +36,8 @@ def test_the_sentence_names_value_bound_and_remedy():
     assert refusal(constraint, 0, "n_clusters") == (
         "n_clusters=0 should be an integer >= 1; give the number of clusters or leave it out."
     )
-    assert refusal(Real(above=0, optional=True), 0).endswith("; give such a value or leave it out.")
-    assert refusal(Real(above=0), -1.0, "t2") == "t2=-1.0 should be a finite number > 0; give such a value."
+    assert refusal(Real(above=0, optional=True), 0).endswith("; give an allowed value or leave it out.")
+    assert refusal(Real(above=0), -1.0, "t2") == "t2=-1.0 should be a finite number > 0; give an allowed value."
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_check_parameters():
     assert check_parameters(constraints, params) == {"metric": "cosine", "dc": 2.0, "client": client}
     with pytest.raises(InputError, match=r"metrics='cosine' is not a parameter; did you mean 'metric'"):
         check_parameters(constraints, {"metrics": "cosine"})
-    with pytest.raises(InputError, match="known are dc, metric, client"):
+    with pytest.raises(InputError, match="known parameters are dc, metric, client"):
         check_parameters(constraints, {"zzz": 1})
     with pytest.raises(InputError, match=r"^dc=-1 should be"):
         check_parameters(constraints, {"dc": -1})
@@ -205,5 +205,5 @@ def test_what_is_printed_parses_to_the_same_bits(value):
 @pytest.mark.parametrize("rows", [[], [-1, 3], [2, 2], [10**30], [1.5], 7, [[1, 2]], [[1], [1, 2]], "3"])
 def test_row_numbers(rows):
     assert RowNumbers().check("indices", np.array([4, 0])).tolist() == [4, 0]
-    with pytest.raises(InputError, match="should be a list of different row numbers from 0 on, and not empty"):
+    with pytest.raises(InputError, match="should be a non-empty list of distinct row numbers >= 0"):
         RowNumbers().check("indices", rows)

@@ -122,7 +122,7 @@ def test_points_are_rows_of_the_data(ann, job, points):
         ({"indices": []}, "not empty"),
         ({"indices": [0]}, "should contain the densest row"),
         ({"indices": [10**30]}, "indices"),
-        ({"indices": [-1]}, "different row numbers"),
+        ({"indices": [-1]}, "distinct row numbers"),
         ({"indices": [1], "rho_min": 1.0}, "indices cannot be combined with n_clusters or limits"),
         ({"n_clusters": 0}, "n_clusters=0 should be"),
         ({"n_clusters": 10**6}, "request fewer clusters"),

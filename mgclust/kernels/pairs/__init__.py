@@ -1,4 +1,4 @@
-"""All pairs of rows, tile by tile: sums, counts, histograms, nearest rows, and the metrics for these.
+"""Computations over all pairs of rows, tile by tile: sums, counts, histograms and nearest rows; and the metrics.
 
 ::
 
@@ -7,12 +7,12 @@
                  gpu_nearest_rows selects nearest rows from lists; stored_values.cu counts stored distances
     products/    more than 16 features: matrix products filter pairs, and direct differences decide the rest
     boxes/       few features: bounding boxes of columns, the same on both devices, skip columns that are far away
-    pairs.cuh    tiles and norms of all CUDA files; products/halves.cuh and split_products.cuh have tensor cores
+    pairs.cuh    tiles and norms for all CUDA files; products/halves.cuh and split_products.cuh use tensor cores
 
 Only `PairKernels.reduced_distances` stores distances.
 
 Other modules have array expressions that both devices share: `density` sums densities from stored tiles, for weighted
-rows and precomputed distances. `neighbors` looks for nearest denser rows among the rows that a density pass kept.
+rows and precomputed distances. `neighbors` searches for nearest denser rows among the rows that a density pass kept.
 `metrics` describes metrics for the kernels. `nearest_of_many` makes lists of nearest columns.
 """
 
@@ -32,21 +32,21 @@ LOG2_E = 1.4426950408889634
 
 
 class PairKernels(Protocol):
-    """Functions that both devices have, with these meanings.
+    """Functions that the kernels of each device implement.
 
-    Parameters of several functions:
+    Several functions have these parameters:
 
     x, y : arrays of shape (m, d) and (k, d)
         Rows and columns, both float32 or both float64.
     norm : {"l2", "l2-dot", "l1"}
         Reduced distance s to compute.
     threshold : float
-        Threshold of s < threshold; it is rounded to the rows' type before it is compared.
+        Bound in the condition s < threshold; it is rounded to the rows' type before s is compared with it.
     """
 
     @property
     def PRODUCT_REACH(self) -> float:
-        """Fraction of ``DOT_CONDITION`` (see preparation) up to which "l2-dot" sums Gaussians accurately enough."""
+        """Fraction of ``preparation.DOT_CONDITION`` up to which "l2-dot" sums Gaussians accurately enough."""
 
     @property
     def NEIGHBORS(self) -> int:
@@ -55,7 +55,7 @@ class PairKernels(Protocol):
     def border(
         self, x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array
     ) -> None:
-        """Mark rows that have a column with another label nearer than a threshold.
+        """Mark rows that have a column with a different label and s < threshold.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class PairKernels(Protocol):
         Parameters
         ----------
         out : int64 array of shape (m,)
-            Added to in place.
+            The counts are added in place.
         """
 
     def gaussian_sum(
@@ -93,19 +93,19 @@ class PairKernels(Protocol):
         Parameters
         ----------
         scale : float
-            Positive.
+            Factor in the exponent; positive.
         power : {1, 2}
-            2 if the distance is proportional to s.
+            2 if the distance is proportional to s, 1 if it is proportional to the square root of s.
         out : float64 array of shape (m,)
-            Changed in place by addition, columns in ascending order.
+            The sums are added in place, columns in ascending order.
         rows : int64 array of shape (m,), optional
-            Global number of the column that each row skips: its own number, or that of an equal row. (Subtracting its
-            term of 1 afterwards would lose the digits of a small sum.)
+            Global number of the column that each row skips: the row's own number, or the number of an equal row. (If
+            the term 1 of this column were subtracted afterwards, a small sum would lose its digits.)
         y_start : int
             Global number of the first column, a multiple of 1024.
         near : array of shape (m, NEIGHBORS), the rows' type, optional
-            The smallest s so far, including the row's own, ascending (infinity at first), for
-            ``mgclust.kernels.pairs.neighbors``. Changed in place. Only if NEIGHBORS is not 0.
+            The smallest s so far in ascending order, including the row's s to itself; infinity at first. Changed in
+            place, for ``mgclust.kernels.pairs.neighbors``. Only if NEIGHBORS is not 0.
         near_index : int64 array of shape (m, NEIGHBORS), optional
             Global numbers of these columns (-1 at first), changed in place.
         """
@@ -132,13 +132,13 @@ class PairKernels(Protocol):
         Parameters
         ----------
         scale : float
-            Positive.
+            Factor in the exponent; positive.
         diagonal : bool
-            Whether the columns are the rows; then only pairs i < j count.
+            Whether the columns are the rows. In this case, only pairs i < j count.
         unit : float
-            Number of units in 1, a power of two.
+            Number of units that make 1; a power of two.
         x_out, y_out : int64 arrays of shape (m,) and (k,)
-            Added to in place.
+            The terms are added in place.
         """
 
     def gaussian_sums(
@@ -155,7 +155,7 @@ class PairKernels(Protocol):
         near: Array | None = None,
         near_index: Array | None = None,
     ) -> None:
-        """Compute `gaussian_sum` for several scales, with the same bits as separate calls with a direct norm.
+        """Compute `gaussian_sum` for several scales, with the same bits as separate calls with the same norm.
 
         The CPU computes each distance once. A GPU passes over the pairs once per scale.
 
@@ -166,11 +166,11 @@ class PairKernels(Protocol):
         scales : sequence of float
             The scales; at least one.
         out : float64 array of shape (len(scales), m)
-            Added to in place.
+            The sums are added in place.
         """
 
     def nearest_column(self, x: Array, y: Array, *, norm: str, y_start: int, best: Array, best_index: Array) -> None:
-        """Lower each row's best to its nearest column, like `nearest_higher` without densities."""
+        """Update each row's nearest column so far, like `nearest_higher` without densities."""
 
     def nearest_higher(
         self,
@@ -184,12 +184,12 @@ class PairKernels(Protocol):
         best: Array,
         best_index: Array,
     ) -> None:
-        """Lower each row's best to its nearest column of higher density; ties go to the lower index.
+        """Update each row's nearest column of higher density so far; ties go to the lower index.
 
         Parameters
         ----------
         x_order, y_order : int32 arrays of shape (m,) and (k,)
-            Unique position of each row by decreasing density; a column has a higher density if its order is smaller.
+            Unique positions by decreasing density; a column has a higher density than a row if its position is smaller.
         y_start : int
             Global number of y's first row. Successive calls must have ascending columns.
         best : array of shape (m,), the rows' type
@@ -216,11 +216,11 @@ class PairKernels(Protocol):
         near_index : int64 array of shape (m, neighbors)
             Global numbers of these columns (-1 at first), changed in place.
         rows : int64 array of shape (m,), optional
-            Global number of the column that each row skips, for example its own; -1: none.
+            Global number of the column that each row skips, for example the row's own number; -1 for none.
         """
 
     def boxes_of_columns(self, x: Array, y: Array, *, norm: str, neighbors: int) -> Boxes | None:
-        """Put columns into bounding boxes, if `nearest_in_boxes` will be faster for these rows than `nearest_rows`.
+        """Put columns into bounding boxes; return None if `nearest_in_boxes` would not be faster than `nearest_rows`.
 
         Parameters
         ----------
@@ -251,16 +251,16 @@ class PairKernels(Protocol):
         Parameters
         ----------
         diagonal : bool
-            Whether x is y, and only pairs i < j count.
+            Whether x is y. In this case, only pairs i < j count.
         low, shift : int
             Let b = (bits - low) >> shift. Pairs with bits < low are added to out[0], and pairs with 0 <= b < bins to
             out[1 + b]. Other pairs are not counted.
         out : int64 array of shape (bins + 1,)
-            Added to in place.
+            The counts are added in place.
         """
 
     def reduced_distances(self, x: Array, y: Array, *, norm: str) -> Array:
-        """Return the reduced distances of a few rows, with the same bits as in every other kernel.
+        """Return the reduced distances of a few rows, with the same bits as in all other kernels.
 
         Returns
         -------
@@ -269,7 +269,9 @@ class PairKernels(Protocol):
         """
 
     def value_histogram(self, values: Array, *, n: int, low: int, shift: int, out: Array) -> None:
-        """Count values by their keys: their bits as integers in the order of the values (-0.0 as 0.0), without -inf.
+        """Count values by their keys, which are integers in the order of the values, made from the values' bits.
+
+        0.0 and -0.0 have the same key. Values -inf are not counted.
 
         Parameters
         ----------
@@ -281,7 +283,7 @@ class PairKernels(Protocol):
             Let b = (key - low) >> shift. Values with key < low are added to out[0], and values with 0 <= b < bins to
             out[1 + b]. Other values and -inf are not counted. bins <= 2048.
         out : int64 array of shape (bins + 1,)
-            Added to in place.
+            The counts are added in place.
         """
 
 

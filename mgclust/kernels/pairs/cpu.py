@@ -1,4 +1,4 @@
-"""Pair kernels on the CPU. They use all cores and 32 columns at a time; the bits depend only on the data.
+"""Pair kernels on the CPU. They use all cores and vectors of 32 columns; the bits depend only on the data.
 
 A call pairs m rows of x with k rows of y (the *columns*), and never stores the m x k distances::
 
@@ -7,12 +7,12 @@ A call pairs m rows of x with k rows of y (the *columns*), and never stores the 
         for each task of rows, on any thread             ~TASK_PAIRS pairs
             cpu_loops.<kernel>(rows, panels)            cost per pair: see there
 
-The result of a row does not depend on the other rows, the threads, or the batches. Reduced distances are single
-chains of fused multiply-adds, counts are integers, and minima break ties by index. Gaussian sums are added in a
-fixed order (32 lanes within SUM_TILE columns in `real`, halved; tiles in float64), if y starts at a multiple of
-SUM_TILE of the global rows. The first call of each kernel for a dtype compiles it, which takes less than a second;
-Numba keeps it on disk.
+The result of a row does not depend on the other rows, the threads, or the batches. Each reduced distance is a single
+chain of fused multiply-adds, counts are integers, and minima break ties by index. Gaussian sums are added in a fixed
+order, if y starts at a multiple of SUM_TILE of the global rows. For each tile of SUM_TILE columns, 32 lanes are summed
+in the rows' type, and then added by halves. The sums of tiles are added in float64.
 
+The first call of a kernel for a dtype compiles the kernel, which takes less than a second; Numba keeps it on disk.
 `mgclust.kernels.pairs.gpu` has the same names and signatures.
 """
 
@@ -56,8 +56,8 @@ __all__ = [
 ]
 
 Array = Any
-PRODUCT_REACH = 0.25  # if one near row outweighs all others, the accuracy of a density is that of its term
-NEIGHBORS = 8  # nearest rows that `gaussian_sum` keeps: 5 to 10% more time, but no pass of `nearest_higher`
+PRODUCT_REACH = 0.25  # if one near row outweighs all others, a density is only as accurate as the term of this row
+NEIGHBORS = 8  # nearest rows that `gaussian_sum` keeps: takes 5 to 10% more time, but saves a pass of `nearest_higher`
 
 
 def pair_histogram(x: Array, y: Array, *, norm: str, diagonal: bool, low: int, shift: int, out: Array) -> None:
@@ -276,7 +276,7 @@ def reduced_distances(x: Array, y: Array, *, norm: str) -> Array:
 
 
 def _value(bits: int, dtype: Any) -> float:
-    """Return the number with these bits; larger bits give infinity."""
+    """Return the number with these bits; the bits of NaN give infinity."""
     value = float(np.array(bits, f"i{dtype.itemsize}").view(dtype))
     return np.inf if np.isnan(value) else value
 

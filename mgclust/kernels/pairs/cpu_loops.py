@@ -11,19 +11,19 @@ Columns are packed into *panels* of 32, feature by feature, so that a panel's k-
        i+3               d-1  |                |     s_i+3  += (x_i+3 - y)^2
 
 Each pair takes d subtractions and d fused multiply-adds, in one chain over k, and almost no memory traffic
-(a panel is reused by ROWS rows: 128 d bytes per 32 * ROWS pairs). A product takes only the d
-multiply-adds, but also needs an error bound, and a second pass over borderline pairs. `cpu_products` does this for more
-than 16 features, and these loops decide the pairs that products leave open.
+(a panel is reused by ROWS rows: 128 d bytes per 32 * ROWS pairs). A product of two rows takes only the d
+multiply-adds, but also needs an error bound, and a second pass over borderline pairs. `cpu_products` uses products for
+more than 16 features, and these loops decide the pairs that products leave open.
 
 Further cost per pair: Gaussian 13 instructions, count and neighbors 1 compare, histogram 2 compares, nearest 2
 compares. Rare cases (a pair inside the bracket, a nearer point) are found as set bits of the compare's mask.
 
 All functions release the GIL and take flat arrays. A row's result is computed in one call.
-One file because every loop is what follows for the four rows whose distances `pair_distances` has computed.
+All loops are in one file, because each loop processes the four rows whose distances `pair_distances` has computed.
 
-The code for each of the four rows is written out, here and in other uses of `pair_distances`. With an inlined function
-that is called for each row, the bits were the same. But 20,000 x 64 rows took 3% (border) to 5% (neighbors) more time
-of a core, and neighbors took 0.5 s to compile instead of 0.3 s.
+The code for each of the four rows is written out, here and in other uses of `pair_distances`. An inlined function that
+is called for each row gave the same bits. But with it, 20,000 x 64 rows took 3% (border) to 5% (neighbors) more time of
+a core, and neighbors took 0.5 s to compile instead of 0.3 s.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ SUM_TILE = 512
 ROWS = 64  # rows that are combined with a panel while it is in L1; their partial sums are 64 * 32 reals
 FULL = (1 << WIDTH) - 1
 NO_COLUMN = np.int64(-1)  # no column is skipped; an int64, because a literal would be compiled separately
-CHEAP = 16  # up to this number of features, distances are computed twice
-MAX_EXPECTED, MIN_EXPECTED = 23, 4  # neighbours, of WIDTH lanes; panels
+CHEAP = 16  # up to this number of features, `neighbors` computes distances twice
+MAX_EXPECTED, MIN_EXPECTED = 23, 4  # bounds for this: at most 23 neighbours (of WIDTH lanes), and at least 4 panels
 
 
 @compiled
@@ -166,7 +166,7 @@ def keep_nearer(s: Any, i: int, valid: int, number: int, own: int, near: Any, ne
 
 @inlined
 def expect(s: Any, i: int, near: Any) -> None:
-    """Bound the empty list of row i by the (length + 1)-th nearest lane, because one lane may be the row itself."""
+    """Fill the empty list of row i with a bound: the (length + 1)-th nearest lane, as one may be the row itself."""
     far = near.dtype.type(-1)
     for lane in range(WIDTH):
         value = element(s, lane)
@@ -178,7 +178,7 @@ def expect(s: Any, i: int, near: Any) -> None:
 
 @inlined
 def mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: bool) -> None:
-    """Mark the panels with the columns that rows skip; columns of other batches are in no panel."""
+    """Mark the panels that contain columns that rows skip; skipped columns of other batches are in no panel."""
     for i in range(start, stop):
         p = (numbers[i] - number) // WIDTH
         if 0 <= p < own.size:
@@ -187,7 +187,7 @@ def mark_own(own: Any, numbers: Any, start: int, stop: int, number: int, mark: b
 
 @inlined
 def swap_own(sums: Any, saved: Any, r: int, rows: int, numbers: Any, i: int, number: int) -> None:
-    """Save the lanes that rows i.. skip before a panel is added; a second call afterwards restores them."""
+    """Save the sums of lanes that rows from i on skip, before a panel is added; a second call restores these sums."""
     for q in range(rows):
         lane = numbers[i + q] - number
         if 0 <= lane < WIDTH:
@@ -202,7 +202,7 @@ def room_for_sums(factors: int, columns: int, dtype: Any) -> tuple[Any, Any, Any
 
 
 def rows_at_a_time(factors: int) -> int:
-    """Return the number of rows per panel for which the partial sums of all factors stay in L1."""
+    """Return the number of rows to combine with a panel, so that the partial sums of all factors stay in L1."""
     return max(4, ROWS // factors // 4 * 4)
 
 
@@ -226,10 +226,10 @@ def gaussian(
     saved: Any,
     own: Any,
 ) -> None:
-    """Add to out[f] the sum of 2^(factors[f] s^power), for rows start..stop-1; column 0 has this number.
+    """Add to out[f] the sum of 2^(factors[f] s^power), for rows start..stop-1; `number` is the number of column 0.
 
-    Each row skips the column with the number given for it. If near has columns, the nearest columns are also kept
-    there, sorted by s. The last three arguments are temporary arrays; `own` marks panels with skipped columns.
+    Row i skips the column with the number numbers[i]. If `near` has columns, the nearest columns are also kept in it,
+    sorted by s. The last three arguments are temporary arrays; `own` marks panels with skipped columns.
     """
     count = (columns + WIDTH - 1) // WIDTH
     step = len(sums) // (len(factors) * WIDTH)
@@ -285,10 +285,10 @@ def neighbors(
     near: Any,
     near_index: Any,
 ) -> None:
-    """Insert the nearest columns into sorted lists, for rows start..stop-1; column 0 has this number.
+    """Insert the nearest columns into sorted lists, for rows start..stop-1; `number` is the number of column 0.
 
-    Each row skips the column with the number given for it. If distances are cheap, the smallest distance in each lane
-    over all panels is found first. Otherwise several times as many columns would be inserted and removed again.
+    Row i skips the column with the number numbers[i]. If distances are cheap, a first pass finds the smallest distance
+    in each lane over all panels. Without this pass, several times as many columns would be inserted and removed again.
     """
     count = (columns + WIDTH - 1) // WIDTH
     infinite = near.dtype.type(np.inf)
@@ -372,7 +372,7 @@ def tally_rows(
     x: Any, i: int, end: int, d: int, panels: Any, p: int, manhattan: bool, valid: int, first: int, low: int, high: int,
     shift: int, out: Any, shared: bool,
 ) -> int:  # fmt: skip
-    """Count the pairs of rows i..i+3 with a panel: for row i, lanes from `first` on; for each next row, one fewer."""
+    """Count the pairs of rows i..i+3 with a panel: lanes from `first` on for row i, and one lane fewer per next row."""
     s0, s1, s2, s3 = pair_distances(x, i, end - 1, d, panels, p, manhattan)
     m0, m1, m2, m3 = valid, valid, valid, valid
     if first + 3 > 0:
@@ -451,7 +451,7 @@ def nearest(
     best: Any,
     best_index: Any,
 ) -> None:
-    """Lower best to the smallest (s, numbers[j]) of columns with y_order[j] < x_order[i].
+    """Lower (best, best_index) to the smallest (s, numbers[j]) of columns with y_order[j] < x_order[i].
 
     Rows and columns must be sorted by order, so that about half of the pairs can be skipped; y_order is padded.
     """
@@ -490,7 +490,7 @@ def border(
     threshold: Any,
     out: Any,
 ) -> None:
-    """Set out for rows that have a column with another label and s < threshold; y_labels is padded."""
+    """Set out to 1 for rows that have a column with another label and s < threshold; y_labels is padded."""
     limit = x.dtype.type(threshold)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)

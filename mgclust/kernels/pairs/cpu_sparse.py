@@ -1,13 +1,13 @@
 """Pairs of rows in which most numbers are 0, such as counts of words: products of shared features, on a CPU.
 
-With a list of columns for each feature, all products of a row need additions only for shared features. The bounds of
-`cpu_products` then decide most pairs::
+Each feature has a list of its columns, so the products of a row with all columns need additions only for shared
+features. The bounds of `cpu_products` then decide most pairs::
 
     x_i . y_j    for each feature of row i: for each column j in the list of that feature: dots[j] += x y
     decided      dots[j] above or below `Lengths.limits`, else by the direct difference
 
-A feature that both rows lack adds ``fma(0, 0, s) = s`` to the direct difference. So the sum over the features that one
-of them has, in ascending order, is bitwise identical to the sum over all features, as `cpu_loops` computes it.
+A feature that both rows lack adds ``fma(0, 0, s) = s`` to the direct difference. So the sum over the features that at
+least one row has, in ascending order, is bitwise identical to the sum over all features, as `cpu_loops` computes it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["SparseColumns", "sparse_columns"]
 Array = Any
 MIN_FEATURES = 128
 MIN_WORK = 1 << 24  # multiply-adds of all pairs and features: for fewer, listing the columns takes longer
-SPARSITY = 16  # rows are sparse if at most one in so many numbers differs from 0
-SAMPLE = 64  # number of rows from which this is estimated
-NONE = np.int32(np.iinfo(np.int32).max)  # a number after all features
-FEATURES_A_PAIR = 8  # cost of a pair, in features that take as long
+SPARSITY = 16  # rows are sparse if at most one in SPARSITY numbers differs from 0
+SAMPLE = 64  # number of rows from which sparsity is estimated
+NONE = np.int32(np.iinfo(np.int32).max)  # a number that is larger than all feature numbers
+FEATURES_A_PAIR = 8  # cost of a pair, as the number of features that take the same time
 
 
 class Columns(NamedTuple):
@@ -78,11 +78,11 @@ class SparseColumns:
         self._near(threshold, out, np.empty(0, np.int32), labels or self._different())
 
     def write(self, threshold: Any, starts: Array, out: Array) -> None:
-        """List each row's columns with s < threshold from starts on."""
+        """Write each row's columns with s < threshold to `out`, from the row's position in `starts` on."""
         self._near(threshold, np.array(starts, np.int64), out, self._different())
 
     def nearest(self, y_start: int, best: Array, best_index: Array) -> None:
-        """Lower each row's best to its nearest column; ties go to the first column."""
+        """Update each row's nearest column so far; ties go to the first column."""
         (rows, columns), share = self._lengths.lower()
 
         def body(start: int, stop: int, _: int) -> None:
@@ -94,7 +94,7 @@ class SparseColumns:
         by_rows(self._m, FEATURES_A_PAIR, self._k, body)
 
     def pick(self, threshold: Any, out: Array) -> None:
-        """Pick rows in order, unless a picked row before is near; the columns must be the rows themselves."""
+        """Pick rows in order, but skip rows near an earlier picked row; the columns must be the rows themselves."""
         limits = self._lengths.limits(float(threshold), float(threshold))
         ruled = np.zeros(self._m, np.uint8)
         pick(self._x, self._d, self._m, self._columns, limits, threshold, ruled, out, *self._room())
@@ -114,7 +114,7 @@ class SparseColumns:
         return np.zeros(self._m, np.int32), np.ones(self._k, np.int32)
 
     def _room(self) -> tuple[Array, Array, Array]:
-        """Allocate arrays for one call: for the products of a row, its features and their values."""
+        """Allocate arrays for one call: for the products of a row, for its features and for their values."""
         return np.empty(self._k, self._real), np.empty(self._d, np.int32), np.empty(self._d, self._real)
 
 
@@ -129,7 +129,7 @@ def _starts(numbers: Array, count: int) -> Array:
 
 @inlined
 def _products(x: Any, i: int, d: int, listed: Any, dots: Any, features: Any, values: Any) -> int:
-    """Compute the products of row i with all columns, and its features and values; return their number."""
+    """Compute the products of row i with all columns, and list the row's features; return the number of features."""
     starts, columns, entries = listed.starts, listed.columns, listed.values
     for j in range(dots.size):
         dots[j] = 0
@@ -146,7 +146,7 @@ def _products(x: Any, i: int, d: int, listed: Any, dots: Any, features: Any, val
 
 @inlined
 def _distance(features: Any, values: Any, count: int, listed: Any, j: int) -> Any:
-    """Return the reduced distance of a row to column j, over the features that one of them has, in ascending order."""
+    """Return the reduced distance of a row to column j, over the features that either has, in ascending order."""
     others, entries = listed.features, listed.row_values
     p, q, last = 0, listed.row_starts[j], listed.row_starts[j + 1]
     zero = values.dtype.type(0)
@@ -182,7 +182,10 @@ def near(
     x: Any, d: int, start: int, stop: int, listed: Any, limits: Any, threshold: Any, own: Any, others: Any, ends: Any,
     listing: bool, out: Any, dots: Any, features: Any, values: Any,
 ) -> None:  # fmt: skip
-    """Count the near columns with another label in ends; with `listing`, write them to the positions in ends."""
+    """Add to `ends` the number of near columns with another label.
+
+    With `listing`, these columns are also written to `out`, for row i from position ends[i] on.
+    """
     for i in range(start, stop):
         count = _products(x, i, d, listed, dots, features, values)
         for j in range(others.size):
@@ -197,7 +200,11 @@ def nearest(
     x: Any, d: int, start: int, stop: int, listed: Any, rows: Any, columns: Any, share: Any, number: int, best: Any,
     index: Any, dots: Any, features: Any, values: Any,
 ) -> None:  # fmt: skip
-    """Compare the column with the smallest bound first, then columns whose bounds are at most its distance."""
+    """Find each row's nearest column.
+
+    The column with the smallest bound is compared first, then the columns whose bounds are not larger than the smallest
+    distance so far.
+    """
     for i in range(start, stop):
         count = _products(x, i, d, listed, dots, features, values)
         first = 0

@@ -25,13 +25,13 @@ MAX_APART = 1 << 16  # up to this number of bins (half a megabyte), each thread 
 class ThreadCounts:
     """Counts of a call: each thread has its own counts if there are few bins, else all threads share one array.
 
-    Distances of many features lie in a few hundred bins. If threads shared these, they would move from core to core
-    with every pair, which takes 20 times as long on two cores.
+    Distances of many features lie in a few hundred bins. If threads shared these bins, the bins' memory would move from
+    core to core with every pair, which takes 20 times as long on two cores.
 
     Parameters
     ----------
     out : int64 array
-        Gets the final counts: the number of pairs below the bins, then each bin.
+        Array for the final counts: first the number of pairs below the bins, then the number in each bin.
     """
 
     def __init__(self, out: Array) -> None:
@@ -48,7 +48,7 @@ class ThreadCounts:
         return self._others[thread], False
 
     def gather(self) -> None:
-        """Add the counts of all threads."""
+        """Add the counts of all threads to `out`."""
         for counts in self._others.values():
             self._out += counts
 
@@ -56,7 +56,7 @@ class ThreadCounts:
 def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int], None]) -> None:
     """Call ``body(start, stop, panels, first, columns, thread)`` until all rows are combined with all columns.
 
-    `first` is the batch's first column; batches come in ascending order, one at a time.
+    `first` is the first column of a batch. Batches are processed one at a time, in ascending order.
     """
     (m, d), k = x.shape, y.shape[0]
     batch = batch_columns(x)
@@ -72,7 +72,7 @@ def each_task(x: Array, y: Array, body: Callable[[int, int, Array, int, int, int
 
 
 def batch_columns(x: Array) -> int:
-    """Return the number of columns that are packed at a time."""
+    """Return the number of columns of a batch, which are packed together."""
     return int(max(1, BATCH_BYTES // (x.shape[1] * x.itemsize * SUM_TILE)) * SUM_TILE)
 
 
@@ -111,7 +111,7 @@ def padded(values: Array, fill: int) -> Array:
 def nearest_in_batch(
     x: Array, y: Array, x_order: Array, y_order: Array, norm: str, y_start: int, best: Array, best_index: Array
 ) -> None:
-    """Lower each row's best to its nearest column of higher density, in one batch of columns."""
+    """Update each row's nearest column of higher density so far with one batch of columns."""
     columns = len(y)
     ascending = np.argsort(y_order)
     panels = empty_panels(columns, x)

@@ -1,4 +1,4 @@
-"""The histogram of values that are stored, on the CPU."""
+"""Histogram of stored values, on the CPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def value_histogram(values: Array, *, n: int, low: int, shift: int, out: Array) 
 
 @compiled
 def merge(counts: Any, out: Any) -> None:
-    """Add one task's counts to those of all."""
+    """Add one task's counts to the counts of all tasks."""
     for b in range(len(counts)):
         if counts[b]:
             add_to(out, b, counts[b])
@@ -54,7 +54,7 @@ def count_keys(
     tail: Any,
     out: Any,
 ) -> None:
-    """Add the keys of rows start..stop-1: below `bottom` to out[0], below `high` to their bins above `low`."""
+    """Count the keys of rows start..stop-1: keys below `bottom` in out[0], other keys below `high` in their bins."""
     below = 0
     for i in range(start, stop):
         for k in range(0, n, WIDTH):

@@ -1,8 +1,9 @@
 """Densities from reduced distances that are stored one tile at a time: array expressions, the same on both devices.
 
-They are used for weighted rows, and for precomputed distances. The order of every sum depends only on the numbers of
-the columns: groups of 1,024 columns are added pair by pair in the type of the distances, and the groups are added one
-after the other in float64. So the bits depend neither on the rows of a tile nor on the size of tiles.
+These densities are used for weighted rows, and for precomputed distances. The order of every sum depends only on the
+numbers of the columns: the terms of 1,024 columns (a group) are added pair by pair in the type of the distances, and
+the sums of groups are added one after the other in float64. So the bits depend neither on the rows of a tile nor on the
+size of tiles.
 
 Time: about ten passes over a tile that fits into a core's cache.
 """
@@ -22,13 +23,13 @@ __all__ = ["TILE_BYTES", "add_both_ways", "add_density", "computed_tiles", "dens
 Array = Any
 GROUP = 1024  # columns
 TILE_COLUMNS = 2 * GROUP
-MIN_TILE, MAX_ON_CPU, MAX_ON_GPU = 64 * TILE_COLUMNS, 1 << 20, 1 << 25  # numbers of a tile
+MIN_TILE, MAX_ON_CPU, MAX_ON_GPU = 64 * TILE_COLUMNS, 1 << 20, 1 << 25  # bounds of the number of distances in a tile
 TILE_BYTES = 32 * MIN_TILE  # bytes of a tile and its temporary arrays
 TASK_ROWS = 128  # rows of a task: 1,024 columns of these rows fit into a core's cache
 
 
 def tile_numbers(xp: Any, free: int) -> int:
-    """Return how many numbers a tile may have if `free` bytes are free."""
+    """Return the number of distances that a tile may have if `free` bytes are free."""
     return max(MIN_TILE, min(MAX_ON_CPU if xp is np else MAX_ON_GPU, free // 256))
 
 
@@ -50,7 +51,7 @@ def add_density(
     Parameters
     ----------
     s : array of shape (m, k)
-        Reduced distances to columns, beginning at the start of a group.
+        Reduced distances to columns; the first column begins a group.
     weights : array of shape (k,), optional
         Weights of the columns, in the type of s; by default 1.
     density : {"gaussian", "cutoff"}
@@ -59,9 +60,9 @@ def add_density(
     cut : float
         Reduced cut-off distance.
     power : {1, 2}
-        2 if the distance is proportional to s.
+        2 if the distance is proportional to s, 1 if it is proportional to the square root of s.
     equal, others : float64 arrays of shape (m,)
-        Sums for columns at distance 0 and for other columns. Changed in place by addition, columns in ascending order.
+        Sums for columns at distance 0 and for other columns. Terms are added in place, columns in ascending order.
     xp : module
         numpy or cupy.
     """
@@ -73,7 +74,7 @@ def add_density(
         values = part / cut
         if power == 2:
             values *= values
-        near = values < most  # else exp is below the smallest normal number, and takes several times as long
+        near = values < most  # for larger values, exp is not a normal number, and takes several times as long
         xp.minimum(values, most, out=values)
         values = xp.exp(xp.negative(values, out=values), out=values)
         values *= near
@@ -91,7 +92,7 @@ def add_density(
             others[start:stop] += _row_sums(terms, xp)
 
     def task(index: int, _: int) -> None:
-        with np.errstate(over="ignore"):  # far beyond the cut
+        with np.errstate(over="ignore"):  # squares overflow far beyond the cut
             add(index * TASK_ROWS, min((index + 1) * TASK_ROWS, len(s)))
 
     if xp is np:
@@ -112,7 +113,7 @@ def add_both_ways(
     x_out: Array,
     y_out: Array,
 ) -> None:
-    """Compute `Pairs.gaussian_both_ways` by direct differences; `distances` is `Pairs.reduced_distances`."""
+    """Do the work of `PairKernels.gaussian_both_ways` by direct differences; `distances` is `reduced_distances`."""
     for start in range(0, len(x), MIN_TILE // TILE_COLUMNS):
         rows = slice(start, min(start + MIN_TILE // TILE_COLUMNS, len(x)))
         for first in range(0, len(y), TILE_COLUMNS):
@@ -126,7 +127,7 @@ def add_both_ways(
 
 
 def density_of(equal: Array, others: Array, xp: Any) -> Array:
-    """Add the sums of `add_density`, minus a weight of 1 for the row itself."""
+    """Return the total of both sums of `add_density`, without a weight of 1 for the row itself."""
     return xp.maximum(equal - 1.0, 0.0) + others
 
 

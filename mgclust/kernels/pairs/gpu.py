@@ -1,9 +1,9 @@
-"""All-pairs kernels on one CUDA device: the signatures of `mgclust.kernels.pairs.cpu`, with kernels in ``.cu`` files.
+"""All-pairs kernels on one CUDA device: functions with the signatures of `kernels.pairs.cpu`, and ``.cu`` files.
 
-``few_features.cu`` is for at most 16 features, ``many_features.cu`` for more. Both are compiled once per number type
-and norm (and, for few features, d) for the present device, and are kept in CuPy's cache on disk. If possible, many
-float32 pairs with many features use tensor cores (`gpu_products`). Very many pairs with few features use bounding boxes
-(`gpu_column_boxes`), if most columns are far away. A call queues its kernels and returns; `synchronize` waits.
+``few_features.cu`` is for at most 16 features, ``many_features.cu`` for more. Both are compiled for the device once per
+number type and norm (and, for few features, per d), and are kept in CuPy's cache on disk. If possible, many float32
+pairs with many features use tensor cores (`gpu_products`). Very many pairs with few features use bounding boxes
+(`gpu_column_boxes`), if most columns are far away. A call queues its kernels and returns; `synchronize` waits for them.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ __all__ = [
 
 Array = Any
 
-NEIGHBORS = 0  # nearest rows that `gaussian_sum` keeps: not tried on GPUs, where `nearest_higher` reads all pairs
+NEIGHBORS = 0  # `gaussian_sum` keeps no nearest rows: not tried on GPUs, where `nearest_higher` passes over all pairs
 PRODUCT_REACH = 1.0
 SCRATCH_BYTES = 256 << 20  # bytes for the group sums of one launch
-MIN_SORTED_PAIRS = 1 << 27  # pairs that are sorted unless boxes pay: sorting takes a hundred times as long per pair
+MIN_SORTED_PAIRS = 1 << 27  # with this number of pairs, boxes are tried before a sort: 100 times as long per pair
 VALUE_THREADS = 256  # threads per block in stored_values.cu
-SLOW_KERNELS = {  # for direct differences, and for products
+SLOW_KERNELS = {  # names of the kernels for direct differences, and for products
     "count_within": ("count", "classify"),
     "gaussian_sum": ("gaussian", "both_ways"),
     "nearest_higher": ("nearest", "nearest"),
@@ -106,7 +106,7 @@ def gaussian_sum(
     near_index: Array | None = None,
 ) -> None:
     if near is not None or near_index is not None:
-        raise ValueError("near and near_index should be None where NEIGHBORS is 0.")
+        raise ValueError("near and near_index should be None, because NEIGHBORS is 0.")
     if rows is None:
         rows = cp.full(x.shape[0], -1, dtype=np.int64)
     factor = x.dtype.type(scale * LOG2_E)

@@ -1,4 +1,4 @@
-"""Launch of the all-pairs kernels: choice of the file and the grid."""
+"""Launch of the all-pairs kernels: the choice of the file and of the grid."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ __all__ = [
 
 Array = Any
 LOW_DIMENSIONS = 16
-GROUP = 1024  # columns that one block adds up: GROUP in pairs.cuh
+GROUP = 1024  # columns whose terms one block sums: GROUP in pairs.cuh
 TILE = 256  # columns that a block of few_features.cu reads at a time: the shortest run
 SIDE = 128  # rows and columns of a tile in many_features.cu
 THREADS = 128  # threads of a block in few_features.cu
-FEW_PAIRS = 1 << 16  # up to this number, and for a single row or column, one thread per pair is enough
+FEW_PAIRS = 1 << 16  # up to this number of pairs, and for a single row or column, one thread per pair is fast enough
 
 
 def is_low(x: Array, norm: str) -> bool:
-    """Return whether few_features.cu is for these rows."""
+    """Return whether few_features.cu supports these rows and this norm."""
     return x.shape[1] <= LOW_DIMENSIONS and norm != "l2-dot"
 
 
 def direct(norm: str) -> str:
-    """Return the norm for a threshold: near it, products would need a second pass (see many_features.cu)."""
+    """Return the norm for decisions: near a threshold, products would need a second pass (see many_features.cu)."""
     return "l2" if norm == "l2-dot" else norm
 
 
 def run_length(x: Array, y: Array, unit: int) -> int:
-    """Return the columns of one block, if results do not depend on it: long runs, but enough blocks for the device."""
+    """Return the columns per block, if results do not depend on it: long runs, but enough blocks for the device."""
     row_blocks = max(1, x.shape[0] // 512)
     runs = max(1, min(-(-16 * multiprocessors() // row_blocks), -(-y.shape[0] // unit)))
     return unit * -(-y.shape[0] // (runs * unit))
 
 
 def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) -> None:
-    """Start an all-pairs kernel: rows along the grid's x, runs of columns along its y."""
+    """Start an all-pairs kernel, with rows along the x axis of the grid and runs of columns along the y axis."""
     (m, d), k = x.shape, y.shape[0]
     if not m or not k:
         return
@@ -64,7 +64,7 @@ def launch(name: str, x: Array, y: Array, norm: str, run: int, *arguments: Any) 
         module = compiled("pairs/many_features.cu", x.dtype.name, norm)
         grid, threads = (-(-m // SIDE), -(-k // run)), 256
         sizes = (x, np.int32(m), y, np.int32(k), np.int32(d), *_squared_norms(module, x, y, norm))
-    if name not in ("gaussian", "gaussian_squared"):  # for these, the run is GROUP, also in the kernel
+    if name not in ("gaussian", "gaussian_squared"):  # in these kernels, every run has GROUP columns
         sizes = (*sizes, np.int32(run))
     module.get_function(name)(grid, (threads,), (*sizes, *arguments))
 
@@ -76,7 +76,7 @@ def few_features(m: int, d: int, dtype: Any, norm: str) -> tuple[Module, int]:
 
 
 def rows_per_thread(m: int, d: int, dtype: Any) -> int:
-    """Return the rows per thread: more rows read columns less often; fewer rows give more threads for a small m."""
+    """Return the rows per thread: with more, columns are read less often; with fewer, a small m has more threads."""
     most = 4 if d > 6 or dtype == np.float64 else 8
     return next((rows for rows in (8, 4, 2) if rows <= most and m >= rows * THREADS * multiprocessors()), 1)
 

@@ -1,12 +1,15 @@
-"""The nearest columns of each row on a CUDA device: a bound on the last of them, a list within it, and a selection.
+"""The k nearest columns of each row on a CUDA device: a bound, a list of the columns within it, and a selection.
 
-1. A pass over all pairs keeps the least distance of each row to some groups of columns. So many columns as there are
-   groups lie within the largest of their minima: the (k + 1)-th smallest is a bound (a row may be left out itself).
-2. A second pass lists the columns within the bound: with four groups for each one wanted, a few more than k.
-3. Those are sorted by (distance, number) with what is known, a warp a row.
+1. A pass over all pairs finds the smallest distance (the minimum) of each row to each of several groups of columns. At
+   least k + 1 columns lie within the (k + 1)-th smallest minimum; one of them may be the column that the row skips. So
+   this minimum is an upper bound of the distance to the k-th nearest column.
+2. A second pass lists the columns within the bound. With four groups per requested column, these are a few more than k.
+3. A kernel sorts the listed columns by (distance, number), together with the nearest columns so far, one warp per row.
 
-Rows whose list is too short, because many columns are about as near, are looked at by `sort_rows`. Few features pass by
-direct differences here, many by products in `gpu_products`; sort_rows serves the other types, and long lists.
+If many columns have nearly the same distance, a row's list may be too short. Such rows are passed to `sort_rows`.
+
+For few features, the passes use direct differences here; for many features, they use products in `gpu_products`.
+`sort_rows` serves all other number types, and long lists.
 """
 
 from __future__ import annotations
@@ -33,37 +36,38 @@ __all__ = [
 ]
 
 Array = Any
-SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # distances that are looked at together
-GROUPS = 4  # of a run of columns: COLUMNS in few_features.cu
-SPARE_GROUPS = 4  # for each column that is wanted
-MAX_MINIMA = 1024  # of a row: MAX_GROUPS in listed_pairs.cu
-MAX_KEYS = 2048  # of a row, when its nearest are selected: MAX_KEYS in listed_pairs.cu
-SCRATCH_BYTES = 256 << 20  # minima and lists of the rows that are selected at a time
-SHARE_OF_FREE = 16  # of the free memory, no more than one part of so many
+SORTED_ROWS, SORTED_COLUMNS = 2048, 8192  # rows and columns of a tile of distances in `sort_rows`
+GROUPS = 4  # groups of a run of columns: COLUMNS in few_features.cu
+SPARE_GROUPS = 4  # groups per requested column
+MAX_MINIMA = 1024  # largest number of minima of a row: MAX_GROUPS in listed_pairs.cu
+MAX_KEYS = 2048  # largest number of columns from which a row's nearest are selected: MAX_KEYS in listed_pairs.cu
+SCRATCH_BYTES = 256 << 20  # bytes for the minima and lists of the rows that are processed together
+SHARE_OF_FREE = 16  # scratch memory takes at most one part in SHARE_OF_FREE of the free memory
 FEWEST_ROWS = 1024
-FEW_SPARE = 256  # columns: direct differences list none in vain but those at one distance
+FEW_SPARE = 256  # spare columns of a list: direct differences list unneeded columns only at equal distances
 
 
 class Selection:
-    """Lists of columns for some rows, and what becomes of them.
+    """Lists of columns for some rows, and the selection of the nearest columns from the lists.
 
     Parameters
     ----------
     x : float32 array of shape (m, d)
     near, near_index : arrays of shape (m, k)
-        What is known; in place.
+        Smallest distances and numbers of the nearest columns so far; changed in place.
     own : int64 array of shape (m,)
-        The column that each row leaves out, -1 for none.
+        Number of the column that each row skips; -1 for none.
     room : int
-        Columns that a row may list.
+        Largest number of columns that a row may list.
     norm : {"l2", "l1"}
 
     Attributes
     ----------
     limits : float32 array of shape (m,)
-        Bounds on the last of the nearest, once `bound` has lowered them; what is known at first.
+        Upper bounds of the distance to the last of the nearest columns: at first the last distance so far, which
+        `bound` may lower.
     listed, counts : int32 arrays of shape (m, room) and (m,)
-        For a kernel to fill.
+        Listed columns of each row, and their number. A kernel fills both arrays.
     """
 
     def __init__(self, x: Array, near: Array, near_index: Array, own: Array, room: int, norm: str) -> None:
@@ -75,14 +79,22 @@ class Selection:
         self.counts = cp.zeros(len(x), dtype=np.int32)
 
     def bound(self, minima: Array, wide: float = 1.0) -> None:
-        """Lower the limits by minima of shape (m, groups); `wide` is what direct differences may be beyond them."""
+        """Lower the limits to bounds from the minima, enlarged by the factor `wide`.
+
+        Parameters
+        ----------
+        minima : float32 array of shape (m, groups)
+            Smallest distances of each row to groups of columns.
+        wide : float
+            Largest ratio of a direct difference to a distance in the minima.
+        """
         m, groups = minima.shape
-        rank = np.int32(self._near.shape[1] + 1)  # the column that is left out may be among them
+        rank = np.int32(self._near.shape[1] + 1)  # one more, because the skipped column may be among the minima
         arguments = (minima, np.int32(m), np.int32(groups), rank, np.float32(wide), self.limits)
         self._module.get_function("kth_smallest")((-(-m // 4),), (128,), arguments)
 
     def take(self, y: Array, y_start: int) -> None:
-        """Keep the nearest of the listed columns of y, of which the first has this number."""
+        """Keep the nearest of the listed columns of y; y_start is the number of the first column of y."""
         m, d = self._x.shape
         self._module.get_function("select_nearest")(
             (-(-m // 2),), (64,),
@@ -98,22 +110,22 @@ class Selection:
 
 
 def room_of(count: int, spare: int) -> int:
-    """Columns that a row may list where so many are wanted."""
+    """Return the number of columns that a row may list if `count` nearest columns are requested."""
     return min(MAX_KEYS - count, 2 * count + spare)
 
 
 def rows_at_once(room: int, groups: int) -> int:
-    """Rows whose minima and lists are made at a time."""
+    """Return the number of rows whose minima and lists are computed together."""
     return int(max(FEWEST_ROWS, affordable(SCRATCH_BYTES) // (4 * (room + groups))))
 
 
 def affordable(most: int) -> int:
-    """Bytes that scratch memory may take."""
+    """Return the number of bytes that scratch memory may take: at most `most`, and a fraction of the free memory."""
     return min(most, free_memory() // SHARE_OF_FREE)
 
 
 def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:
-    """Do what `Pairs.nearest_rows` does for few features in float32, where `supports_few` says so."""
+    """Do the work of `PairKernels.nearest_rows` for few features in float32, if `supports_few` returns True."""
     count = near.shape[1]
     room, wanted = room_of(count, FEW_SPARE), SPARE_GROUPS * (count + 1)
     step = rows_at_once(room, MAX_MINIMA)
@@ -132,13 +144,13 @@ def nearest_of_few(x: Array, y: Array, *, norm: str, y_start: int, near: Array, 
 
 
 def supports_few(dtype: Any, d: int, columns: int, count: int, norm: str = "l2") -> bool:
-    """Return whether `nearest_of_few` finds so many of so many columns."""
+    """Return whether `nearest_of_few` can find the `count` nearest of this number of columns."""
     wanted = SPARE_GROUPS * (count + 1)
     return dtype == np.float32 and d <= LOW_DIMENSIONS and norm != "l2-dot" and wanted <= min(MAX_MINIMA, columns)
 
 
 def sort_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> None:
-    """Do what `Pairs.nearest_rows` does by writing distances, a tile at a time, and sorting those within a bound."""
+    """Do the work of `PairKernels.nearest_rows` by tiles of distances; the distances within a bound are sorted."""
     for start in range(0, len(x), SORTED_ROWS):
         own = slice(start, start + SORTED_ROWS)
         for first in range(0, len(y), SORTED_COLUMNS):

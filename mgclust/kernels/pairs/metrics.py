@@ -1,4 +1,4 @@
-"""Metrics, described by what the kernels compute for them.
+"""Metrics, and the reduced distances that the kernels compute for them.
 
 A kernel never computes a distance. It computes a *reduced distance* s, which is cheaper and grows with the distance:
 
@@ -32,7 +32,7 @@ Array = Any
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the table above."""
+    """A metric: one row of the table in the docstring of this module."""
 
     name: str  # the name that users write
     norm: str = "l2"  # {"l2", "l1"}: sum that defines the reduced distance
@@ -42,11 +42,11 @@ class Metric:
 
     def __post_init__(self) -> None:
         if self.norm not in ("l2", "l1"):
-            raise ValueError(f"norm={self.norm!r} should be 'l2' or 'l1': the kernels have no other.")
+            raise ValueError(f"norm={self.norm!r} should be 'l2' or 'l1'; the kernels have no other norm.")
 
     @property
     def factor(self) -> float:
-        """Ratio of distance and reduced distance, if they are proportional."""
+        """Distance divided by reduced distance, if they are proportional."""
         return 0.5 if self.unit_rows else 1.0
 
     @property
@@ -81,20 +81,20 @@ class Metric:
         Parameters
         ----------
         center : array of shape (n_features,), float64
-            A point near the mean of all rows; unused by the metrics that scale rows.
+            A point near the mean of all rows. Metrics that scale rows do not use it.
 
         Returns
         -------
         callable
-            Maps rows (m, n_features) to rows of the same shape and dtype. Each row's result depends only on that row,
-            so it does not depend on how rows are split. For rows that cannot be mapped, see `undefined`.
+            Maps rows (m, n_features) to rows of the same shape and dtype. The result for a row depends only on this
+            row, and so not on how rows are split. For rows that cannot be mapped, see `undefined`.
         """
         if not self.unit_rows:
             return lambda x: (x - center).astype(x.dtype)
         return self._to_unit_rows
 
     def undefined(self, x: Array) -> Array:
-        """Return the mask of rows without a direction, to which distances are undefined; False if none is needed.
+        """Return the mask of rows without a direction, whose distances are undefined.
 
         Parameters
         ----------
@@ -104,6 +104,7 @@ class Metric:
         Returns
         -------
         bool array of shape (m,)
+            False for all rows, if the metric does not scale rows.
         """
         if not self.unit_rows:
             return x[:, 0] != x[:, 0]
@@ -124,7 +125,10 @@ class Metric:
 
 
 def _scaled(x: Array) -> Array:
-    """Return rows as float64, times powers of two if squares could overflow or vanish; directions keep their bits."""
+    """Return rows as float64; float64 rows are scaled by powers of two, so that squares cannot overflow or vanish.
+
+    The scale does not change the bits of a row's direction.
+    """
     if x.dtype.itemsize < 8:
         return x.astype("float64")
     exponents = np.frexp(abs(x).max(axis=1, keepdims=True))[1]

@@ -1,8 +1,9 @@
-"""Lists of nearest columns from a block of distances, without sorting all of them: array expressions for either device.
+"""Lists of nearest columns from a block of distances, without a sort of all distances: array expressions.
 
-The smallest distance of each group of columns is found. The k-th smallest of these is a bound: at least k columns lie
-within it. Only the columns within the bound, for most rows a few times k, are sorted together with the list so far. If
-many columns lie within it, as with many equal distances, the whole block is sorted.
+The code is the same for both devices. It finds the smallest distance of each group of columns. The k-th smallest of
+these minima is a bound: at least k columns lie within it. Only the columns within the bound, for most rows a few times
+k, are sorted together with the list so far. If many columns lie within the bound, as with many equal distances, the
+whole block is sorted.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ __all__ = ["keep_nearest", "leave_out"]
 Array = Any
 
 GROUP = 64  # columns
-MANY = 8  # if one in so many distances is within the bound, all distances are sorted
+MANY = 8  # if more than one in MANY distances is within the bound, all distances are sorted
 
 
 def leave_out(s: Array, columns: Array, xp: Any) -> None:
-    """Make one distance of each row infinite, in place: the distance of the column with this number, if it is there."""
+    """Make the distance of one column of each row infinite, in place; ``columns`` has its position in the block.
+
+    A position outside the block has no effect.
+    """
     here = (columns >= 0) & (columns < s.shape[1])
     row, at = xp.arange(len(s)), xp.where(here, columns, 0)
     s[row, at] = xp.where(here, np.inf, s[row, at]).astype(s.dtype)

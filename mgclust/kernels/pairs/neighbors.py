@@ -3,11 +3,12 @@
 The density pass computes all distances, and keeping the k smallest of each row costs little. When all densities are
 known, the nearest denser row is among these k rows, except for a few rows in a thousand (density maxima, and rows with
 many duplicates). So the second pass over all pairs is needed only for these few rows. Measured on two CPU cores, with
-n = 20,000 in 64 dimensions: 8 neighbours miss 0.3 to 0.7% of the rows at 5% more time, 32 miss 0.1% at 60% more.
+n = 20,000 in 64 dimensions: lists of 8 neighbours miss 0.3 to 0.7% of the rows and take 5% more time; lists of 32 miss
+0.1% and take 60% more time.
 
 Why this is exact. A list has *every* row whose reduced distance s is smaller than the last entry of the list. So the
 smallest (s, row) of the denser rows in the list is the result if its s is smaller than the last entry. If s equals the
-last entry, a row with a lower number may be missing in the list.
+last entry, the list may lack a row with a lower number.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def nearest_known(
     order : int32 array of shape (n,)
         Positions of all rows by decreasing density.
     own_order : int32 array of shape (m,)
-        Positions of the rows whose nearest denser row is wanted.
+        Positions of the rows whose nearest denser rows are searched.
     near : array of shape (m, k)
         Ascending reduced distances to the nearest rows; infinity if there are fewer than k.
     near_index : int64 array of shape (m, k)

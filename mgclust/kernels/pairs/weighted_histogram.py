@@ -21,7 +21,7 @@ TASK_ROWS = 32  # rows of a task: the temporary arrays for 2,048 columns of thes
 
 
 def add_pair_weights(s: Array, rows: Array, columns: Array, *, low: int, shift: int, out: Array, xp: Any) -> None:
-    """Add the products of the weights of a tile's pairs: of pairs below a bracket, and of pairs in each of its bins.
+    """Add the weight products of a tile's pairs, separately for pairs below a bracket and for each bin of the bracket.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def add_pair_weights(s: Array, rows: Array, columns: Array, *, low: int, shift: 
     low, shift : int
         The first bin begins with the value whose bits are `low`; a bin is ``2**shift`` values wide.
     out : int64 array of shape (1 + bins,)
-        Weighted number of pairs below the bracket, and in each bin; changed in place by addition.
+        Weighted number of pairs below the bracket, and in each bin; the products are added in place.
     xp : module
         numpy or cupy.
     """

@@ -1,8 +1,8 @@
 """Compilation of the CPU kernels by Numba, on first use.
 
-Python can call a kernel, and its compiled code is kept in a cache on disk if a folder for the cache can be written. A
-function that only kernels call has no entry from Python, and is compiled as a part of every kernel that calls it: the
-entry often takes longer to compile than the function itself.
+Python can call a kernel, and its compiled code is kept in a cache on disk if the folder of the cache is writable. A
+function that only kernels call has no entry point for Python, because the entry point often takes longer to compile
+than the function itself. Such a function is compiled as a part of every kernel that calls it.
 
 Two mistakes make compilation take longer than necessary:
 
@@ -32,8 +32,8 @@ from numba.core import event
 __all__ = ["allocating", "called", "compiled", "inlined", "on_compiling", "signed"]
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-# No reference counts. Numba has no option without an underscore for it; the docstring of
-# `numba.extending.register_jitable` names this one.
+# This turns reference counts off. Numba has no option without an underscore for this purpose; the docstring of
+# `numba.extending.register_jitable` names this option.
 UNCOUNTED = dict(_nrt=False)
 PART = {"no_cpython_wrapper": True}
 _warned = False
@@ -53,7 +53,7 @@ class _Listener(event.Listener):  # type: ignore[misc]  # Numba has no types
 
 @contextlib.contextmanager
 def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
-    """Call the listener before each function that is compiled in the block because no cache has it."""
+    """Call the listener before each compilation of a function that no cache has, within the ``with`` block."""
     with event.install_listener("numba:compile", _Listener(listener)):
         yield
 
@@ -69,19 +69,19 @@ class _Kernel:
     def __call__(self, *arguments: Any) -> Any:
         try:
             return (self._compiled or self._with_cache())(*arguments)
-        except OSError as error:  # only a cache raises it: the disk is full, or the folder is gone
+        except OSError as error:  # only the cache raises this error: the disk is full, or the folder is gone
             _warn(error)
             self._compiled = njit(**self._options)(self._function)
             return self._compiled(*arguments)
 
     def _with_cache(self) -> Callable[..., Any]:
-        """Choose the folder of the cache now, because a process may set it after the import of this module."""
+        """Choose the cache folder at the first call, because a process may set it after the import of this module."""
         try:
             kernel = njit(cache=True, **self._options)(self._function)
-        except RuntimeError as error:  # Numba finds no folder that can be written
+        except RuntimeError as error:  # Numba finds no writable folder
             _warn(error)
             kernel = njit(**self._options)(self._function)
-        # Threads that are here at the same time use one kernel, so that it is compiled once.
+        # If several threads are here at the same time, they use the same kernel, so that it is compiled once.
         with _choosing:
             self._compiled = self._compiled or kernel
         return self._compiled
@@ -93,10 +93,10 @@ def _warn(error: Exception) -> None:
     if _warned:
         return
     _warned = True
-    why = error.strerror if isinstance(error, OSError) else "no folder for them can be written"
+    why = error.strerror if isinstance(error, OSError) else "no folder for them is writable"
     warnings.warn(
-        f"compiled kernels cannot be kept on disk ({why}), so that every process compiles them again; set "
-        "NUMBA_CACHE_DIR to a folder that can be written.",
+        f"compiled kernels cannot be kept on disk ({why}), so every process compiles them again; set "
+        "NUMBA_CACHE_DIR to a writable folder.",
         RuntimeWarning,
         stacklevel=4,
     )
@@ -106,12 +106,12 @@ def _kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda function: _Kernel(function, OPTIONS | options)
 
 
-allocating = _kernel()  # makes arrays
+allocating = _kernel()  # for functions that make arrays
 compiled = _kernel(**UNCOUNTED)
 called = njit(**OPTIONS, **UNCOUNTED, **PART)
 inlined = njit(**OPTIONS, **UNCOUNTED, **PART, forceinline=True)
 
 
 def signed(bits: int) -> int:
-    """Return the signed number with the same 64 bits, as compiled functions take it."""
+    """Return the signed number with the same 64 bits; compiled functions take signed numbers."""
     return (bits + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,4 +1,4 @@
-"""The text of the ``.cu`` files as the compiler takes it: constants, shared headers, and one kernel of many."""
+"""The text of the ``.cu`` files for the compiler: with constants and shared headers, and with one kernel or all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["KERNEL", "constants_of", "cuda_text", "only_kernel"]
 
 FOLDER = Path(__file__).parents[1]
-# In the order in which one may include another.
+# A header may include headers that come after it in this list.
 HEADERS = (
     "pairs/products/split_products.cuh",
     "pairs/products/halves.cuh",
@@ -30,29 +30,31 @@ KERNEL = re.compile(
 
 
 def constants_of(dtype: str, norm: str = "l2", **defines: int) -> dict[str, Any]:
-    """Return the constants of a file: REAL and NORM, which all have, and further ones.
+    """Return the constants of a file: REAL and NORM, which all files have, and other constants.
 
     Parameters
     ----------
     dtype : {"float32", "float64"}
-        The rows' type, REAL in the file.
+        Type of the rows: REAL in the file.
     norm : {"l2", "l2-dot", "l1"}
-        NORM in the file.
+        Norm of the distances: NORM in the file.
     **defines : int
-        Further constants, DIM for example.
+        Other constants, for example DIM.
     """
     return {"REAL": {"float32": "float", "float64": "double"}[dtype], "NORM": NORMS[norm], **defines}
 
 
 def cuda_text(file: str, constants: dict[str, Any]) -> str:
-    """Return a ``.cu`` file with its constants and shared headers: the cache on disk then sees a change to them.
+    """Return the text of a ``.cu`` file with its constants and shared headers.
+
+    The cache on disk depends on this text, so that kernels are compiled again if a constant or a header changes.
 
     Parameters
     ----------
     file : str
-        From the folder of the kernels on: ``pairs/few_features.cu``.
+        Path of the file, relative to ``mgclust/kernels``, such as ``pairs/few_features.cu``.
     constants : dict
-        What `constants_of` returns.
+        Constants from `constants_of`.
     """
     code = (FOLDER / file).read_text()
     for header in HEADERS:
@@ -62,5 +64,5 @@ def cuda_text(file: str, constants: dict[str, Any]) -> str:
 
 
 def only_kernel(code: str, name: str) -> str:
-    """Return code without all kernels but one."""
+    """Return the code without all other kernels."""
     return KERNEL.sub(lambda kernel: kernel.group() if kernel["name"] == name else "", code)

@@ -1,4 +1,4 @@
-"""Compilation of the ``.cu`` files of all concepts for the GPU of this process."""
+"""Compilation of the ``.cu`` files of all kernel folders for the GPU of this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "or_null",
 ]
 
-# The second lets generic lambdas be device code: NVRTC takes no annotation of a lambda.
+# The second option makes generic lambdas device code, because NVRTC accepts no annotation of a lambda.
 STANDARD = ("--std=c++17", "--device-as-default-execution-space")
 WAIT_LIMIT = 60.0  # seconds for a process that compiles a kernel
 _begun: dict[Path, subprocess.Popen[bytes]] = {}  # processes, by the file that each writes
@@ -59,13 +59,13 @@ class Module:
         """Return a kernel, compiled if necessary."""
         if name not in self._functions:
             code, target = self.program(name)
-            # CuPy knows what a device can run that is newer than the compiler.
+            # If the device is newer than the compiler, CuPy knows the architecture to compile for.
             module = _loaded(code, target) if target else cp.RawModule(code=code, options=STANDARD)
             self._functions[name] = module.get_function(name)
         return self._functions[name]
 
     def is_new(self, name: str) -> bool:
-        """Return True at the first call for a kernel that is not loaded, because each fit calls this."""
+        """Return True only at the first call for a kernel that is not loaded, because each fit calls this method."""
         new = name not in self._functions and name not in self._ahead
         self._ahead.add(name)
         return new
@@ -89,18 +89,21 @@ def compile_ahead(kernels: Iterable[tuple[Module, str]]) -> None:
         if not library or not target or len(_begun) >= processes or kept in _begun or kept.exists():
             continue
         command = [sys.executable, "-I", "-S", nvrtc_process.__file__, library, str(kept), *options]
-        with contextlib.suppress(OSError), tempfile.TemporaryFile() as program:  # else it is compiled when it is called
+        with contextlib.suppress(OSError), tempfile.TemporaryFile() as program:  # if it fails, the first call compiles
             kept.parent.mkdir(parents=True, exist_ok=True)
             program.write(code.encode())
             program.seek(0)
-            # In a process group of its own, which an interrupt from the keyboard does not reach.
+            # Ctrl-C does not reach the process, because it has its own process group.
             nothing = subprocess.DEVNULL
             _begun[kept] = subprocess.Popen(command, stdin=program, stdout=nothing, stderr=nothing, process_group=0)
 
 
 @contextlib.contextmanager
 def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
-    """Call the listener before each wait in the block for a kernel that no cache has, except for CuPy's own kernels."""
+    """Call the listener before each wait for a kernel that no cache has, within the ``with`` block.
+
+    Waits for CuPy's own kernels are not reported.
+    """
     _listeners.append(listener)
     try:
         yield
@@ -109,12 +112,12 @@ def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
 
 
 def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
-    """Return a module of kernels; compiled kernels are kept on disk, in the cache folder of CuPy.
+    """Return a module of kernels; compiled kernels are kept on disk, in CuPy's cache folder.
 
     Parameters
     ----------
     file : str
-        Path of a ``.cu`` file, relative to ``mgclust/kernels``: ``pairs/few_features.cu``.
+        Path of a ``.cu`` file, relative to ``mgclust/kernels``, such as ``pairs/few_features.cu``.
     dtype : {"float32", "float64"}
         Type of the rows: REAL in the file.
     norm : {"l2", "l2-dot", "l1"}
@@ -125,7 +128,7 @@ def compiled(file: str, dtype: str, norm: str = "l2", **defines: int) -> Module:
     return _module(file, dtype, norm, **defines)
 
 
-@functools.cache  # which would have two modules of `compiled(file, dtype)` and `compiled(file, dtype, "l2")`
+@functools.cache  # a cache of `compiled` would keep two equal modules: for calls with norm="l2", and without norm
 def _module(file: str, dtype: str, norm: str, **defines: int) -> Module:
     return Module(cuda_text(file, constants_of(dtype, norm, **defines)))
 
@@ -150,7 +153,7 @@ def _own_target() -> str:
 
 
 def _options_and_file(code: str, target: str) -> tuple[tuple[str, ...], Path]:
-    """Return NVRTC's options for a program, and the file that keeps its machine code."""
+    """Return NVRTC's options for a program, and the path of the file for its machine code."""
     options = (*STANDARD, "-ftz=true", f"-arch={target}")
     key = hashlib.sha256(repr((code, options, nvrtc.getVersion())).encode()).hexdigest()
     folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
@@ -176,7 +179,7 @@ def _loaded(code: str, target: str) -> Any:
         new.write_bytes(binary)
         module = cp.RawModule(path=str(new))
         module.compile()
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs the next process a second
+    with contextlib.suppress(OSError):  # without the cache, the next process takes a second to compile the kernel again
         kept.parent.mkdir(parents=True, exist_ok=True)
         part = kept.with_suffix(f".{os.getpid()}")
         part.write_bytes(binary)
@@ -198,13 +201,13 @@ def _compiled_here(code: str, options: tuple[str, ...]) -> bytes:
 
 @functools.cache
 def is_hopper() -> bool:
-    """Return whether the device has compute capability 9.0, and so wgmma instructions and bulk copies."""
+    """Return whether the device has compute capability 9.0, and therefore wgmma instructions and bulk copies."""
     return str(cp.cuda.Device().compute_capability) == "90"
 
 
 @functools.cache
 def multiprocessors() -> int:
-    """Number of multiprocessors of the device."""
+    """Return the number of multiprocessors of the device."""
     return int(cp.cuda.Device().attributes["MultiProcessorCount"])
 
 

@@ -1,8 +1,8 @@
-"""A process that compiles one CUDA program, because NVRTC compiles one at a time in each process.
+"""A process that compiles one CUDA program, because NVRTC compiles only one program at a time in each process.
 
-`gpu_compiler.compile_ahead` runs this file as a script. The program is its standard input. Its arguments are NVRTC's
-library, the file for the machine code, which appears when it is complete, and NVRTC's options. If NVRTC rejects the
-program, there is no file, and the caller finds out why.
+`gpu_compiler.compile_ahead` runs this file as a script. The standard input is the program. The arguments are NVRTC's
+library, the file for the machine code, and NVRTC's options. The file appears when it is complete. If NVRTC rejects the
+program, there is no file; the caller then compiles the program itself, and so gets the error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__: list[str] = []
 def main() -> None:
     """Compile the program."""
     library, kept, *options = sys.argv[1:]
-    for builtins in Path(library).parent.glob("libnvrtc-builtins.so*"):  # which NVRTC finds only if it is loaded
+    for builtins in Path(library).parent.glob("libnvrtc-builtins.so*"):  # NVRTC finds it only if it is loaded
         ctypes.CDLL(str(builtins))
     nvrtc, program, size = ctypes.CDLL(library), ctypes.c_void_p(), ctypes.c_size_t()
     flags = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))

@@ -1,8 +1,8 @@
 """Vectors of 32 columns in Numba functions, with which the pair kernels are written.
 
 If the compiler vectorised loops, speed and rounding would depend on its choices: which additions it regroups,
-and which products it fuses. So a `Vector` is a value of its own here (LLVM's ``<32 x float>`` or ``<32 x double>``;
-two AVX-512 registers, or four AVX2 registers), and every operation on it is one named function with one
+and which products it fuses. So kernels use an explicit type `Vector` (LLVM's ``<32 x float>`` or ``<32 x double>``;
+two AVX-512 registers, or four AVX2 registers), and every operation on a vector is one named function with one
 rounding. The result of a kernel is therefore defined only by its source:
 
     s = 0;  s = fma(x_k - y_k, x_k - y_k, s)  for k = 0, 1, ... d-1        one chain per pair
@@ -60,7 +60,7 @@ INT64 = ir.IntType(64)
 
 
 class Vector(types.Type):  # type: ignore[misc]
-    """Numba type of a few elements of one scalar type."""
+    """Numba type of a vector: `width` elements of one scalar type."""
 
     def __init__(self, scalar: types.Type, width: int = WIDTH) -> None:
         self.scalar = scalar
@@ -76,7 +76,7 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 class VectorFormat:
-    """Names and numbers that differ between float32 and float64."""
+    """LLVM types, names and constants that differ between float32 and float64."""
 
     def __init__(self, scalar: types.Type) -> None:
         single = scalar == types.float32
@@ -243,7 +243,7 @@ def absolute_step(_: Any, s: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def exp2_of(_: Any, vector: Any) -> Any:
-    """2 to the power of each lane, for lanes <= 0; see the module's essay."""
+    """2 to the power of each lane, for lanes <= 0; see the docstring of this module."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         fmt = VectorFormat(vector.scalar)
@@ -267,7 +267,7 @@ def exp2_of(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def total(_: Any, vector: Any) -> Any:
-    """Sum of the lanes by halving: lane i + lane i + width / 2, and so on down to + 1."""
+    """Sum of the lanes by halving: lanes i and i + width / 2 are added, and so on, down to lanes 0 and 1."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, width = arguments[0], vector.width
@@ -285,7 +285,7 @@ def total(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def bits_below(_: Any, vector: Any, limit: Any) -> Any:
-    """Mask (int64, one bit a lane) of lanes whose IEEE bits, as an integer, are < limit."""
+    """Mask (int64, one bit per lane) of lanes whose IEEE bits, as an integer, are < limit."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         fmt = VectorFormat(vector.scalar)
@@ -373,7 +373,7 @@ def bits_of(_: Any, vector: Any, lane: Any) -> Any:
 
 @intrinsic
 def add_to(_: Any, counts: Any, index: Any, count: Any) -> Any:
-    """counts[index] += count, atomically: threads may share the array."""
+    """counts[index] += count, atomically, because threads may share the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = pointer_to(context, builder, counts, *arguments[:2])

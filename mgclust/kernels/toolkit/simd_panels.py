@@ -1,13 +1,13 @@
 """32 rows as one vector per feature: the transposition with which a kernel starts if it reads every row once.
 
-Element by element, this would take two cycles per element, which is longer than the rest of fuzzy c-means with few
-features and centres. Here, four features of 32 rows are loaded as 32 short vectors, and shuffles make four long vectors
-of them::
+A copy of single elements would take two cycles per element, which is longer than the rest of fuzzy c-means with few
+features and centres. Here, four features of 32 rows are loaded as 32 short vectors, and shuffles turn these into four
+long vectors::
 
     row 0   a0 b0 c0 d0          a0 a1 a2 ... a31      one store per feature
     row 1   a1 b1 c1 d1    ->    b0 b1 b2 ... b31
     ...                          c0 c1 c2 ... c31
-    row 31  a31 ...              d0 d1 d2 ... d31      0.2 cycles an element
+    row 31  a31 ...              d0 d1 d2 ... d31      0.2 cycles per element
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["fetch", "pack_rows"]
 
 @intrinsic
 def fetch(_: Any, array: Any, index: Any) -> Any:
-    """Prefetch the cache line of an element of a flat array into the L2 cache; after its end, nothing happens."""
+    """Prefetch the cache line of an element of a flat array into the L2 cache; an index after its end does no harm."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
@@ -55,7 +55,7 @@ def _joined(builder: Any, vectors: list[Any]) -> Any:
 def _transposition(features: int) -> Callable[..., Any]:
     @intrinsic
     def transpose(_: Any, x: Any, at: Any, stride: Any, panel: Any, to: Any) -> Any:
-        """Features at .. of WIDTH rows of a flat array, `stride` apart, to panel[to], panel[to + WIDTH] ..."""
+        """Copy features from x[at] on, of WIDTH rows that are `stride` apart, to panel[to], panel[to + WIDTH] ..."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows, first, step, target, begin = arguments

@@ -1,4 +1,4 @@
-"""Random numbers as vectors, in addition to `simd`: each number depends only on its position."""
+"""Vectors of random numbers, in addition to `simd`: each number depends only on its position and the seed."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def random_bytes(_: Any, like: Any, first: Any, row: Any, draw: Any, seed: Any) 
     """Random whole numbers 0..255, in `like`'s type, for columns first .. first + 31 of a row.
 
     `first` is a multiple of 16. Column k takes byte k % 16, lowest first, of the words of Philox4x32-10 at the counter
-    (k // 16, row, draw, 0) with the key (seed & 0xffffffff, seed >> 32). So any rank, thread or device can compute it
-    independently.
+    (k // 16, row, draw, 0) with the key (seed & 0xffffffff, seed >> 32). So any rank, thread or device can compute each
+    number independently.
     """
     lanes = WIDTH // 16
 
@@ -71,7 +71,7 @@ def random_bytes(_: Any, like: Any, first: Any, row: Any, draw: Any, seed: Any) 
             for w, word in enumerate(words):
                 value = builder.trunc(builder.extract_element(word, INT32(block_number)), INT32)
                 drawn = builder.insert_element(drawn, value, INT32(4 * block_number + w))
-        drawn = builder.bitcast(drawn, ir.VectorType(ir.IntType(8), WIDTH))  # little-endian, as all that Numba knows
+        drawn = builder.bitcast(drawn, ir.VectorType(ir.IntType(8), WIDTH))  # all platforms are little-endian
         return builder.uitofp(drawn, VectorFormat(like.scalar).vector)
 
     return like(like, types.int64, types.int64, types.int64, types.int64), generate

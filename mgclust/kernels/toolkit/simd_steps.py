@@ -1,11 +1,11 @@
-"""More vector operations, in addition to `simd`: for message passing, memberships, keys, fixed point.
+"""More vector operations, in addition to `simd`: for message passing, memberships, sort keys and fixed-point sums.
 
 As in `simd`, each operation is one named function with defined roundings, so that a kernel's bits are defined by its
 source. Comparisons with NaN are false: a lane of ``0 * inf`` is never the maximum and adds nothing.
 
-`log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)). The result is e + f P(f) with f = g - 1. So it has
-full relative accuracy near 1, and is 0 at 1. P is the polynomial with the smallest relative error: 3e-8 (float32),
-1e-18 (float64).
+`log2_of` splits a lane into 2^e g with g in [sqrt(1/2), sqrt(2)). The result is e + f P(f) with f = g - 1. So the
+result has full relative accuracy near 1, and is 0 at 1. P is the polynomial with the smallest relative error: 3e-8
+(float32), 1e-18 (float64).
 
 All operations are in one file, because they form one list.
 """
@@ -114,9 +114,9 @@ def _same(build: Callable[[Any, list[Any], VectorFormat], Any]) -> Callable[...,
 def add_bins(_: Any, counts: Any, shared: Any, vector: Any, lanes: Any, low: Any, shift: Any) -> Any:
     """counts[1 + ((IEEE bits - low) >> shift)] += 1 for these lanes, whose bits are at least `low`.
 
-    The additions are atomic if threads share the array: then a core waits some 20 cycles, and longer if another core
-    has written the element. The vector is stored to memory once, because reading single lanes from registers would
-    store it each time.
+    The additions are atomic if threads share the array. A core then waits some 20 cycles per addition, and longer if
+    another core has written the element. The vector is stored to memory once, because each read of a single lane from
+    registers would store it again.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -195,7 +195,7 @@ def divide(_: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def quotient_or_one(_: Any, a: Any, b: Any) -> Any:
-    """a / b; 1 where b is 0."""
+    """a / b; 1 if b is 0."""
 
     def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         zero = builder.fcmp_ordered("==", values[1], fmt.constant(0.0))
@@ -210,13 +210,13 @@ def _chosen(sign: str) -> Callable[..., Any]:
 
 @intrinsic
 def lesser(_: Any, a: Any, b: Any) -> Any:
-    """min(a, b); b where one of them is NaN."""
+    """min(a, b); b if one of them is NaN."""
     return a(a, b), _chosen("<")
 
 
 @intrinsic
 def greater(_: Any, a: Any, b: Any) -> Any:
-    """max(a, b); b where one of them is NaN."""
+    """max(a, b); b if one of them is NaN."""
     return a(a, b), _chosen(">")
 
 
@@ -232,7 +232,7 @@ def largest(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def second_largest(_: Any, vector: Any, below: Any) -> Any:
-    """The second largest lane of two vectors; no lane of the second vector is larger than in the first, or NaN."""
+    """The second largest lane of two vectors; lanes of `below` are at most those of `vector`, and never NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.extract_element(_halved(builder, *arguments)[1], INT32(0))
@@ -265,7 +265,7 @@ def _higher(builder: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def log2_of(_: Any, vector: Any) -> Any:
-    """Logarithm to base 2 of each lane, for finite lanes >= 0; -inf for 0. See the module's essay."""
+    """Logarithm to base 2 of each lane, for finite lanes >= 0; -inf for 0. See the docstring of this module."""
 
     def build(builder: Any, values: list[Any], fmt: VectorFormat) -> Any:
         def whole(value: int) -> Any:
@@ -326,7 +326,7 @@ def finite_or(_: Any, vector: Any, other: Any) -> Any:
 
 @intrinsic
 def reaches(_: Any, values: Any, limits: Any, others: Any) -> Any:
-    """Mask of lanes with values >= limits, or others > 0: one branch for both."""
+    """Mask of lanes with values >= limits or others > 0, so that a kernel needs only one branch."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.fcmp_ordered(">=", *arguments[:2])
@@ -367,7 +367,10 @@ def exceeds(_: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def ordered_keys(_: Any, vector: Any) -> Any:
-    """Signed integers in the order of the lanes: their bits, all but the sign flipped below 0; -0.0 counts as 0.0."""
+    """Signed integers in the order of the lanes: each lane's bits, all flipped but the sign if the lane is negative.
+
+    -0.0 counts as 0.0.
+    """
     scalar = types.int32 if vector.scalar == types.float32 else types.int64
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -383,7 +386,7 @@ def ordered_keys(_: Any, vector: Any) -> Any:
 
 @intrinsic
 def integers_below(_: Any, vector: Any, limit: Any) -> Any:
-    """Mask of integer lanes < limit, a number that their type can hold."""
+    """Mask of integer lanes < limit; the type of the lanes must be able to hold the limit."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = arguments[0].type.element
@@ -410,7 +413,7 @@ def _to_fixed(builder: Any, value: Any, scale: Any, name: str, integers: Any) ->
 
 @intrinsic
 def fixed(_: Any, value: Any, scale: Any) -> Any:
-    """value * scale in float64, to the nearest integer, even at ties."""
+    """value * scale in float64, rounded to the nearest integer; ties go to the even integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = arguments[0] if value == types.float64 else builder.fpext(arguments[0], ir.DoubleType())
@@ -421,7 +424,7 @@ def fixed(_: Any, value: Any, scale: Any) -> Any:
 
 @intrinsic
 def add_fixed(_: Any, sums: Any, index: Any, vector: Any, scale: Any) -> Any:
-    """Add `fixed` of each lane to as many consecutive int64."""
+    """Add `fixed` of each lane to WIDTH consecutive int64 elements of sums, lane by lane."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, position, value, factor = arguments
@@ -437,7 +440,7 @@ def add_fixed(_: Any, sums: Any, index: Any, vector: Any, scale: Any) -> Any:
 
 
 def _each_of(context: Any, builder: Any, columns_type: Any, columns: Any, index: Any) -> Any:
-    """WIDTH consecutive numbers of an array, one by one."""
+    """Yield each lane with its element, for WIDTH consecutive elements of an array."""
     for lane in range(WIDTH):
         at = builder.add(index, ir.Constant(INT64, lane))
         yield lane, builder.sext(builder.load(pointer_to(context, builder, columns_type, columns, at)), INT64)
@@ -445,7 +448,7 @@ def _each_of(context: Any, builder: Any, columns_type: Any, columns: Any, index:
 
 @intrinsic
 def gather(_: Any, table: Any, columns: Any, index: Any) -> Any:
-    """table[k] for WIDTH consecutive k of an array of int32; no bounds check."""
+    """table[k] for WIDTH consecutive elements k of an int32 array; no bounds check."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         found = ir.Constant(context.get_value_type(signature.return_type), ir.Undefined)
@@ -459,11 +462,11 @@ def gather(_: Any, table: Any, columns: Any, index: Any) -> Any:
 
 @intrinsic
 def prefetch(_: Any, array: Any, index: Any) -> Any:
-    """Prefetch the cache line of an element of a flat array, which will be read."""
+    """Prefetch the cache line of an element of a flat array that will be read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = pointer_to(context, builder, array, arguments[0], arguments[1], ir.IntType(8))
-        flags = [INT32(0), INT32(3), INT32(1)]  # to read, to be kept in all caches, data
+        flags = [INT32(0), INT32(3), INT32(1)]  # read access; all cache levels; data
         call_intrinsic(builder, "llvm.prefetch.p0i8", [byte, *flags], ir.VoidType())
         return context.get_dummy_value()
 
@@ -472,7 +475,7 @@ def prefetch(_: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def scatter_fixed(_: Any, sums: Any, columns: Any, index: Any, vector: Any, scale: Any) -> Any:
-    """Add `fixed` of each lane to sums[k] for WIDTH consecutive k of an array of int32."""
+    """Add `fixed` of each lane to sums[k], for WIDTH consecutive elements k of an int32 array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, numbers, position, value, factor = arguments
@@ -490,7 +493,7 @@ def scatter_fixed(_: Any, sums: Any, columns: Any, index: Any, vector: Any, scal
 
 @intrinsic
 def add_doubles(_: Any, sums: Any, index: Any, vector: Any) -> Any:
-    """Add the lanes to as many consecutive float64."""
+    """Add the lanes to WIDTH consecutive float64 elements of sums."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         doubles = ir.VectorType(ir.DoubleType(), WIDTH)

@@ -1,19 +1,20 @@
 """One loop over tasks, divided among threads of this process.
 
-The kernels release the GIL, so plain threads are enough. Compared with Numba's `prange`, they compile several times
-faster, need no OpenMP runtime (which does not survive a fork), balance the load if other processes use the cores, and
-allow Ctrl-C between tasks. A task costs ~10 us, so it should process at least a million pairs.
+The kernels release the GIL, so plain threads are enough. Compared with kernels that use Numba's `prange`, they compile
+several times faster, need no OpenMP runtime (which does not survive a fork), balance the load if other processes use
+the cores, and allow Ctrl-C between tasks. Each task takes ~10 us in addition to its work, so it should process at least
+a million pairs.
 
-A thread that has finished waits `KEPT_SECONDS` for more work, because starting a thread costs as much as a pass over
-the pairs of a thousand rows.
+A thread without work waits `KEPT_SECONDS` for more, because starting a thread takes as long as a pass over the pairs of
+a thousand rows.
 
-Number of threads: the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS if it is set, else the number of
-cores on which this process may run.
+The number of threads is the share of a rank on a Dask worker (`share`), else OMP_NUM_THREADS if it is set, else the
+number of cores on which this process may run.
 
-A nanny of Dask sets OMP_NUM_THREADS for the worker that it starts, in the environment of its own process, and leaves it
-there. A process that has started a ``LocalCluster`` would then compute on one core for the rest of its life. So a value
-that a nanny of this process has left is ignored. It is recognised by its value, and by its position in the
-environment, which keeps the order in which variables were set.
+A Dask nanny sets OMP_NUM_THREADS for the worker that it starts, in the environment of its own process, and does not
+remove the variable afterwards. A process that has started a ``LocalCluster`` would then compute on one core until it
+ends. So this module ignores the variable if a nanny of this process has set it. The variable's value shows this, and so
+does its position in the environment, which keeps the order in which variables were set.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SHARE: ContextVar[int] = ContextVar("share", default=0)
 
 
 class _Helper:
-    """A thread that runs the functions that it is given, one after the other."""
+    """A thread that runs the functions it is given, one after the other."""
 
     idle: ClassVar[list[_Helper]] = []  # append, pop and remove of a list are atomic
 
@@ -49,7 +50,7 @@ class _Helper:
 
     @classmethod
     def begin(cls, work: Callable[[], None], done: Callable[[None], None]) -> None:
-        """Let an idle thread, or a new one, call `work`, which raises no error, and then `done`."""
+        """Let an idle or a new thread call `work`, which must not raise an error, and then `done`."""
         try:
             helper = cls.idle.pop()
         except IndexError:
@@ -77,7 +78,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def thread_count() -> int:
-    """Number of threads that a kernel uses."""
+    """Return the number of threads that a kernel uses."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if _SHARE.get():
         return min(_SHARE.get(), cores)
@@ -89,7 +90,7 @@ def thread_count() -> int:
 
 @contextlib.contextmanager
 def share(threads: int) -> Iterator[None]:
-    """Let kernels that are called in this block use this number of threads, whatever the environment requests.
+    """Let kernels called in the ``with`` block use this number of threads, whatever the environment requests.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def _left_by_a_nanny(asked: str) -> bool:
     if not isinstance(nannys, dict) or asked != str(nannys.get(VARIABLE)) or _started_with_limit():
         return False
     names = list(os.environ)
-    earlier = names[: names.index(VARIABLE)]  # a nanny sets its variables in their order
+    earlier = names[: names.index(VARIABLE)]  # a nanny sets variables in the order of its configuration
     before = list(itertools.takewhile(lambda name: name != VARIABLE, nannys))
     return bool(before) and set(before) <= set(earlier)
 
@@ -124,7 +125,7 @@ def _started_with_limit() -> bool:
 
 
 def rows_of_a_task(columns: int) -> int:
-    """Return the number of rows of a matrix for which waking a thread pays."""
+    """Return the number of rows of a matrix per task, so that waking a thread for a task pays."""
     return max(1, TASK_ELEMENTS // max(columns, 1))
 
 
@@ -136,16 +137,16 @@ def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = N
     count : int
         Number of tasks.
     task : callable
-        A function that writes only to places where no other task writes, or that belong to its thread number.
+        A function that writes only to places to which no other task writes, or which belong to its thread number.
     most : int, optional
-        Largest number of threads; `thread_count` by default.
+        Largest number of threads; by default, the result of `thread_count`.
     """
     threads = min(most or thread_count(), count) if count > 1 else count
     if threads <= 1:
         for index in range(count):
             task(index, 0)
         return
-    indices = itertools.count()  # next() on it is atomic
+    indices = itertools.count()  # next(indices) is atomic
     failures: list[BaseException] = []
 
     def work(thread: int) -> None:
@@ -155,7 +156,7 @@ def run_tasks(count: int, task: Callable[[int, int], None], most: int | None = N
         except BaseException as error:
             failures.append(error)
 
-    done: queue.SimpleQueue[None] = queue.SimpleQueue()  # one per call: an interrupted call does not wait for all
+    done: queue.SimpleQueue[None] = queue.SimpleQueue()  # one per call, as an interrupted call does not empty it
     for number in range(1, threads):
         _Helper.begin(functools.partial(work, number), done.put)
     work(0)

@@ -66,7 +66,7 @@ def test_other_wrong_uses():
     with pytest.raises(InputError, match="strategy='fast' should be one of 'auto', 'greedy'"):
         Communities(strategy="fast", client=None).fit(EDGES)
     for name in ("leiden", "Louvain"):
-        with pytest.raises(InputError, match=f"strategy='{name}' .* the nearest to it here is 'parallel'"):
+        with pytest.raises(InputError, match=f"strategy='{name}' .* use 'parallel', the nearest value in mgclust"):
             Communities(strategy=name, client=None).fit(EDGES)
     with pytest.raises(TypeError, match=r"weight='km' is not a parameter of Communities; .* open_graph\(G, weight="):
         Communities(weight="km")

@@ -1,1 +1,1 @@
-"""Bounding boxes of columns, which let passes skip columns that are far away: for few features."""
+"""Bounding boxes of columns, with which kernels for few features skip columns that are far away."""

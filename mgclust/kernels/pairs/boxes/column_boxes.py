@@ -1,8 +1,8 @@
 """A spatial index: columns sorted so that near columns share a panel, with a tree of bounding boxes above the panels.
 
-It is for few features and many columns, and has the same arrays on both devices. 32 columns form a panel, 32
-consecutive panels a node, and 32 nodes a node of the next level, up to one panel of nodes. There are no pointers: the
-children of node i are the nodes 32 i .. 32 i + 31 of the level below::
+The index is for few features and many columns, and has the same arrays on both devices. 32 columns form a panel, 32
+consecutive panels form a node, and 32 nodes form a node of the next level, up to one panel of nodes. There are no
+pointers: the children of node i are the nodes 32 i .. 32 i + 31 of the level below::
 
     level 1   |        0        |        1        ...    <= 32 nodes
     level 0   |0|1|2| ... |31|32| ...                    one node per panel of columns
@@ -44,9 +44,9 @@ __all__ = [
 Array = Any
 WIDTH = 32  # number of columns in a panel
 MAX_FEATURES = 8
-CURVE_FEATURES = 3  # most features of columns that are sorted along a curve
-NO_COLUMN = 2**62  # above every column's number
-NOTHING = 2**31 - 1  # above every rank and label
+CURVE_FEATURES = 3  # largest number of features of columns that are sorted along a curve
+NO_COLUMN = 2**62  # larger than every column's number
+NOTHING = 2**31 - 1  # larger than every rank and label
 STEPS = 2.0**30  # steps into which a segment's widest feature is divided; columns are sorted by step
 
 
@@ -63,12 +63,12 @@ class Boxes(NamedTuple):
 
 
 def column_bytes(d: int, itemsize: int) -> int:
-    """Return the bytes per column that are needed to put columns into boxes."""
+    """Return the number of bytes per column that are needed to put columns into boxes."""
     return 4 * d * itemsize + 96
 
 
 def curve_bits(d: int) -> int:
-    """Return the bits per feature in a position along the curve, so that all positions fit into int64."""
+    """Return the number of bits per feature in a position along the curve, so that all positions fit into int64."""
     return min(31, 62 // d)
 
 
@@ -78,7 +78,7 @@ def build(y: Array, numbers: Array, xp: Any) -> Boxes:
     Parameters
     ----------
     y : array of shape (k, d)
-        Columns, k >= 1, in an order in which each group of 32, 1024, ... columns is near each other.
+        Columns, k >= 1, in an order in which the columns of each group of 32, 1024, ... are near each other.
     numbers : int64 array of shape (k,)
         Number of each column.
     xp : module
@@ -106,7 +106,7 @@ def build(y: Array, numbers: Array, xp: Any) -> Boxes:
 
 
 def _panel_boxes(filled: Array, k: int, xp: Any) -> tuple[Array, Array]:
-    """Return the bounding boxes of each group of 32 of k columns; the padding after the columns is infinite."""
+    """Return the bounding boxes of groups of 32 of the k columns; the padding after the columns is infinite."""
     d = filled.shape[1]
     low = filled.reshape(-1, WIDTH, d).min(axis=1)
     full = k // WIDTH
@@ -136,14 +136,14 @@ def least_below(arranged: Array, levels: int, xp: Any) -> Array:
 
 
 def ranks_below(boxes: Boxes, ranks: Array, xp: Any) -> tuple[Array, Array]:
-    """Return int32 ranks, or labels, by position, and the smallest of them below each box."""
+    """Return int32 ranks (or labels) by position, and the smallest rank below each box."""
     arranged = xp.full(len(boxes.index), NOTHING, dtype="int32")
     arranged[: boxes.columns] = ranks[boxes.index[: boxes.columns]]
     return arranged, least_below(arranged, len(boxes.starts) - 1, xp)
 
 
 def labels_below(boxes: Boxes, labels: Array, xp: Any) -> tuple[Array, Array, Array]:
-    """Return int32 labels by position, and the smallest of them, and of their negatives, below each box."""
+    """Return int32 labels by position, and the smallest label and the smallest negated label below each box."""
     narrow = labels.astype("int32", copy=False)
     return *ranks_below(boxes, narrow, xp), ranks_below(boxes, -narrow, xp)[1]
 
@@ -151,8 +151,8 @@ def labels_below(boxes: Boxes, labels: Array, xp: Any) -> tuple[Array, Array, Ar
 def halved_by_sorting(y: Array, xp: Any) -> Array:
     """Find an order of columns for `build` by sorts of all columns, which are fast on a GPU.
 
-    All segments of one size are halved at once: one sort by segment, and within each segment by the steps of its widest
-    feature.
+    All segments of one size are halved by one sort of all columns: by segment, and within each segment by the steps of
+    its widest feature.
 
     Parameters
     ----------

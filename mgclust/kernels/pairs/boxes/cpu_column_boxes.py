@@ -1,12 +1,12 @@
-"""Searches in bounding boxes: the work of `mgclust.kernels.pairs.cpu` without the columns that are far away.
+"""Searches in bounding boxes: they do the work of `mgclust.kernels.pairs.cpu`, but skip columns that are far away.
 
 `mgclust.kernels.pairs.boxes.column_boxes` describes the boxes, and why the results are bitwise identical to comparing
-all pairs. A row visits one panel at a time, while the loops over all pairs share a panel among 64 rows. So some rows
-are tried first, and boxes are used only if few of the panels are near.
+all pairs. Here, each row loads its panels one at a time, while the loops over all pairs load a panel once for 64 rows.
+So some rows are tried first, and boxes are used only if few of the panels are near.
 
-Every search has the same loop. It begins with box 0 of a level above the top. A box is opened: the kernel marks in
-`pending` which of its 32 children may count. Then the next pending box is opened, or its columns are compared if it is
-a panel of columns. A step tests 32 boxes or 32 columns in some 20 instructions.
+Every search has the same loop, which begins with box 0 of a level above the top. To open a box, the kernel marks in
+`pending` those of its 32 children that may count. Then the next pending box is opened or, if it is a panel of columns,
+its columns are compared. A step tests 32 boxes or 32 columns in some 20 instructions.
 
 All searches are in one file, because they share this loop and its stack of masks.
 """
@@ -65,11 +65,11 @@ __all__ = [
 
 Array = Any
 MIN_COLUMNS = 512
-MIN_PAIRS = 1 << 25  # fewer pairs take less time than a tree; for long lists, divided by a quarter of the length
+MIN_PAIRS = 1 << 25  # for fewer pairs, a tree takes longer; for long lists, divided by a quarter of their length
 TRIED_ROWS = 64
-NEAR_SHARE = 0.08  # largest mean fraction of near panels: a visit costs as much as ten panels in loops over all pairs
+NEAR_SHARE = 0.08  # largest mean fraction of near panels: a panel takes as long as ten panels in loops over all pairs
 TASK_ROWS = 1024
-MARKED_ROWS = 64  # rows of a task that marks columns, because there are few rows
+MARKED_ROWS = 64  # rows of a task that marks columns; a small number, because such calls have few rows
 TASK_PANELS = 16
 LEVELS = 8
 LOG_WIDTH = 5
@@ -95,7 +95,7 @@ SHORT = 24  # lists up to this length are sorted by insertion
 
 
 def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors: int = 1) -> Boxes | None:
-    """Put columns into boxes if that will pay: few features, many pairs, and few of the panels near a row.
+    """Put columns into boxes if this is faster: for few features, many pairs, and few panels near each row; else None.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ def boxes_for(x: Array, y: Array, manhattan: bool, limit: Any = None, neighbors:
     manhattan : bool
         Whether the norm is "l1".
     limit : number of the rows' type, optional
-        The threshold; without it, `neighbors` nearest columns are wanted.
+        Threshold of the reduced distance. If None, nearest columns are searched.
     neighbors : int
-        Number of nearest columns.
+        Number of nearest columns to search.
     """
     (m, d), k = x.shape, len(y)
     work = m * k * (neighbors // 4 if neighbors > MAX_EXPECTED else 1)
@@ -131,14 +131,14 @@ def build_boxes(y: Array) -> Boxes:
 
 
 def build_along_curve(y: Array) -> tuple[Array, Boxes]:
-    """Sort columns along a Morton curve, and put them into boxes; return columns and boxes."""
+    """Sort columns along a Morton curve, and put them into boxes; return the sorted columns and the boxes."""
     order = np.argsort(places(y))
     columns = y[order]
     return columns, build(columns, order, np)
 
 
 def box_count(x: Array, boxes: Boxes, manhattan: bool, limit: Any, out: Array) -> None:
-    """Add the number of columns with s < limit to each row's."""
+    """Add to each row's element of out the number of columns with s < limit."""
     flat, d = x.reshape(-1), x.shape[1]
     _by_rows(len(x), lambda a, b: count(flat, d, a, b, *boxes[:5], boxes.columns, manhattan, limit, out))
 
@@ -152,7 +152,7 @@ def box_write(x: Array, boxes: Boxes, manhattan: bool, limit: Any, starts: Array
 def box_border(
     x: Array, boxes: Boxes, x_labels: Array, y_labels: Array, manhattan: bool, limit: Any, out: Array
 ) -> None:
-    """Mark rows that have a column of another label with s < limit."""
+    """Mark rows that have a column with another label and s < limit."""
     flat, d = x.reshape(-1), x.shape[1]
     labels = x_labels.astype(np.int32, copy=False), *labels_below(boxes, y_labels, np)
     _by_rows(len(x), lambda a, b: border(flat, d, a, b, *boxes[:5], manhattan, *labels, limit, out))
@@ -167,14 +167,14 @@ def box_mark(x: Array, boxes: Boxes, manhattan: bool, limit: Any, out: Array) ->
 def box_nearest(
     x: Array, boxes: Boxes, manhattan: bool, y_start: int, numbers: Array, near: Array, near_index: Array
 ) -> None:
-    """Insert each row's nearest columns into its sorted list; ties go to the first column; one column is skipped."""
+    """Insert each row's nearest columns, except the column in `numbers`, into its list; ties go to the first column."""
     flat, d = x.reshape(-1), x.shape[1]
     searched = _of_any_rank(x, boxes, y_start, numbers)
     _by_rows(len(x), lambda a, b: nearest(flat, d, a, b, *searched, manhattan, near, near_index))
 
 
 def box_nearest_higher(x: Array, boxes: Boxes, ranks: Array, first: int, best: Array, best_index: Array) -> None:
-    """Find the nearest column of lower rank for rows that are the columns at the positions from `first` on."""
+    """Find each row's nearest column of lower rank; the rows are the columns at the positions from `first` on."""
     flat, d = x.reshape(-1), x.shape[1]
     by_position, by_box = ranks_below(boxes, ranks, np)
     numbers, own = np.full(len(x), -1), by_position[first : first + len(x)]
@@ -188,7 +188,7 @@ def box_nearest_higher(x: Array, boxes: Boxes, ranks: Array, first: int, best: A
 def box_histogram(
     columns: Array, boxes: Boxes, part: int, parts: int, low: int, high: int, shift: int, out: Array
 ) -> None:
-    """Count pairs i < j of columns by the bits of s: of every `parts`-th panel with itself and all later columns."""
+    """Count pairs i < j of columns by the bits of s; i lies in every `parts`-th panel from `part` on, j anywhere."""
     flat, (k, d) = columns.reshape(-1), columns.shape
     panels = range(part, -(-k // WIDTH), parts)
     below, counts = [0] * thread_count(), ThreadCounts(out)
@@ -216,7 +216,7 @@ def _by_rows(m: int, body: Callable[[int, int], object], rows: int = TASK_ROWS) 
 
 
 def halved(y: Array) -> Array:
-    """Find an order of columns for `build`. It uses partitions, because sorts are more work on a CPU."""
+    """Find an order of columns for `build` by partitions, because sorts are more work on a CPU."""
     order = np.arange(len(y))
     pending = [(0, len(y))]
     while pending:
@@ -248,7 +248,7 @@ def places(x: Array) -> Array:
 
 
 def _stretched(v: Array, d: int) -> Array:
-    """Put d - 1 zero bits after each bit."""
+    """Insert d - 1 zero bits after each bit."""
     for shift, mask in STRETCHES[d]:
         v = (v | (v << shift)) & mask
     return v
@@ -268,7 +268,7 @@ def gap_between(_: Any, own_low: Any, own_high: Any, low: Any, high: Any) -> Any
 
 @intrinsic
 def span_of(_: Any, own_low: Any, own_high: Any, low: Any, high: Any) -> Any:
-    """The largest difference between numbers of two intervals; infinite in size for an empty one."""
+    """The largest difference between numbers of two intervals; its size is infinite if an interval is empty."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, b, c, e = arguments
@@ -344,13 +344,13 @@ def _next_box(pending: Any, panel: Any, level: int, top: int) -> Any:
 
 @inlined
 def _last_lane(node: int, level: int, columns: int) -> int:
-    """Lane of the last of all boxes among the children of a node; any number above 31 if it is not among them."""
+    """Lane of the level's last box among the children of a node; a number above 31 if the box is not among them."""
     return ((columns - 1) >> (LOG_WIDTH * (level + 1))) - node * WIDTH
 
 
 @inlined
 def _columns_in(mask: int, node: int, level: int, columns: int) -> int:
-    """Number of columns in some children of a node; all boxes are full, except the last of all boxes."""
+    """Number of columns in the children of a node that the mask marks; all boxes are full, except the level's last."""
     size = WIDTH << (LOG_WIDTH * level)
     held = lanes_of(mask) * size
     last = _last_lane(node, level, columns)
@@ -394,7 +394,7 @@ def write(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     limit: Any, firsts: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Write the columns with s < limit, ascending, from firsts on, for rows start..stop-1."""
+    """Write each row's columns with s < limit, ascending, to out from firsts[row] on, for rows start..stop-1."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top = len(starts) - 2
     for row in range(start, stop):
@@ -431,7 +431,7 @@ def mark(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     limit: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Set out for columns that have s < limit to any of the rows start..stop-1."""
+    """Set out to 1 for columns that have s < limit to any of the rows start..stop-1."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top = len(starts) - 2
     for row in range(start, stop):
@@ -455,7 +455,7 @@ def border(
     x: Any, d: int, start: int, stop: int, index: Any, panels: Any, low: Any, high: Any, starts: Any, manhattan: bool,
     x_labels: Any, y_labels: Any, least: Any, minus_most: Any, limit: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Set out for rows that have a column with another label and s < limit; labels are from `labels_below`."""
+    """Set out to 1 for rows that have a column with another label and s < limit; labels are from `labels_below`."""
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     top = len(starts) - 2
     for row in range(start, stop):
@@ -494,7 +494,7 @@ def _compare_panel(
     x: Any, row: int, d: int, panels: Any, node: int, manhattan: bool, index: Any, left_out: int, ranks: Any, own: int,
     y_start: int, near: Any, near_index: Any, limit: Any, number: int,
 ) -> Any:  # fmt: skip
-    """Insert the columns of a panel into a row's list, whose last entry is given; return the new last entry.
+    """Insert the columns of a panel into a row's list, whose last entry is (limit, number); return the new last entry.
 
     If there are ranks, columns with the rank `own` or a higher rank are skipped.
     """
@@ -517,9 +517,9 @@ def _compare_panel(
 def _nearest_box(
     bounds: Any, pending: Any, panel: Any, level: int, top: int, starts: Any, least: Any, limit: Any, number: int
 ) -> Any:
-    """Take the nearest pending box of the lowest level, if any is within the limit; returns like `_next_box`.
+    """Take the nearest pending box within the limit, from the lowest level that has one; return as `_next_box` does.
 
-    A box at the limit counts if it has a column with a lower number.
+    A box exactly at the limit counts if it has a column with a lower number.
     """
     while level <= top:
         left = pending[level]
@@ -550,10 +550,13 @@ def nearest(
     y_start: int, numbers: Any, ranks: Any, least_ranks: Any, own_ranks: Any, first: int, manhattan: bool, near: Any,
     near_index: Any,
 ) -> int:  # fmt: skip
-    """Insert the smallest (s, index) of all columns into sorted lists, nearest boxes first; return the panels visited.
+    """Insert the smallest (s, index) of all columns into sorted lists, and return the number of panels compared.
 
-    Each row skips the column with the number given for it. With ranks from `ranks_below`, only columns with a lower
-    rank than the row count, and the rows are the columns from the position `first` on: most have theirs close by.
+    The nearest boxes are opened first. Each row skips the column with the number numbers[row].
+
+    With ranks from `ranks_below`, only columns with a lower rank than the row count. The rows are then the columns from
+    the position `first` on, and a row's own panel is compared first, because most rows have their nearest column of
+    lower rank close by.
     """
     top, last = len(starts) - 2, near.shape[1] - 1
     pending, panel = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
@@ -595,7 +598,7 @@ def _pairs_of_panels(
     x: Any, d: int, columns: int, own: int, panels: Any, other: int, low: int, high: int, shift: int, out: Any,
     shared: bool,
 ) -> int:  # fmt: skip
-    """Compare the columns of a panel with the columns of another panel, or with later columns of the same panel."""
+    """Count the pairs of a panel's columns with another panel's columns, or with later columns of the same panel."""
     below, end = 0, min((own + 1) * WIDTH, columns)
     valid = FULL if (other + 1) * WIDTH <= columns else (1 << (columns - other * WIDTH)) - 1
     for i in range(own * WIDTH, end, 4):
@@ -632,7 +635,7 @@ def histogram(
                 below += _columns_in(inside, node, level, columns) * rows
             undecided = bits_below(near, high) & later & ~inside
             left = undecided
-            while left:  # for these boxes, all pairs are in one bin
+            while left:  # if the bounds of a box are in one bin, all of its pairs are
                 lane = first_lane(left)
                 left &= left - 1
                 first = bits_of(near, lane)

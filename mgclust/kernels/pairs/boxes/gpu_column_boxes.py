@@ -1,7 +1,7 @@
 """Searches in boxes on a CUDA device (``column_boxes.cu``): see `mgclust.kernels.pairs.boxes.column_boxes`.
 
-In the time in which a row compares 32 columns here, the kernels for all pairs compare several hundred, and boxes take a
-while to make. So some rows are tried first, and boxes are used only if few of the panels are near.
+While a row is compared with 32 columns here, the kernels for all pairs compare it with several hundred columns; and it
+takes time to build the boxes. So some rows are tried first, and boxes are used only if few of the panels are near.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Array = Any
 MIN_COLUMNS = 4096
 MIN_PAIRS = 1 << 35  # fewer pairs take only some tens of milliseconds without boxes
 TRIED_ROWS = 2048
-NEAR_SHARE = 0.08  # largest mean fraction of near panels: a panel costs as much as ten in kernels for all pairs
+NEAR_SHARE = 0.08  # largest mean fraction of near panels: a panel takes as long as ten panels in kernels for all pairs
 WARPS = 4  # warps per block, one row each
 PIECE = 1 << 22  # rows that are sorted together: 64 MiB of positions and numbers
 FEW_ROWS = 1 << 14  # up to this number, rows are searched in their own order
-MAX_NEIGHBORS = 480  # most neighbours of a row: the lists of a block and the columns of a panel fit into 48 KiB
+MAX_NEIGHBORS = 480  # up to this number of neighbours, the lists of a block and the columns of a panel fit into 48 KiB
 THREADS = 256
 
 
@@ -58,7 +58,7 @@ def boxes_for(
     neighbors: int = 0,
     least_pairs: int | None = None,
 ) -> Boxes | None:
-    """Put columns into boxes if that will pay: few features, many pairs, and few of the panels near a row.
+    """Put columns into boxes if this is faster: for few features, many pairs, and few panels near each row; else None.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ def boxes_for(
     norm : {"l2", "l1"}
         Reduced distance to compute.
     threshold : float, optional
-        The threshold; without it, the nearest column is wanted.
+        Threshold of the reduced distance. If None, nearest columns are searched.
     best : array of shape (m,), optional
-        Smallest reduced distances of the rows so far, if the nearest column is wanted.
+        Smallest reduced distances of the rows so far, if one nearest column is searched.
     neighbors : int
-        If not 0, this number of nearest columns is wanted.
+        Number of nearest columns to keep in lists; 0 if one nearest column is searched.
     least_pairs : int, optional
-        Smallest number of pairs for which boxes may pay; by default `MIN_PAIRS`.
+        Smallest number of pairs for which boxes are tried; by default `MIN_PAIRS`.
     """
     (m, d), k = x.shape, len(y)
     least_pairs = MIN_PAIRS if least_pairs is None else least_pairs
@@ -100,7 +100,7 @@ def build_boxes(y: Array) -> Boxes:
 
 
 def build_along_curve(y: Array) -> tuple[Array, Boxes]:
-    """Sort columns along a Morton curve, and put them into boxes; return columns and boxes."""
+    """Sort columns along a Morton curve, and put them into boxes; return the sorted columns and the boxes."""
     order = cp.argsort(_places(y))
     columns = cp.ascontiguousarray(y[order])
     return columns, build(columns, order, cp)
@@ -135,7 +135,7 @@ def box_border(
     *,
     in_order: bool = False,
 ) -> None:
-    """Mark rows that have a column of another label with s < threshold."""
+    """Mark rows that have a column with another label and s < threshold."""
     labels = x_labels.astype(np.int32, copy=False), *labels_below(boxes, y_labels, cp)
     _search("box_border", x, boxes, norm, x.dtype.type(threshold), *labels, out, in_order=in_order)
 
@@ -153,19 +153,19 @@ def box_write(x: Array, boxes: Boxes, norm: str, threshold: float, starts: Array
 def box_nearest(
     x: Array, boxes: Boxes, norm: str, y_start: int, best: Array, best_index: Array, visited: Array | None = None
 ) -> None:
-    """Lower each row's best to its nearest column; ties go to the first column."""
+    """Update each row's nearest column so far; ties go to the first column."""
     figures = boxes.index, boxes.least, np.int64(y_start)
     _search("box_nearest", x, boxes, norm, *figures, best, best_index, or_null(visited))
 
 
 def box_nearest_higher(x: Array, boxes: Boxes, ranks: Array, first: int, best: Array, best_index: Array) -> None:
-    """Find the nearest column of lower rank for rows that are the columns at the positions from `first` on."""
+    """Find each row's nearest column of lower rank; the rows are the columns at the positions from `first` on."""
     figures = boxes.index, boxes.least, *ranks_below(boxes, ranks, cp), np.int32(first)
     _search("box_nearest_higher", x, boxes, "l2", *figures, best, best_index, in_order=True)
 
 
 def box_histogram(boxes: Boxes, dtype: Any, d: int, part: int, parts: int, low: int, shift: int, out: Array) -> None:
-    """Count pairs i < j of columns by the bits of s: of every `parts`-th panel with itself and all later columns."""
+    """Count pairs i < j of columns by the bits of s; i lies in every `parts`-th panel from `part` on, j anywhere."""
     infinity = int(np.array(np.inf, dtype).view(f"i{dtype.itemsize}"))
     width = np.dtype(f"u{dtype.itemsize}").type(min((out.size - 1) << shift, infinity - low))
     bracket = np.dtype(f"i{dtype.itemsize}").type(low), width, np.int32(shift)
@@ -186,7 +186,7 @@ def box_neighbors(
     rows: Array,
     visited: Array | None = None,
 ) -> None:
-    """Do what `Pairs.nearest_rows` does, for lists of at most `MAX_NEIGHBORS`."""
+    """Do the work of `PairKernels.nearest_rows` for lists of at most `MAX_NEIGHBORS` columns."""
     count, room = near.shape[1], 2 * WIDTH
     while room < count + WIDTH:
         room *= 2
@@ -216,7 +216,7 @@ def _searched(boxes: Boxes) -> tuple[Any, ...]:
 def _search(
     name: str, x: Array, boxes: Boxes, norm: str, *arguments: Any, shared_mem: int = 0, in_order: bool = False
 ) -> None:
-    """Start a kernel with one warp per row; rows that are near each other run together, after a sort if necessary."""
+    """Start a kernel with one warp per row; rows are sorted, if necessary, so that near rows run together."""
     m, d = x.shape
     kernel = compiled("pairs/boxes/column_boxes.cu", x.dtype.name, norm, DIM=d).get_function(name)
     searched, piece = _searched(boxes), max(m, 1) if in_order else PIECE

@@ -1,1 +1,1 @@
-"""Pairs by matrix products, which filter; what the filter leaves open is computed directly: for many features."""
+"""Pairs of rows with many features: matrix products decide most pairs, and direct differences decide the rest."""

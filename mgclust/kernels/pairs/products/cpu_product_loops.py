@@ -1,4 +1,4 @@
-"""All pairs by products: the inner loops of `mgclust.kernels.pairs.products.cpu_products`, which has the bounds."""
+"""All pairs by products: the inner loops of `mgclust.kernels.pairs.products.cpu_products`, which derives the bounds."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from mgclust.kernels.toolkit.simd_steps import exceeds, fma
 __all__ = ["count", "gaussian", "histogram", "neighbors", "squared_lengths"]
 
 GROUP = 8  # rows whose products with a panel stay in registers
-CHAIN = 32  # features
-SPARE, SPARE_SHARE = 2, 8  # columns that are kept beyond those wanted: so many at least, one in so many
-MAX_OPEN = 4  # where one row and panel of so many are open, direct differences do the rest
+CHAIN = 32  # features of a chain of multiply-adds
+SPARE, SPARE_SHARE = 2, 8  # spare columns of a list: one per SPARE_SHARE requested columns, but at least SPARE
+MAX_OPEN = 4  # if more than one in MAX_OPEN combinations of row and panel is open, direct differences do the rest
 
 
 @compiled
 def squared_lengths(x: Any, d: int, start: int, stop: int, out: Any) -> None:
-    """Add squares in float64, every fourth one into the same sum."""
+    """Sum the squares of each row in float64; every fourth feature is added to the same partial sum."""
     for i in range(start, stop):
         row = x[i * d : (i + 1) * d]
         s0 = s1 = s2 = s3 = 0.0
@@ -59,9 +59,9 @@ def squared_lengths(x: Any, d: int, start: int, stop: int, out: Any) -> None:
 
 @inlined
 def row_products(x: Any, i: int, last: int, d: int, panels: Any, p: int, out: Any) -> None:
-    """Products of rows i..i+7 (those beyond `last` repeat it) with a panel.
+    """Products of rows i..i+7 with a panel; row `last` is used instead of later rows.
 
-    One chain for every 32 features: sums of a few products are small, and so is what their rounding loses.
+    There is one chain per 32 features, because sums of few products are small, and so are their rounding errors.
     """
     a0, a1, a2, a3 = i * d, min(i + 1, last) * d, min(i + 2, last) * d, min(i + 3, last) * d
     a4, a5, a6, a7 = min(i + 4, last) * d, min(i + 5, last) * d, min(i + 6, last) * d, min(i + 7, last) * d
@@ -101,7 +101,7 @@ def _lower_bound(dot: Any, p: int, i: int, rows: Any, columns: Any) -> Any:
 
 @inlined
 def _begin_lists(begin: int, end: int, share: Any, near: Any, rough: Any, rough_index: Any) -> None:
-    """Nothing but what is surely nearer than the last column so far will be kept."""
+    """Fill the rough lists with a bound: they then keep only columns that may be nearer than a row's last column."""
     for r in range(end - begin):
         for q in range(rough.shape[1]):
             rough[r, q] = near[begin + r, near.shape[1] - 1] / share
@@ -110,7 +110,7 @@ def _begin_lists(begin: int, end: int, share: Any, near: Any, rough: Any, rough_
 
 @inlined
 def _row_distances(x: Any, y: Any, numbers: Any, first: int, last: int, number: int) -> Any:
-    """Reduced distances of a row to four columns of a list (those beyond `last` repeat it), as four scalars."""
+    """Reduced distances of a row to four columns of a list, as four scalars; after `last`, its column is repeated."""
     d = x.size
     at = (numbers[first] - number) * d
     a = y[at : at + d]
@@ -132,7 +132,7 @@ def _row_distances(x: Any, y: Any, numbers: Any, first: int, last: int, number: 
 
 @inlined
 def _insert(value: Any, number: int, near: Any, near_index: Any) -> None:
-    """Insert a column into a sorted list; equal ones by their number."""
+    """Insert a column into a list that is sorted by distance, and by number at equal distances."""
     q = near.size - 1
     if value < near[q] or (value == near[q] and number < near_index[q]):
         while q > 0 and (near[q - 1] > value or (near[q - 1] == value and near_index[q - 1] > number)):
@@ -146,7 +146,10 @@ def _settle(
     x: Any, d: int, begin: int, end: int, y: Any, number: int, share: Any, rough: Any, rough_index: Any, near: Any,
     near_index: Any, doubtful: Any, merged: Any, merged_index: Any,
 ) -> None:  # fmt: skip
-    """Insert the candidates of rows begin.. into their lists, unless a column that is no candidate may belong there."""
+    """Insert the candidates of rows begin..end-1 into the rows' lists.
+
+    If a column that is no candidate may belong in a list, the row is marked as doubtful, and its list does not change.
+    """
     for i in range(begin, end):
         bounds, candidates = rough[i - begin], rough_index[i - begin]
         last = 0
@@ -173,14 +176,14 @@ def _settle(
 
 
 def room_for_lists(wanted: int, dtype: Any) -> tuple[Any, ...]:
-    """Arrays for one call of `gaussian` or `neighbors` that keeps so many columns a row."""
+    """Allocate the arrays for one call of `gaussian` or `neighbors` that keeps `wanted` columns per row."""
     kept = wanted + max(SPARE, wanted // SPARE_SHARE)
     rough = np.empty((ROWS, kept), dtype), np.empty((ROWS, kept), np.int64)
     return (np.empty(GROUP * WIDTH, dtype), *rough, np.empty(wanted, dtype), np.empty(wanted, np.int64))
 
 
 def room_for_open(dtype: Any) -> tuple[Any, Any, Any]:
-    """Arrays for one call of `count` or `histogram`."""
+    """Allocate the arrays for one call of `count` or `histogram`."""
     return np.empty(GROUP * WIDTH, dtype), np.empty(ROWS, np.int64), np.empty(ROWS, np.int64)
 
 
@@ -212,9 +215,9 @@ def gaussian(
     merged: Any,
     merged_index: Any,
 ) -> None:
-    """Add to out the sum of 2^(factor s), and keep the nearest of these columns, y; as `cpu_loops.gaussian` does.
+    """Add to out the sum of 2^(factor s), and keep each row's nearest columns of y, as `cpu_loops.gaussian` does.
 
-    A row whose list cannot be told is marked as doubtful, and its list stays as it was.
+    If products cannot decide a row's list, the row is marked as doubtful, and its list does not change.
     """
     row_numbers, column_numbers = scaled
     (row_bounds, column_bounds), share = lower, x.dtype.type(factor_of_bounds)
@@ -275,9 +278,9 @@ def neighbors(
     merged: Any,
     merged_index: Any,
 ) -> None:
-    """Insert the nearest of these columns, y, into sorted lists; as `cpu_loops.neighbors` does.
+    """Insert each row's nearest columns of y into a sorted list, as `cpu_loops.neighbors` does.
 
-    A row whose list cannot be told is marked as doubtful, and its list stays as it was.
+    If products cannot decide a row's list, the row is marked as doubtful, and its list does not change.
     """
     (row_bounds, column_bounds), share = lower, x.dtype.type(factor_of_bounds)
     for begin in range(start, stop, ROWS):
@@ -300,7 +303,10 @@ def _compare(
     x: Any, i: int, last: int, d: int, panels: Any, p: int, mask: int, skipped: int, limits: Any, dots: Any,
     sure: Any, open_rows: Any, open_lanes: Any, found: int,
 ) -> int:  # fmt: skip
-    """Compare rows i..i+7 with a panel: count those surely nearer, list rows with lanes that are open; how many."""
+    """Compare rows i..i+7 with a panel: count the lanes that are surely nearer, and list the rows with open lanes.
+
+    Returns the number of listed rows.
+    """
     below, above = limits
     row_products(x, i, last, d, panels, p, dots)
     for row in range(i, min(i + GROUP, last + 1)):
@@ -328,7 +334,7 @@ def count(
     x: Any, d: int, start: int, stop: int, panels: Any, columns: int, threshold: Any, limits: Any, out: Any, dots: Any,
     rows: Any, lanes: Any,
 ) -> int:  # fmt: skip
-    """Add to out the number of columns with s < threshold, for rows start..; the first row that is left."""
+    """Add to out the number of columns with s < threshold, for rows from start on; return the first row left."""
     limit = x.dtype.type(threshold)
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)
@@ -372,9 +378,10 @@ def histogram(
     rows: Any,
     lanes: Any,
 ) -> int:
-    """Count pairs by the bits of s, as `cpu_loops.histogram` does, for rows start..; the first row that is left.
+    """Count pairs by the bits of s, as `cpu_loops.histogram` does, for rows from start on; return the first row left.
 
-    Those surely below low are added to the rows' numbers of `below`, and others below low to those of some of the rows.
+    Pairs that are surely below low are added to `below` of their row. Other pairs below low are added to `below` of one
+    of the rows that are compared at the same time, because the caller uses only the sum.
     """
     for begin in range(start, stop, ROWS):
         end = min(begin + ROWS, stop)

@@ -1,23 +1,25 @@
-"""All pairs of many features by products: half the work of direct differences, which decide the pairs that stay open.
+"""All pairs of rows with many features by products, at half the work of direct differences.
 
-A squared difference takes a subtraction and a multiply-add per feature, a product one multiply-add::
+A squared difference takes a subtraction and a multiply-add per feature, a product takes one multiply-add::
 
     |x - y|^2 = |x|^2 + |y|^2 - 2 x.y      8 rows x 32 columns of x.y stay in registers; lengths come from float64
 
 A product is the sum of chains of 32 features, in order, whatever rows and columns a call has. Gaussian sums use
 products directly, so their bits do not depend on how rows and columns are split. Decisions are the same as with direct
-differences. Let u be the unit of rounding, c = 2 (d + 8) u, and t the direct difference::
+differences, which decide the pairs that products leave open. Let u be the unit of rounding, c = 2 (d + 8) u, and t the
+direct difference::
 
     | |x|^2 + |y|^2 - 2 x.y  -  t |  <=  c (|x|^2 + |y|^2)  +  c t
                                          d u for products      (d + 3) u for differences; the rest: lengths, slack
 
-Thresholds are moved by this bound to either side (`Lengths.limits`). Rows with a pair in between are compared with its
-panel again by differences, four rows at a time. Nearest columns are kept by their lower bounds, a few more than wanted,
-and their differences are computed at the end. If all other columns are surely farther, the list is complete. Other rows
-are compared with all columns (`Lists.complete`).
+This bound turns a threshold into two limits, one on either side (`Lengths.limits`). If a row has a pair between the
+limits, the row is compared with the pair's panel again by differences, four rows at a time.
 
-Rows with numbers that are not finite, or whose squares overflow, use only differences. The loops are in
-`cpu_product_loops`.
+Nearest columns are kept by their lower bounds, a few more than requested, and their differences are computed at the
+end. If all other columns are surely farther, the list is complete. If not, the row is compared with all columns
+(`Lists.complete`).
+
+If numbers are not finite, or squares overflow, only differences are used. The loops are in `cpu_product_loops`.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ FEWEST_FEATURES = 17
 MAX_FEATURES = 1 << 15  # c stays far below 1
 MIN_WORK = 1 << 30  # multiply-adds of a call: for fewer, another kernel does not pay
 COLUMNS_A_NEIGHBOR = 512
-MAX_AGAIN = 4  # if one in so many rows had to be compared with all columns, direct differences do the rest
+MAX_AGAIN = 4  # if more than one in MAX_AGAIN rows had to be compared with all columns, only differences are used then
 Sides = tuple[Array, Array]  # numbers that are added to products: one per row, and one per column (padded)
 
 
@@ -70,7 +72,10 @@ def supports(x: Array, norm: str) -> bool:
 
 
 def filtering(x: Array, y: Array, norm: str, neighbors: int = 0) -> Lengths | None:
-    """Prepare lengths for decisions by products, if these pay; `neighbors` nearest columns would be inserted twice."""
+    """Prepare lengths for decisions by products; return None if direct differences are faster.
+
+    Products insert each of the `neighbors` nearest columns into lists twice, so they need many columns per neighbour.
+    """
     if not supports(x, norm) or x.size * len(y) < MIN_WORK or len(y) < COLUMNS_A_NEIGHBOR * neighbors:
         return None
     lengths = Lengths(x, y)
@@ -78,12 +83,12 @@ def filtering(x: Array, y: Array, norm: str, neighbors: int = 0) -> Lengths | No
 
 
 def from_column(first: int, *sides: Sides) -> tuple[Sides, ...]:
-    """Return the sides for the columns from `first` on."""
+    """Return the sides without the columns before `first`."""
     return tuple((rows, columns[first:]) for rows, columns in sides)
 
 
 class Lengths:
-    """Squared lengths of rows and columns, and bounds for products of pairs that follow from them.
+    """Squared lengths of rows and columns, and the bounds for products of pairs that follow from the lengths.
 
     Parameters
     ----------
@@ -104,7 +109,7 @@ class Lengths:
         self._least = float(np.finfo(x.dtype).tiny)  # larger than the total loss by underflow
 
     def scaled(self, factor: float) -> Sides:
-        """Return the lengths times a negative factor; columns that pad a panel are infinitely long."""
+        """Return the lengths times a negative factor; columns that pad a panel have infinite lengths."""
         return self._sides(factor * self._x, factor * self._y, -np.inf)
 
     def lower(self) -> tuple[Sides, float]:
@@ -129,14 +134,14 @@ class Lengths:
 
 
 class Lists:
-    """The nearest columns of each row, kept by products; lists that products cannot decide are computed again.
+    """The nearest columns of each row, kept by products; lists that products cannot decide are computed by differences.
 
     Parameters
     ----------
     x, y, y_start, near, near_index
-        See `nearest_rows`.
+        See `PairKernels.nearest_rows`.
     numbers : int64 array of shape (m,), optional
-        The column that each row skips.
+        Number of the column that each row skips.
     """
 
     def __init__(
@@ -149,7 +154,7 @@ class Lists:
 
     @property
     def pay(self) -> bool:
-        """Return whether few enough rows had to be computed again so far."""
+        """Return whether products pay, because few enough rows had to be compared again so far."""
         return self._again * MAX_AGAIN <= self._met
 
     def of(self, first: int) -> tuple[Array, ...]:
@@ -157,7 +162,7 @@ class Lists:
         return self._y[first * self._x.shape[1] :], self._near, self._index, self._doubtful
 
     def complete(self, start: int, stop: int, panels: Array, first: int, columns: int) -> None:
-        """Compare the doubtful rows with all columns that these panels have."""
+        """Compare the doubtful rows with all columns of these panels by differences."""
         rows = start + np.flatnonzero(self._doubtful[start:stop])
         self._met, self._again = self._met + stop - start, self._again + len(rows)
         if len(rows):

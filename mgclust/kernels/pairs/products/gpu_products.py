@@ -1,9 +1,12 @@
-"""All pairs of many features by products of split halves: how ``split_products.cu`` is started and its lists decided.
+"""All pairs of rows with many features by products of split halves: starts ``split_products.cu`` and decides its lists.
 
-Each function says whether it has done the work; if not, the kernels of direct differences do. They do it for other
-types, metrics and devices, for few pairs, for numbers that are not finite, and where so many pairs are doubtful that a
-list of them does not pay: distances that are small beside their rows' distance from the origin. Gaussian sums alone go
-by the rows' type and number of features, never by how many pairs a call has: their bits would differ.
+Each function returns whether it has done the work. If it has not, the caller uses the kernels of direct differences:
+for other types, metrics and devices, for few pairs, and for numbers that are not finite. The caller also uses them if
+so many pairs are doubtful that listing them does not pay: if distances are small compared with the distances of the
+rows from the origin.
+
+Gaussian sums are an exception: the choice depends on the rows' type and number of features, but never on the number of
+pairs of a call, because the bits of the sums would then depend on this number.
 """
 
 from __future__ import annotations
@@ -30,28 +33,28 @@ __all__ = [
 ]
 
 Array = Any
-ROWS = 128  # of a tile, and its columns: split_products.cuh
+ROWS = 128  # rows of a tile, and columns of a tile: split_products.cuh
 CHUNK = 64  # features of a tile
-STAYING = 2  # chunks of rows that stay in shared memory
+STAYING = 2  # largest number of chunks with which the rows of a block stay in shared memory
 SHARED_BYTES = 225 * 1024
 THREADS = 384
 FEWEST_FEATURES = 17
-MAX_FEATURES = 256  # whose sums of three products are as accurate as float32 multiply-adds at their worst
-FEWEST_MULTIPLICATIONS = 1 << 32  # of a call: direct differences take half a millisecond
-PACKED_BYTES = 512 << 20  # of rows, and of columns, at a time
-LIST_PAIRS = 1 << 25  # 256 MiB
-MAX_DOUBTFUL = 1 / 32  # of the pairs: direct differences of all are faster then
-LARGEST = 14  # exponent of the largest number: squares stay far from overflow, low halves from underflow
-WAVES = 16  # blocks a multiprocessor gets
-ROW_TILES = 32  # that blocks share while they run: `row_tile` in split_products.cu
-AHEAD_OF_ALL = 1 << 24  # tiles: every column comes after every row
-NEAREST_RUN = 64  # tiles a block of `nearest`: the next ones begin with what it has found
+MAX_FEATURES = 256  # up to here, sums of three products are as accurate as the worst case of float32 multiply-adds
+FEWEST_MULTIPLICATIONS = 1 << 32  # multiplications of a call: direct differences take half a millisecond for these
+PACKED_BYTES = 512 << 20  # bytes of rows, and bytes of columns, that are packed at a time
+LIST_PAIRS = 1 << 25  # pairs of the longest list: 256 MiB
+MAX_DOUBTFUL = 1 / 32  # fraction of the pairs: if more are doubtful, direct differences of all pairs are faster
+LARGEST = 14  # exponent of the largest number: squares stay far from overflow, and low halves far from underflow
+WAVES = 16  # blocks per multiprocessor
+ROW_TILES = 32  # tiles of rows that blocks share while they run: `row_tile` in split_products.cu
+AHEAD_OF_ALL = 1 << 24  # offset in tiles with which every column comes after every row
+NEAREST_RUN = 64  # tiles per block of `nearest`: later blocks begin with the distances that earlier blocks found
 MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
-SPARE_COLUMNS = 1024  # that a row may list: distances that differ little leave many columns open
+SPARE_COLUMNS = 1024  # spare columns of a row's list: if distances differ little, many columns stay open
 
 
 class Packed(NamedTuple):
-    """Rows in tiles, as the tensor cores read them."""
+    """Rows in tiles, in the layout that the tensor cores read."""
 
     start: int
     size: int
@@ -68,14 +71,15 @@ class Products:
     ----------
     x, y : float32 arrays of shape (m, d) and (k, d)
     x_which, y_which : int64 arrays, optional
-        Which of them, in which order.
+        Indices of the rows and columns to use, in this order; by default all.
     reach : float, optional
-        What numbers are scaled by, where every call must do the same; by default the largest of them.
+        Number from which the scale follows, if every call must use the same scale; by default, the largest number of
+        the rows and columns.
 
     Attributes
     ----------
     fits : bool
-        Halves can hold the scaled numbers.
+        Whether halves can hold the scaled numbers.
     """
 
     def __init__(
@@ -89,15 +93,15 @@ class Products:
         self.chunks = chunks_of(self.d)
         largest = max(float(cp.maximum(rows.max(), -rows.min())) for rows in ((x,) if self._same else (x, y)))
         exponent = math.frexp(reach or largest)[1] if largest > 0 and math.isfinite(largest) else 0
-        # A power of two, so that numbers keep their digits; bounded, so that squares of it are float32.
+        # The scale is a power of two, so that numbers keep their digits. The bounds keep its square finite in float32.
         self.scale = 2.0 ** min(max(LARGEST - exponent, -60), 60)
         self.fits = largest * self.scale <= 2.0 ** (LARGEST + 1)
-        # Direct differences of float32 may be (d + 2) 2^-24 s from s; a few times that.
+        # Direct differences in float32 may differ from s by (d + 2) 2^-24 s; a few times this error is allowed.
         self.wide = 1.0 + (self.d + 4) * 2.0**-21
         self.most = most_rows(self.chunks)
 
     def pieces(self) -> Iterator[tuple[Packed, Packed]]:
-        """Packed rows with packed columns, columns ascending for each."""
+        """Yield packed rows with packed columns; for the same rows, the columns ascend."""
         for start in range(0, self.m, self.most):
             rows = self.rows(start, min(self.most, self.m - start))
             for first in range(0, self.k, self.most):
@@ -105,11 +109,11 @@ class Products:
                 yield rows, rows if same else self.columns(first, min(self.most, self.k - first))
 
     def rows(self, start: int, count: int) -> Packed:
-        """Select some of the rows."""
+        """Pack some of the rows."""
         return self._pack(self.x, self._x_which, start, count)
 
     def columns(self, start: int, count: int) -> Packed:
-        """Select some of the columns."""
+        """Pack some of the columns."""
         return self._pack(self.y, self._y_which, start, count)
 
     def launch(self, name: str, x: Packed, y: Packed, run: int, *arguments: Any) -> None:
@@ -122,7 +126,7 @@ class Products:
         kernel(grid, (THREADS,), (*sides, np.int32(self.chunks), np.int32(run), *arguments), shared_mem=SHARED_BYTES)
 
     def scaled(self, s: float) -> np.float32:
-        """A reduced distance, among scaled numbers."""
+        """Return the reduced distance of scaled rows that corresponds to the reduced distance s."""
         with np.errstate(over="ignore"):
             return np.float32(s * self.scale**2)
 
@@ -140,24 +144,24 @@ class Products:
 
 
 def run_of(rows: int, columns: int, unit: int = 1) -> int:
-    """Tiles of columns for a block: long runs, yet blocks enough for the device; a multiple of `unit`."""
+    """Return the tiles of columns per block, a multiple of `unit`: long runs, but enough blocks for the device."""
     row_tiles, tiles = -(-rows // ROWS), -(-columns // ROWS)
     runs = max(1, min(-(-WAVES * multiprocessors() // row_tiles), tiles))
     return unit * -(-tiles // (runs * unit))
 
 
 def program(file: str, chunks: int) -> Module:
-    """Return the kernels of a file that sweeps over tiles, for rows of so many chunks of features."""
+    """Return the kernels of a file that passes over tiles, for rows with this number of chunks of features."""
     return compiled_for_hopper(file, FEW_CHUNKS=int(chunks <= STAYING))
 
 
 def chunks_of(d: int) -> int:
-    """Into how many tiles the features of a row go."""
+    """Return the number of chunks into which the features of a row are divided."""
     return -(-d // CHUNK)
 
 
 def pack_about(module: Any, x: Array, centre: Array, which: Array | None = None) -> tuple[Array, Array]:
-    """Rows, or some of them, about a point: tiles and norms by ``centred_sums.cu``."""
+    """Pack rows, or some of the rows, relative to a centre; return tiles and norms from ``centred_sums.cu``."""
     count, d, chunks = len(x) if which is None else len(which), x.shape[1], chunks_of(x.shape[1])
     padded = -(-count // ROWS) * ROWS
     tiles, norms = cp.empty(padded * chunks * CHUNK * 4, dtype=np.uint8), cp.empty((padded, 2), dtype=np.float32)
@@ -167,22 +171,22 @@ def pack_about(module: Any, x: Array, centre: Array, which: Array | None = None)
 
 
 def most_rows(chunks: int) -> int:
-    """Largest number of rows of so many chunks of features that are packed at a time."""
+    """Return the largest number of rows, with this number of chunks of features, that are packed at a time."""
     return max(GROUP, affordable(PACKED_BYTES) // (chunks * CHUNK * 4) // GROUP * GROUP)
 
 
 def supports(dtype: Any, d: int, norm: str = "l2") -> bool:
-    """Return whether these kernels are for such rows."""
+    """Return whether these kernels support the type, the number of features and the norm on this device."""
     return dtype == np.float32 and norm != "l1" and d >= FEWEST_FEATURES and is_hopper()
 
 
 def pay(dtype: Any, m: int, k: int, d: int, norm: str = "l2") -> bool:
-    """Return whether they are faster, too."""
+    """Return whether these kernels support the rows, and are faster than direct differences."""
     return supports(dtype, d, norm) and m * k * d >= FEWEST_MULTIPLICATIONS
 
 
 def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable[[Array, slice], None]) -> bool:
-    """Hand groups of sums of ``exp2(-factor * s)`` to `add`, which adds them to a slice of the rows."""
+    """Pass sums of ``exp2(-factor * s)`` over groups of columns to `add`, which adds them for a slice of the rows."""
     if not supports(x.dtype, x.shape[1], "l2-dot") or not x.size or not y.size:
         return False
     call = Products(x, y, reach=_reach(factor))
@@ -201,7 +205,7 @@ def gaussian_sum(x: Array, y: Array, *, factor: float, own: Array, add: Callable
 def gaussian_both_ways(
     x: Array, y: Array, *, factor: float, diagonal: bool, unit: float, x_out: Array, y_out: Array
 ) -> bool:
-    """Do what `Pairs.gaussian_both_ways` does, with terms ``exp2(-factor * s)``."""
+    """Do the work of `PairKernels.gaussian_both_ways`, with terms ``exp2(-factor * s)``."""
     if not x.size or not y.size:
         return True
     if not supports(x.dtype, x.shape[1], "l2-dot") or not (call := Products(x, y, reach=_reach(factor))).fits:
@@ -219,12 +223,15 @@ def gaussian_both_ways(
 
 
 def _reach(factor: float) -> float:
-    """Factors that Gaussian sums scale rows by: the same halves in every call, by the distance where the sum decays."""
+    """Return the `reach` for Gaussian sums. It follows from the distance at which terms decay.
+
+    So rows have the same halves in every call.
+    """
     return 4 / math.sqrt(factor)
 
 
 class Doubtful:
-    """A list of pairs that one product does not decide, on the device."""
+    """A list, on the device, of the pairs that one product does not decide."""
 
     def __init__(self, call: Products) -> None:
         self._room = min(affordable(8 * LIST_PAIRS) // 8, max(GROUP, int(call.m * call.k * MAX_DOUBTFUL)))
@@ -232,19 +239,22 @@ class Doubtful:
         self._count = cp.zeros(1, dtype=np.int64)
 
     def start(self) -> tuple[Any, ...]:
-        """Empty it; what a kernel that appends to it takes."""
+        """Empty the list, and return the arguments for a kernel that appends to it."""
         self._count.fill(0)
         return self._pairs, self._count, np.int64(self._room)
 
     def decide(self, name: str, x: Array, y: Array, *arguments: Any) -> None:
-        """Hand the pairs to a kernel of listed_pairs.cu."""
+        """Decide the listed pairs with a kernel of listed_pairs.cu."""
         kernel = compiled("pairs/products/listed_pairs.cu", "float32").get_function(name)
         kernel((8 * multiprocessors(),), (128,), (x, y, np.int32(x.shape[1]), self._pairs, self._count, *arguments))
 
     def filter(
         self, call: Products, find: Callable[[Packed, Packed], None], decide: Callable[[Packed, Packed], None]
     ) -> bool:
-        """List and decide, piece by piece; in narrower pieces where the list is too short. Whether it was worth it."""
+        """List and decide pairs piece by piece, with fewer columns if the list is too short.
+
+        Returns False if so many pairs are doubtful that direct differences of all pairs are faster.
+        """
         for rows, every in call.pieces():
             left = [every]
             while left:
@@ -264,7 +274,7 @@ class Doubtful:
 def pair_histogram(
     x: Array, y: Array, *, norm: str, diagonal: bool, low: int, width: int, shift: int, out: Array
 ) -> bool:
-    """Do what `Pairs.pair_histogram` does; the bracket is [low, low + width), as bits."""
+    """Do the work of `PairKernels.pair_histogram`; the bracket is [low, low + width), as bits."""
     if x.dtype != np.float32:
         return False
     ends = np.array([low, low + width], dtype=np.int32).view(np.float32)
@@ -272,14 +282,17 @@ def pair_histogram(
 
 
 def count_within(x: Array, y: Array, *, norm: str, threshold: float, out: Array) -> bool:
-    """Do what `Pairs.count_within` does."""
+    """Do the work of `PairKernels.count_within`."""
     return _classify(x, y, norm, np.full(2, threshold, dtype=np.float32), out, False, "count", np.float32(threshold))
 
 
 def _classify(
     x: Array, y: Array, norm: str, ends: np.ndarray, out: Array, diagonal: bool, name: str, *arguments: Any
 ) -> bool:
-    """Count what is surely below two ends, and decide the pairs between them, or near, by a kernel of that name."""
+    """Count the pairs that are surely below the first end, and list pairs that may lie between both ends.
+
+    The kernel `name` of listed_pairs.cu decides the listed pairs.
+    """
     if not pay(x.dtype, len(x), len(y), x.shape[1], norm) or not (call := Products(x, y)).fits:
         return False
     low, high = call.scaled(float(ends[0]) * (2.0 - call.wide)), call.scaled(float(ends[1]) * call.wide)
@@ -290,7 +303,7 @@ def _classify(
 
     def find(rows: Packed, columns: Packed) -> None:
         sure.fill(0)
-        # Pairs of a column before its row are left out where they would count twice.
+        # If each pair would count twice, pairs whose column comes before their row are skipped.
         ahead = np.int32((columns.start - rows.start) // ROWS if diagonal else AHEAD_OF_ALL)
         run = run_of(rows.size, columns.size)
         to = sure[rows.start :] if by_row else sure
@@ -309,7 +322,7 @@ def _classify(
 
 
 def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, threshold: float, out: Array) -> bool:
-    """Do what `Pairs.border` does."""
+    """Do the work of `PairKernels.border`."""
     if not pay(x.dtype, len(x), len(y), x.shape[1], norm) or not (call := Products(x, y)).fits:
         return False
     limit = np.float32(threshold)
@@ -333,7 +346,10 @@ def border(x: Array, y: Array, x_labels: Array, y_labels: Array, *, norm: str, t
 def nearest_higher(
     x: Array, y: Array, x_order: Array, y_order: Array, *, norm: str, y_start: int, best: Array, best_index: Array
 ) -> bool:
-    """Do what `Pairs.nearest_higher` does. By ascending order, half of the tiles hold no column of higher density."""
+    """Do the work of `PairKernels.nearest_higher`.
+
+    Rows and columns are sorted by density, so that half of the tiles hold no column of higher density.
+    """
     if not pay(x.dtype, len(x), len(y), x.shape[1], norm):
         return False
     x_which, y_which = cp.argsort(x_order), cp.argsort(y_order)
@@ -362,7 +378,7 @@ def nearest_higher(
 
 
 def nearest_rows(x: Array, y: Array, *, norm: str, y_start: int, near: Array, near_index: Array, rows: Array) -> bool:
-    """Do what `Pairs.nearest_rows` does."""
+    """Do the work of `PairKernels.nearest_rows`."""
     count = near.shape[1]
     runs = min(MAX_MINIMA // MINIMA, max(8, -(-4 * (count + 1) // MINIMA)))
     room = room_of(count, SPARE_COLUMNS)
