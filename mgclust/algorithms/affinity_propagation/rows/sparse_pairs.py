@@ -34,7 +34,7 @@ Array = Any
 class SparseSimilarities(Similarities):
     """Similarities of the pairs of this rank's rows, as lists: the most similar first, ties by column.
 
-    The lists are on the host for every device, because the work with them is little compared with the messages.
+    The lists are on the host for every device, because work on them takes little time compared with the messages.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
     Returns
     -------
     least : int
-        No solution has fewer exemplars.
+        Lower bound of the number of exemplars of any solution.
     reason : str
         Why `least` is above `wanted`; empty if it is not.
     """
@@ -230,7 +230,7 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
     reasons = [
         (parts, f"the pairs have {parts} connected components, each of which needs an exemplar"),
         (closed, f"{closed} groups of rows have no pair with a row outside, and each needs an exemplar"),
-        (needed, f"rows need a pair with their exemplar, and no {needed - 1} rows have pairs with all others"),
+        (needed, f"rows need a pair with their exemplar, and no {needed - 1} rows together have pairs with all others"),
     ]
     return max(reasons)[0], next((reason for least, reason in reasons if least > wanted), "")
 
