@@ -56,7 +56,7 @@ NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # entries of `Datas
 
 
 class UnconvergedWarning(ClusteringWarning, ConvergenceWarning):  # type: ignore[misc]
-    """A fit ended before it converged. Also a ``sklearn.exceptions.ConvergenceWarning``."""
+    """Warning that a fit ended before it converged; also a ``sklearn.exceptions.ConvergenceWarning``."""
 
 
 @dataclass(frozen=True)

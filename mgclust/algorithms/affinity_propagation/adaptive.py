@@ -188,7 +188,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         if k not in numbers:
             near = sorted(numbers, key=lambda other: abs(other - k))[:4]
             raise InputError(
-                f"k={k} is not a candidate of the scan; choose one of scan_['n_clusters']. The nearest are "
+                f"k={k} is not a candidate of the scan; choose one of scan_['n_clusters'], of which the nearest are "
                 f"{sorted(near)}."
             )
         return self._candidates[:, numbers.index(k)].copy()

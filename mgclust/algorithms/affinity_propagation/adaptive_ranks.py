@@ -118,8 +118,8 @@ def adaptive_affinity_propagation(
         similarities.synchronize()
     if preference is None:
         reject_scan(similarities, middle, affinity)
-    # The scan changes one number. With one preference per row, this number is the median of the preferences, and the
-    # difference of each preference from the median is added to it.
+    # The scan changes one number. With one preference per row, this number begins at the median of the preferences, and
+    # each row adds the difference of its preference from the median.
     first = None if preference is None else float(np.median(preference))
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
     if first is not None and PROFILES[profile].stride:

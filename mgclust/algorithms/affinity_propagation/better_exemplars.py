@@ -11,7 +11,7 @@ dropped together, but one stays if its nearest exemplar is dropped. A dropped ex
 would be lower without it.
 
 An exchange of one exemplar for another may improve the result even if no addition or drop does. So with few rows, the
-search also adds exemplars that present exemplars may join, and then drops the exemplars that the new ones replace.
+search also adds exemplars that present exemplars may join, and then drops the exemplars that the additions replace.
 """
 
 from __future__ import annotations

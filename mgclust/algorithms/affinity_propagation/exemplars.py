@@ -28,10 +28,10 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
-# Pairs per rank from which more ranks save time. Two CPU ranks are faster than one rank from about 1,500 rows on. Two
-# GPUs are faster than one GPU with 30,000 rows, and slower with 10,000 rows.
+# Smallest number of pairs per rank for which several ranks save time. Two CPU ranks are faster than one rank from about
+# 1,500 rows on. Two GPUs are faster than one GPU with 30,000 rows, and slower with 10,000 rows.
 PAIRS_OF_A_RANK = {"cpu": 2e6, "cuda": 4e8}
-PAIRS_A_SECOND = {"cpu": 2e7, "cuda": 1e9}  # speed of one rank, for the about 100 iterations of these measurements
+PAIRS_A_SECOND = {"cpu": 2e7, "cuda": 1e9}  # speed of one rank in these measurements, which took about 100 iterations
 CONVERGENCE_REMEDY = "raise max_iter or damping (for example to 0.9), or change preference"
 
 

@@ -27,7 +27,7 @@ __all__ = ["SLOTS", "ExemplarAssignment", "MessagePassing"]
 
 Array = Any
 RESOLUTION = 1e-6  # coarsest accepted resolution of the fixed-point sums, relative to the largest similarity
-FEWEST_AHEAD = 4  # iterations queued after an iteration with undecided rows, because the next ones may have them too
+FEWEST_AHEAD = 4  # iterations queued after an iteration with undecided rows, because more such iterations are likely
 MAX_AHEAD = (
     24  # largest number of queued iterations: rows rarely have more than 8 recent columns, and there are 32 places
 )
@@ -102,7 +102,7 @@ class MessagePassing:
 
     @property
     def messages(self) -> Any:
-        """Arrays of `rows`."""
+        """Arrays of the messages, from `rows`."""
         return self.rows.messages
 
     def set_preference(self, preference: np.ndarray) -> None:

@@ -170,7 +170,7 @@ def _check_room(context: Context, most: int) -> None:
     room = int(context.comm.all_reduce(np.array([context.free], np.int64), "min")[0])
     if needed > room:
         raise InsufficientMemoryError(
-            f"not enough memory: the rows of a rank's canopies need {human(needed)}, and {human(room)} are free. Use a "
+            f"not enough memory: the rows of a rank's canopies need {human(needed)}, and {human(room)} is free; use a "
             "smaller t1, more workers, or workers with more memory."
         )
 

@@ -10,10 +10,10 @@ step takes 4096 candidates::
     all ranks    pick centres among these                        `first_independent`, the same on every rank
     each rank    drops its candidates near a new centre          `border`, or `mark_near`
 
-Each of the 4096 candidates is picked or dropped, so there are at most n / 4096 steps. Usually most other candidates are
-dropped with them: a million rows that make a thousand canopies take three or four steps. If few are dropped, a rank
-puts its rows into bounding boxes once. From then on, a step reads only rows near its new centres (`mark_near`), and
-rows are no longer moved in memory.
+Each of the 4096 candidates is picked or dropped, so there are at most n / 4096 steps. Usually, most other candidates
+are also dropped: a million rows that make a thousand canopies take three or four steps. If few candidates are dropped,
+a rank puts its rows into bounding boxes once. From then on, a step reads only rows near its new centres (`mark_near`),
+and rows are no longer moved in memory.
 
 If nearly all candidates of a step are picked, thousands of steps could follow. On a GPU, starting these steps and their
 collectives takes longer than the computation. In this case, the ranks offer more candidates per step, and each rank
@@ -66,7 +66,7 @@ def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
     ----------
     measure : Metric
     t : float
-        Non-negative. It is first rounded to `dtype`, as a distance is.
+        Non-negative. It is first rounded to `dtype`, in the same way as distances.
     dtype : dtype
         float32 or float64.
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Array = Any
-PIECE = 1 << 28  # maximum of memberships per batch; for each batch, the centres are put into bounding boxes again
+PIECE = 1 << 28  # largest number of memberships per batch; each batch puts the centres into bounding boxes again
 
 
 class Members(NamedTuple):
@@ -87,7 +87,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
     ----------
     context : Context
     centers : array of shape (K, n_features)
-        The centres, on the device, equal on all ranks.
+        The centres, on the device; the same on all ranks.
     norm : {"l2", "l1"}
         Kind of reduced distance.
     threshold : float
@@ -179,6 +179,6 @@ def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None
     if needed > there:
         raise InsufficientMemoryError(
             f"not enough memory: {total} memberships (each row in {total / n:.3g} of {n_canopies} canopies on average) "
-            f"need {human(needed)} on a host, and {human(there)} are free. Use a smaller t1, about "
+            f"need {human(needed)} on a host, and {human(there)} is free; use a smaller t1, about "
             f"{100 * there // needed}% of the rows, or a host with {human(needed)}."
         )

@@ -11,7 +11,7 @@ from mgclust.results.result import Result
 
 __all__ = ["CanopyPresentation"]
 
-MAX_CANOPIES = 1_000  # largest number of canopies in the table, which shows the canopies with most rows
+MAX_CANOPIES = 1_000  # largest number of canopies in the table, which shows the canopies with the most rows
 
 
 class CanopyPresentation(Presentation):

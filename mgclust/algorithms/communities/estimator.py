@@ -74,9 +74,9 @@ from mgclust.results.result import Result
 
 __all__ = ["Communities", "FastNewman"]
 
-# Edges per rank from which more ranks save time. On CPUs, two and four ranks took 1.5 times as long as one rank, and
-# even longer with more edges. Compared with one GPU, two GPUs took 0.8 and 1.05 times as long for 20 million edges (two
-# records), 0.8 times for 60 million edges, and 0.6 times for 10^9 edges.
+# Smallest number of edges per rank for which several ranks save time. On CPUs, two and four ranks took 1.5 times as
+# long as one rank, and even longer with more edges. Compared with one GPU, two GPUs took 0.8 and 1.05 times as long for
+# 20 million edges (two records), 0.8 times for 60 million edges, and 0.6 times for 10^9 edges.
 EDGES_OF_A_RANK = {"cpu": inf, "cuda": 3e7}
 EDGES_A_SECOND = {"cuda": 2e8}  # speed of one rank, with 10^9 edges
 EXACT = {True: "int64", False: "float64"}

@@ -2,7 +2,7 @@
 
 Every rank owns consecutive nodes and their adjacency rows. Vectors with one number per node are on every rank. Each
 level is contracted from the previous level: the nodes of a group become one node, and the weights between two groups
-are added to one weight.
+are summed to one weight.
 
 Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,

@@ -1,10 +1,10 @@
 r"""Coarsening by matching: nodes that choose each other become one node.
 
-Each node chooses, among neighbours with dQ > 0, the one with the largest dQ / sqrt(d_i d_j). Ties are decided by a hash
-of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge in this way,
-a node also joins the group of the node that it chose. This rule is needed at hubs: many nodes choose a hub, but the hub
-chooses only one of them, so a star of a thousand leaves would take a thousand rounds. Then the weights between the
-groups are sorted and summed, and the next round begins.
+Each node chooses, among neighbours with dQ > 0, the neighbour with the largest dQ / sqrt(d_i d_j). Ties are decided by
+a hash of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge in this
+way, a node also joins the group of the node that it chose. This rule is needed at hubs: many nodes choose a hub, but
+the hub chooses only one of them. Without the rule, a star of a thousand leaves would take a thousand rounds. Then the
+weights between the groups are sorted and summed, and the next round begins.
 
 A round reads every weight once and sorts the weights that are left. The ranks exchange the n choices as int32, and
 every weight that belongs to another rank.
@@ -25,7 +25,7 @@ __all__ = ["Round", "coarsen", "rounds"]
 Array = Any
 FEW = 0.2  # if less than this fraction of the nodes with a choice is matched, the others join the group of their choice
 KEPT = 0.6  # a level is kept if it has at most this fraction of the nodes of the last kept level
-KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same fraction for graphs of LARGE entries or more, whose levels are large
+KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same for graphs of LARGE entries or more, whose levels would fill the memory
 
 
 class Round(NamedTuple):

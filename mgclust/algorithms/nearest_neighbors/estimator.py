@@ -69,7 +69,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
 
     See Also
     --------
-    mgclust.nearest_neighbors : The same as a function.
+    mgclust.nearest_neighbors : The same search as a function.
     mgclust.kneighbors_graph : The nearest rows as a sparse matrix.
 
     Examples

@@ -36,7 +36,7 @@ LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # extra time per label, in similarities 
 class ComputedSimilarities(Similarities):
     """Similarities that are computed from the rows on demand: each rank has all rows, but no matrix.
 
-    The values are bitwise identical to those of a stored matrix.
+    The values are bitwise identical to the values of a stored matrix.
     """
 
     def __init__(self, context: Context, seed: int, affinity: str, norm: str) -> None:

@@ -69,7 +69,7 @@ class StoredLists(MessageRows):
             undecided=xp.zeros(m, "uint8"),
         )
         self._used = 0  # number of used elements of the arrays
-        self._rows, self._asked = xp.arange(m), xp.zeros(m)  # how often each list was extended
+        self._rows, self._asked = xp.arange(m), xp.zeros(m)  # `_asked`: how often each list was extended
         self._tight = False  # whether memory has been short
 
     def _first_lists(self) -> None:
@@ -80,7 +80,7 @@ class StoredLists(MessageRows):
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
     def _make_lists(self, rows: Array, wanted: Array) -> None:
-        """Give rows lists that hold at least the similarities `wanted`; own elements stay."""
+        """Make new lists for some rows, with at least all similarities >= `wanted`; own elements stay."""
         # `wanted` is rounded, so R may still be positive at `wanted` itself.
         wanted = wanted - abs(wanted) * 4 * np.finfo(self.context.dtype).eps
         step = self.similarities.rows_at_once()
@@ -251,9 +251,8 @@ class StoredLists(MessageRows):
     def _too_large(self, room: int) -> InsufficientMemoryError:
         return InsufficientMemoryError(
             f"not enough memory: the neighbour lists of {len(self._rows)} rows need {human(self._bytes(room))}, "
-            f"{human(self.context.free)} is free. Use more workers or fewer rows, raise preference (more clusters have "
-            "shorter lists), end a scan earlier (n_clusters_range=(low, high) ends it below low clusters), or give "
-            "algorithm='dense' if two n x n matrices fit."
+            f"{human(self.context.free)} is free; use more workers, fewer rows, a higher preference, "
+            "n_clusters_range=(low, high) to end a scan earlier, or algorithm='dense' if two n x n matrices fit."
         )
 
     def _bytes(self, elements: int) -> int:

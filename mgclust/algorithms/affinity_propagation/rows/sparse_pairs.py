@@ -1,8 +1,8 @@
 """Similarities of some pairs; all other pairs are impossible (-inf).
 
 The lists of a row's pairs are complete (see `mgclust.kernels.affinity_propagation.sparse_forms.listed`), so no row is
-ever undecided, and no n x n array exists. Two things differ from all pairs. A row may have no pair with any exemplar.
-A member of a cluster may lack a pair with another member; then it cannot become the exemplar of the cluster.
+ever undecided, and no n x n array exists. Two things differ from runs with all pairs. A row may have no pair with any
+exemplar. A member of a cluster may lack a pair with another member, and so cannot become the exemplar of the cluster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Array = Any
 
 
 class SparseSimilarities(Similarities):
-    """Similarities of the pairs of this rank's rows, as lists: the most similar first, ties by column.
+    """Similarities of the pairs of this rank's rows, as lists from largest to smallest; ties are ordered by column.
 
     The lists are on the host for every device, because work on them takes little time compared with the messages.
 
@@ -154,7 +154,7 @@ class SparseSimilarities(Similarities):
 
 
 class SparsePairRows(ListedRows):
-    """Messages of the given pairs."""
+    """Messages of the pairs that the caller gave."""
 
     similarities: SparseSimilarities
 
