@@ -251,7 +251,7 @@ class Method(Declaration, BaseEstimator):
         """Reject data with too few rows for any method, or of a shape that the method does not take."""
         n = dataset.shape[0]
         if n < 2:
-            raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
+            raise InputError(f"n_samples={n} should be >= 2, because the method compares rows; give more rows.")
 
     def _rows_of_run(self, dataset: Dataset) -> Dataset:
         """Return the rows that the ranks read: by default, the rows of the data set."""
