@@ -1,6 +1,6 @@
-"""The clustering methods, by their names on the command line.
+"""The clustering methods, and their declarations by the names on the command line.
 
-Each method has a folder of its own. Modules that methods share:
+Each method has its own folder. The methods share these modules:
 
 - `declaration`: how a method declares its parameters;
 - `base`: base classes of all methods;
@@ -8,8 +8,7 @@ Each method has a folder of its own. Modules that methods share:
 - `common`: computations that several methods use;
 - `background`: fits in the background.
 
-Estimators are imported at first use, because scikit-learn, from which they are derived, takes most of a second to
-import.
+Estimators are derived from scikit-learn, which takes most of a second to import. So they are imported at first use.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def _load(module: str, name: str) -> Any:
 
 
 class _Declarations(Mapping[str, "type[Declaration]"]):
-    """Declarations by method; each is imported at first use."""
+    """Declarations by the name of the method; each declaration is imported at first use."""
 
     def __getitem__(self, method: str) -> type[Declaration]:
         module, name = _METHODS[method]
@@ -136,7 +135,7 @@ def presentation_of(method: str) -> Presentation:
     Returns
     -------
     Presentation
-        The general presentation if there is no such method.
+        The presentation of the method, or the general presentation if no method has this name.
     """
     from mgclust.algorithms import METHODS, Presentation
 

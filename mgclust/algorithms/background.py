@@ -1,7 +1,7 @@
-"""Fits in the background: several at a time, each with a future that coroutines can await.
+"""Fits in the background: several fits at a time, each with a future that coroutines can await.
 
 Each fit has its own thread, which sleeps while the ranks compute on a cluster. Fits that need the same workers wait for
-each other, as runs of several clients do.
+each other, just as runs of several clients wait.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["FitFuture", "submit"]
 class FitFuture(Future[Any]):
     """Future of a fit in the background: a ``concurrent.futures.Future`` that coroutines can also await.
 
-    `submit` makes it, and ``concurrent.futures.wait`` and ``as_completed`` accept it. Its result is the fitted
-    estimator. If the fit fails, ``result()`` raises the error and ``exception()`` returns it. Warnings of the fit are
-    issued when the fit ends, in the thread of the fit.
+    `submit` returns this future. ``concurrent.futures.wait`` and ``as_completed`` accept it. The result of the future
+    is the fitted estimator. If the fit fails, ``result()`` raises the error and ``exception()`` returns it. Warnings of
+    the fit are issued when the fit ends, in the thread of the fit.
 
     See Also
     --------
@@ -40,10 +40,11 @@ class FitFuture(Future[Any]):
         self._cancelling = threading.RLock()
 
     def cancel(self) -> bool:
-        """End the fit on all ranks, even while it runs; a future of an executor cannot do this.
+        """End the fit on all ranks, even while it runs.
 
-        All callers that wait for the fit get ``concurrent.futures.CancelledError`` at once. Each rank stops at its next
-        check, at most one tile of work later.
+        In contrast, the future of an executor cannot be cancelled while its call runs. All callers that wait for the
+        fit get ``concurrent.futures.CancelledError`` at once. Each rank stops at its next check, at most one tile of
+        work later.
 
         Returns
         -------
@@ -59,7 +60,7 @@ class FitFuture(Future[Any]):
         return True
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Wait in a coroutine. If the coroutine is cancelled, the fit is cancelled, too."""
+        """Wait in a coroutine. If the coroutine is cancelled, the fit is also cancelled."""
         return asyncio.wrap_future(self).__await__()
 
 
@@ -69,15 +70,15 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     Parameters
     ----------
     model : estimator
-        The estimator to fit. Nothing else may use it until the future is done: for several fits, make copies with
-        ``sklearn.base.clone``. To run on a Dask client, which may be a ``Client(asynchronous=True)``, give it as
-        ``client=`` to the estimator, or make it the active client.
+        The estimator to fit. Do not use it for anything else until the future is done: for several fits, make copies
+        with ``sklearn.base.clone``. To run on a Dask client, pass the client to the estimator as ``client=``, or make
+        it the active client. The client may be a ``Client(asynchronous=True)``.
     X : array of shape (n_samples, n_features), path, URL or Dataset
         The rows, as for ``fit``.
     on_progress : callable, optional
-        As for `fit_dataset`. It is called in the thread of the fit.
+        Receives the progress, as described for `fit_dataset`. It is called in the thread of the fit.
     **fit_parameters
-        Further arguments of ``fit``, such as ``sample_weight`` if the method has it.
+        Further arguments of ``fit``, such as ``sample_weight`` if the method accepts it.
 
     Returns
     -------
@@ -89,7 +90,7 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
     Raises
     ------
     InputError
-        If `model` is not an estimator of mgclust, or its ``fit`` has no parameter with a given name. `submit`
+        If `model` is not an estimator of mgclust, or if its ``fit`` does not accept one of the arguments. `submit`
         raises this error at once. The future raises all other errors.
 
     Examples
@@ -130,12 +131,12 @@ def submit(model: Clusterer, X: Any, *, on_progress: Progress | None = None, **f
 
 
 def _reject_unknown(model: Clusterer, given: Iterable[str]) -> None:
-    """Reject unknown arguments of the fit at once; else only the future would report them."""
+    """Raise an error at once for unknown arguments of the fit, instead of later in the future."""
     of_fits = inspect.signature(model.fit_dataset).parameters.keys() - {"dataset", "on_progress", "provenance"}
     unknown = sorted(set(given) - of_fits)
     if unknown:
         name = type(model).__name__
         raise InputTypeError(
-            f"{unknown[0]}= is not a parameter of fit of {name}, which takes X and {', '.join(sorted(of_fits))}; give "
+            f"{unknown[0]}= is not a parameter of {name}.fit, which takes X and {', '.join(sorted(of_fits))}; pass "
             f"parameters of the method to {name}(...)."
         )

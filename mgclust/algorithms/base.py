@@ -52,11 +52,11 @@ __all__ = ["Clusterer", "Inputs", "Method", "UnconvergedWarning", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
 BLOCKS_OF_A_RANK = {"cpu": 1, "cuda": 1}  # a rank without a block has no rows
-NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # facts of `Dataset.describe` other than the content
+NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # entries of `Dataset.describe` other than the content
 
 
 class UnconvergedWarning(ClusteringWarning, ConvergenceWarning):  # type: ignore[misc]
-    """A fit ended before it converged. Also a ``sklearn.exceptions.ConvergenceWarning``."""
+    """Warning that a fit ended before it converged; also a ``sklearn.exceptions.ConvergenceWarning``."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class WarmUp:
     parameters : dict of str to object
         Parameters that differ from their defaults.
     seconds : float
-        Approximate duration in seconds on one core while no kernel is compiled. The longest fits start first.
+        Approximate duration in seconds on one core if no kernel has been compiled yet. The longest fits start first.
     """
 
     shape: tuple[int, int]
@@ -100,10 +100,10 @@ class Inputs(NamedTuple):
 
 
 class Method(Declaration, BaseEstimator):
-    """Base class of all methods: everything that methods have in common.
+    """Base class of all methods, with everything that methods have in common.
 
-    A method is derived from this class and from its declaration. It sets `presentation`, by which its results are
-    shown, and implements `_run_spec` and `_publish`. `warm_ups` returns small fits that compile its kernels.
+    A method is derived from this class and from its declaration. It sets `presentation`, which shows its results, and
+    implements `_run_spec` and `_publish`. `warm_ups` returns small fits that compile its kernels.
     """
 
     presentation: ClassVar[Presentation] = Presentation()
@@ -115,10 +115,10 @@ class Method(Declaration, BaseEstimator):
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
-        """Return fits that compile the kernels of the method's defaults: here one fit with default parameters.
+        """Return small fits that compile the kernels of the default parameters.
 
-        A method overrides this if the computation depends on the number of rows or features, or if a parameter has no
-        default that suits generated rows.
+        This general version returns one fit. A method overrides it if the computation depends on the number of rows or
+        features, or if a parameter has no default that suits generated rows.
 
         Returns
         -------
@@ -152,18 +152,19 @@ class Method(Declaration, BaseEstimator):
         Parameters
         ----------
         dataset : Dataset
-            The rows; a `mgclust.data.Graph` for communities. Square if the rows are precomputed distances or
-            similarities.
+            The rows, or a `mgclust.data.Graph` for communities. Precomputed distances or similarities are a square
+            matrix.
         on_progress : callable, optional
             Called a few times a second with a dict of ``stage``, ``fraction``, ``elapsed`` (seconds), ``stage_rate``
             and ``stage_eta`` (see `mgclust.base.progress.paced`). A method may add values such as ``n_clusters``;
-            ``details`` has them as text.
+            ``details`` contains these values as text.
         provenance : bool
             Whether to store a hash of the data in the result, which needs one more pass over the data.
         checkpoint : CheckpointConfig, optional
-            Where and how often to save the state of the run. The run resumes from a state in this place that an earlier
-            run saved with the same data, parameters and kind of device. The result is the same. Nothing is removed at
-            the end: see `mgclust.engine.checkpoint.CheckpointConfig.remove`. A method that saves no state starts again.
+            Where and how often to save the state of the run. If an earlier run with the same data, parameters and kind
+            of device saved a state there, the run resumes from this state. The result is the same. The state is not
+            removed at the end: see `mgclust.engine.checkpoint.CheckpointConfig.remove`. A method that saves no state
+            starts from the beginning.
 
         Returns
         -------
@@ -225,13 +226,13 @@ class Method(Declaration, BaseEstimator):
         self._dataset, self._checksum = dataset, dataset.checksum()
 
     def _kept_data(self) -> Dataset:
-        """Return the data of the fit; reject them if they were changed since."""
+        """Return the data of the fit; raise an error if they have changed since the fit."""
         if self._dataset.checksum() != self._checksum:
             raise InputError("X was changed after fit, but its old values are needed; fit again, or use fit(X.copy()).")
         return self._dataset
 
     def _keep_features(self, dataset: Dataset) -> None:
-        """Keep the number and names of the features, with which other rows must agree."""
+        """Keep the number and names of the features, to compare them with the features of other rows."""
         self.n_features_in_ = dataset.shape[1]
         self.__dict__.pop("feature_names_in_", None)  # an earlier fit may have set it
         if dataset.feature_names is not None:
@@ -250,17 +251,17 @@ class Method(Declaration, BaseEstimator):
         """Reject data with too few rows for any method, or of a shape that the method does not take."""
         n = dataset.shape[0]
         if n < 2:
-            raise InputError(f"n_samples={n} should be >= 2: a single row leaves nothing to find; give more rows.")
+            raise InputError(f"n_samples={n} should be >= 2, because the method compares rows; give more rows.")
 
     def _rows_of_run(self, dataset: Dataset) -> Dataset:
-        """Return the rows that the ranks read: here the rows of the data set."""
+        """Return the rows that the ranks read: by default, the rows of the data set."""
         return dataset
 
     def _checked(self) -> dict[str, Any]:
         return check_parameters({**self.constraints, **self.common}, self.get_params())
 
     def _facts(self, spec: RunSpec, dataset: Dataset, digest: str | None, device: str) -> dict[str, Any]:
-        """Return the facts on which the result depends; a run resumes from a checkpoint only if all are equal."""
+        """Return the facts that determine the result; a run resumes from a checkpoint only if all facts are equal."""
         data = {name: fact for name, fact in dataset.describe().items() if name not in NAMES_OF_DATA}
         return {
             "mgclust": __version__,
@@ -334,8 +335,8 @@ class Clusterer(ClusterMixin, Method):
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
             The rows: anything that `open_dataset` accepts, such as NumPy, CuPy or Dask arrays, data frames, and files.
-            If `X` is a Dask array or data frame, and the run is on a cluster whose client is the caller's own, fitted
-            attributes with one entry per row are Dask arrays: see the page on clusters.
+            If `X` is a Dask array or data frame, and the run uses the caller's own Dask client, fitted attributes with
+            one entry per row are Dask arrays: see the page on clusters.
         y : ignored
             Not used; exists for compatibility with scikit-learn.
 
@@ -347,7 +348,7 @@ class Clusterer(ClusterMixin, Method):
         return self._fit(X)
 
     def _fit(self, X: Any, **beside: Any) -> Self:
-        """Fit rows, with further arguments of `fit_dataset`; warnings point to the caller."""
+        """Fit rows, with further arguments for `fit_dataset`; warnings point to the caller."""
         result = self.fit_dataset(self._open(X), provenance=False, **beside)
         for text in result.warnings:
             warn_caller(text)
@@ -377,11 +378,11 @@ class Clusterer(ClusterMixin, Method):
 
 
 def _all_alone(result: Result, parameters: dict[str, Any], dataset: Dataset) -> list[Doubt]:
-    """Warn if the requested number of clusters is the number of rows, or of nodes."""
+    """Return a warning if the requested number of clusters equals the number of rows or nodes."""
     what, n = ("nodes", result.source["n_nodes"]) if "n_nodes" in result.source else ("rows", dataset.shape[0])
     if n != parameters.get("n_clusters") or n != result.scores["n_clusters"]:
         return []
-    text = f"n_clusters={n} is the number of {what}: each is a cluster of its own; request fewer clusters."
+    text = f"n_clusters={n} equals the number of {what}, so each of them is its own cluster; request fewer clusters."
     return [Doubt(text, DegenerateClustersWarning)]
 
 

@@ -23,12 +23,12 @@ IN_MEMORY = ("copy",)  # only for rows in memory, which neither the command line
 
 
 def refuses(**remedies: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Decorate a constructor so that it rejects some arguments with a remedy.
+    """Return a decorator that makes a constructor reject some arguments and suggest a remedy.
 
     Parameters
     ----------
     **remedies : str
-        The remedy for each argument that users give by mistake, by the name of the argument.
+        Remedies by the names of arguments that users may pass by mistake.
 
     Returns
     -------
@@ -64,13 +64,14 @@ class Declaration:
     common : dict of str to Constraint
         Parameters that several methods share; a method has a shared parameter if its constructor takes it.
     ignored_when : tuple of Ignored
-        Parameters that have no effect with certain values of others. A fit warns about each of them that was given.
+        Parameters that have no effect with certain values of other parameters. If such a parameter is given, a fit
+        warns.
     center_parameters : dict of str to Constraint
-        Parameters of `select_centers`, for methods that can choose other centres of a result without another pass; else
-        empty. The class method `from_result` of such a method makes an estimator from the result. These parameters
-        replace parameters of the same name.
+        Parameters of `select_centers`, if the method can choose other centres for a result without another pass over
+        the data; otherwise empty. Such a method also has a class method `from_result`, which makes an estimator from a
+        result. The parameters of `select_centers` replace the method's parameters of the same name.
     discarded_by_centers : tuple of str
-        Parameters of the method that no longer apply once other centres were chosen.
+        Parameters of the method that no longer apply after other centres have been chosen.
     """
 
     method: ClassVar[str]
@@ -125,7 +126,7 @@ class Declaration:
     @classmethod
     @functools.cache  # the service calls this for every job
     def options(cls) -> tuple[Option, ...]:
-        """Return the parameters that users of the command line or the service give, this method's own first.
+        """Return the parameters that users of the command line or the service can set; the method's own come first.
 
         Returns
         -------

@@ -96,7 +96,7 @@ class Fact(NamedTuple):
     name : str
         Label, in a few words.
     values : mapping
-        Text by value; other values are shown unchanged.
+        Text to show for each value. Values without a text are shown unchanged.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Table:
 
 
 class Axis(NamedTuple):
-    """Axis of a decision graph: a quantity of the rows, with limits between which rows are centres.
+    """Axis of a decision graph: a quantity of the rows, and its limits. Rows within the limits are centres.
 
     Parameters
     ----------
@@ -154,21 +154,21 @@ class Presentation:
     title : str
         Title of the method; by default its name.
     scores : mapping of str to Score or None
-        Labels of scores that only this method has, or that have another meaning here. None: the score is not shown by
-        itself.
+        Labels of scores that only this method has, or that have another meaning for this method. None: the score is not
+        shown as a separate value.
     facts : mapping of str to Fact or None
-        Labels of diagnostics. None: the diagnostic is not shown by itself.
+        Labels of diagnostics. None: the diagnostic is not shown as a separate value.
     captions : mapping of str to str
-        Captions of this method's pictures, by name.
+        Captions by the names of this method's pictures.
     wide : tuple of str
         Names of pictures that take the whole width of the page.
     progress : mapping of str to str
         Formats of the values that are shown with the progress, in this order; other values follow by name.
     decision_graph : tuple of two Axis
-        For a method whose centres can be chosen again as a box in a plane: the horizontal and the vertical axis. Else
-        empty.
+        The horizontal and the vertical axis of a plane in which users can choose other centres by drawing a box. Empty
+        if the method does not offer this choice.
     references : mapping of str to str
-        Publications, by the authors and year that `method_sentences` cites.
+        Publications by their short citation (authors and year), as `method_sentences` writes it.
     """
 
     title: str = ""
@@ -201,7 +201,7 @@ class Presentation:
         return self.title or method.replace("-", " ").capitalize()
 
     def method_sentences(self, result: Result) -> list[str]:
-        """Write sentences for a paper: the method with citations, and the parameters that it found.
+        """Write sentences for a paper: the method with citations, and the parameters that the fit chose.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ class Presentation:
         result : Result
             Result of the method.
         defaults : mapping of str to object
-            Defaults of the parameters. The paragraph leaves out parameters that have them.
+            Default values of the parameters. The paragraph leaves out parameters that have their default value.
 
         Returns
         -------
@@ -310,7 +310,7 @@ class Presentation:
         return Sample(index, rows[np.searchsorted(wanted, index)], own)
 
     def centers(self, result: Result) -> np.ndarray | None:
-        """Return the centres that the result holds as points, and not only as row numbers.
+        """Return the coordinates of the centres if the result contains them, not only row numbers.
 
         Parameters
         ----------
@@ -320,12 +320,12 @@ class Presentation:
         Returns
         -------
         ndarray of shape (n_clusters, n_features), or None
-            The centres in label order; None, the default, if there are no such centres.
+            The centres in label order. None, the default, if the result does not contain coordinates of centres.
         """
         return None
 
     def faint(self, result: Result, index: np.ndarray) -> np.ndarray | None:
-        """Return which of some rows hardly belong to their cluster, and are drawn faintly.
+        """Return which rows are drawn faintly, because they hardly belong to their cluster.
 
         Parameters
         ----------
@@ -342,7 +342,7 @@ class Presentation:
         return None
 
     def draw(self, result: Result, sample: Any) -> Drawn:
-        """Draw the pictures of the result; without a sample, only pictures that need none.
+        """Draw the pictures of the result; without a sample, only the pictures that do not need a sample.
 
         Parameters
         ----------
@@ -413,12 +413,12 @@ class Presentation:
         Returns
         -------
         dict of str to iterable
-            Values by the heading of the column; empty by default.
+            Values of each column by its heading; empty by default.
         """
         return {}
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
-        """Return the summary that the command line prints, as pairs of a word and its text.
+        """Return the summary that the command line prints, as pairs of a label and a text.
 
         Parameters
         ----------
@@ -438,7 +438,7 @@ class Presentation:
 
 
 def sample_index(shape: tuple[int, int], most: int) -> np.ndarray:
-    """Choose the rows of a sample: every call with the same shape returns the same rows.
+    """Choose the rows of a sample; calls with equal arguments return the same rows.
 
     Parameters
     ----------
@@ -463,7 +463,7 @@ def shares(sizes: np.ndarray, total: int) -> list[str]:
 
 
 def number_text(value: float) -> str:
-    """Write a number with four significant digits, and with all digits before the point if it is below a billion.
+    """Format a number with four significant digits; below a billion, with all digits before the decimal point.
 
     Parameters
     ----------

@@ -146,10 +146,10 @@ def test_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("model", "rows", "what"),
     [
-        (DensityPeaks(90), X, "n_clusters=90 is the number of rows"),
-        (FuzzyCMeans(90, m=1.1), X, "n_clusters=90 is the number of rows"),
-        (AffinityPropagation(n_clusters=90), X, "n_clusters=90 is the number of rows"),
-        (Communities(4), [(0, 1), (1, 2), (2, 3)], "n_clusters=4 is the number of nodes"),
+        (DensityPeaks(90), X, "n_clusters=90 equals the number of rows"),
+        (FuzzyCMeans(90, m=1.1), X, "n_clusters=90 equals the number of rows"),
+        (AffinityPropagation(n_clusters=90), X, "n_clusters=90 equals the number of rows"),
+        (Communities(4), [(0, 1), (1, 2), (2, 3)], "n_clusters=4 equals the number of nodes"),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "fit") else "",
 )

@@ -90,7 +90,7 @@ def test_what_is_refused(dense):
         mgclust.DensityPeaks(metric="precomputed"),
         mgclust.AdaptiveAffinityPropagation(affinity="precomputed"),
     ):
-        with pytest.raises(TypeError, match=r"='precomputed' needs all .*, and sparse data hold some"):
+        with pytest.raises(TypeError, match=r"='precomputed' needs all .*, but sparse data hold only some"):
             model.fit(square)
 
 

@@ -40,8 +40,8 @@ __all__ = ["AdaptiveAffinityPropagation"]
 class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarClusterer):
     """Adaptive affinity propagation of Wang et al. (2007): finds preference, damping and the number of clusters.
 
-    One run of messages scans the preference from half the median similarity downwards. Each number of clusters that it
-    finds is a candidate. Silhouettes choose one of the candidates.
+    One run of messages scans the preference from half the median similarity downwards. Each number of clusters that the
+    scan finds is a candidate. Silhouettes choose one of the candidates.
 
     Parameters
     ----------
@@ -50,12 +50,12 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
 
         - "code": the rules of the authors' package.
         - "paper": the rules of the authors' paper, which differ from the package.
-        - "fast": rules of mgclust, which lower the preference all the time and need about a tenth of the iterations. If
+        - "fast": rules of mgclust, which lower the preference steadily and need about a tenth of the iterations. If
           `preference` is given, "fast" means "code".
     max_iter : int, default=50000
         Largest number of iterations of the whole scan.
     preference : float or array of shape (n_samples,), optional
-        Fixed preference, in units of the similarity. Then only the damping adapts, and there is one candidate.
+        Fixed preference, in units of the similarity. With it, only the damping adapts, and there is one candidate.
     affinity : {"euclidean", "cosine", "correlation", "precomputed"}, default="euclidean"
         See `AffinityPropagation`. The median of the similarities must be below 0 unless `preference` is given.
     algorithm : {"auto", "dense", "sparse"}, default="auto"
@@ -110,14 +110,14 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
     silhouette_ : float
         Mean silhouette of the chosen candidate.
     selection_ : {"silhouette", "package"}
-        Rule that decided. "package" if the second rule of the authors' package chose a candidate other than the one
-        with the largest mean silhouette.
+        Rule that chose the candidate. It is "package" only if the second rule of the authors' package chose another
+        candidate than the candidate with the largest mean silhouette.
     n_iter_ : int
         Number of iterations of the whole scan.
     converged_ : bool
         Whether the scan ended within `max_iter` iterations and found a candidate.
     net_similarity_, preference_ : float
-        Net similarity and preference of the chosen candidate. If `preference` is given, `preference_` is that value.
+        Net similarity and preference of the chosen candidate. If `preference` is given, `preference_` equals it.
     exactness_ : dict
         See `AffinityPropagation`.
     timings_, result_, n_features_in_
@@ -165,7 +165,8 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         Returns
         -------
         ndarray or Dask array of shape (n_samples,), int32
-            Position of each row's exemplar among the exemplars of this candidate. A Dask array if `labels_` is one.
+            Position of each row's exemplar among the exemplars of this candidate. The result is a Dask array if
+            `labels_` is a Dask array.
 
         Raises
         ------
@@ -187,7 +188,7 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
         if k not in numbers:
             near = sorted(numbers, key=lambda other: abs(other - k))[:4]
             raise InputError(
-                f"k={k} is not a candidate of the scan; choose one of scan_['n_clusters']. The nearest are "
+                f"k={k} is not a candidate of the scan; choose one of scan_['n_clusters'], of which the nearest are "
                 f"{sorted(near)}."
             )
         return self._candidates[:, numbers.index(k)].copy()
@@ -297,13 +298,13 @@ class AdaptiveAffinityPropagation(AdaptiveAffinityPropagationOptions, ExemplarCl
             problems.append(Doubt(text, DegenerateClustersWarning))
         if self.n_clusters_ == 1:
             text = "the scan ended with one cluster, and no other candidate has a silhouette: give a preference above "
-            problems.append(Doubt(f"{text}the last one of scan_.", AmbiguousCountWarning))
+            problems.append(Doubt(f"{text}the last value of scan_['preference'].", AmbiguousCountWarning))
         else:
             problems += [Doubt(text, WeakStructureWarning) for text in self._weak(value.choices)]
         return problems
 
     def _weak(self, choices: dict[str, int]) -> list[str]:
-        """Return a warning if the best silhouette is weak: the rule that decided, and the choice of the other rule."""
+        """Return a warning if the best silhouette is weak; it names the choice of each rule, if the choices differ."""
         best, package = choices["silhouette"], choices["package"]
         silhouettes = self.scan_["silhouette"][self.scan_["n_clusters"] == best]
         if not (silhouettes < WEAK_SILHOUETTE).any():

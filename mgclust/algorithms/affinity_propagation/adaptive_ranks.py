@@ -14,7 +14,7 @@ the messages converge. The adaptive method finds both. In outline (`adaptive_sca
 
 The chosen candidate has the largest mean silhouette. If that silhouette is below 0.3, `solution_findK.m` of the
 authors' package shows a second answer: the candidate with the largest minimum cluster silhouette, among the candidates
-that have at least the lower median number of clusters. `choose` has both rules.
+that have at least the lower median number of clusters. `choose` implements both rules.
 
     adaptive_scan.step      decisions, from the number of exemplars of each iteration
     message_passing         iterations
@@ -24,8 +24,8 @@ Chen and Zeng computed the similarities and the silhouettes of this method on a 
 all three are computed on the devices. Their silhouette uses the dissimilarities -S, which are squared Euclidean
 distances. The package, and the default here, use Euclidean distances. The two distances can lead to different K.
 
-Cost: that of `AffinityPropagation` for thousands of iterations, plus the silhouettes: O(n K d) per candidate, or one
-pass over all pairs for all candidates with the plain Euclidean distance.
+Cost: thousands of iterations of `AffinityPropagation`, plus the silhouettes. The silhouettes take O(n K d) per
+candidate, or one pass over all pairs for all candidates with the plain Euclidean distance.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["WEAK_SILHOUETTE", "AdaptiveOutput", "adaptive_affinity_propagation"]
 
-LOWEST = "can fall no further, because the sums of messages could not hold it"
+LOWEST = "can fall no further (the sums of messages cannot hold a lower value)"
 WEAK_SILHOUETTE = 0.3  # below this mean silhouette, the authors' package shows the answer of its second rule
 
 TABLE = (
@@ -103,7 +103,7 @@ def adaptive_affinity_propagation(
     algorithm: str,
     seed: int,
 ) -> AdaptiveOutput | None:
-    """Run the method on every rank; rank 0 returns what `AdaptiveAffinityPropagation.fit` reports."""
+    """Run the method on every rank; rank 0 returns the results that `AdaptiveAffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
     if selection == "auto":
         selection = "package" if profile == "code" else "silhouette"
@@ -118,7 +118,8 @@ def adaptive_affinity_propagation(
         similarities.synchronize()
     if preference is None:
         reject_scan(similarities, middle, affinity)
-    # The scan changes one number. If there is one preference per row, their differences from their median are added.
+    # The scan changes one number. With one preference per row, this number begins at the median of the preferences, and
+    # each row adds the difference of its preference from the median.
     first = None if preference is None else float(np.median(preference))
     offsets = np.zeros(n) if preference is None else np.zeros(n) + np.asarray(preference) - np.median(preference)
     if first is not None and PROFILES[profile].stride:
@@ -194,7 +195,7 @@ def reject_scan(similarities: Similarities, median: float, affinity: str) -> Non
         if affinity in AFFINITIES:
             remedy = "at least half of the pairs coincide, so drop duplicate rows"
         raise InputError(
-            f"the median similarity is {median if median > noise else 0:g}, should be < 0, because the preference "
+            f"the median similarity is {median if median > noise else 0:g}, but should be < 0, because the preference "
             f"starts at half of it and must fall; {remedy}, or give preference."
         )
 
@@ -285,9 +286,9 @@ def choose(
 ) -> dict[str, int]:
     """Return the number of clusters that each rule chooses.
 
-    Both rules skip candidates with a cluster smaller than `min_cluster_size`, unless all candidates have one. Ties go
-    to the smallest number. "silhouette" chooses the largest mean silhouette. "package" differs if that silhouette is
-    weak.
+    Both rules skip candidates with a cluster smaller than `min_cluster_size`, unless all candidates have such a
+    cluster. Ties go to the smallest number. "silhouette" chooses the largest mean silhouette. "package" differs only if
+    this silhouette is weak.
     """
     large = [k for k in scores if scores[k].sizes.min() >= min_cluster_size]
     eligible = sorted(large or scores)

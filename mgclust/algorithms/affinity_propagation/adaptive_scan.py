@@ -4,11 +4,12 @@ The rules follow K. Wang, J. Zhang, D. Li, X. Zhang and T. Guo, "Adaptive Affini
 Automatica Sinica 33(12):1242-1246, 2007 (arXiv 0805.1096), and the MATLAB package of the same authors, version 3.0.
 
 A scan starts at half the median similarity pm. It lowers the preference p whenever the exemplars have come to rest, so
-that one run visits many numbers of clusters. If the messages oscillate instead, the scan raises the damping; if that
-does not help, it lowers p all the same. This module sees no message. After every iteration i, `step` gets only the
-number of exemplars K(i), and whether all flags E(k) = [A(k,k) + R(k,k) > 0] are as they were one iteration before.
+that one run visits many numbers of clusters. If the messages oscillate instead, the scan raises the damping. If this
+does not help, the scan lowers p although the exemplars are not at rest. This module does not read the messages. After
+every iteration i, `step` gets only the number of exemplars K(i), and whether all flags E(k) = [A(k,k) + R(k,k) > 0] are
+the same as one iteration before.
 
-Profile "code" is what the package does. T = 10, w = 40, f = 0.01, q(K) = 0.1 sqrt(K + 50). At first damping = 0.5,
+Profile "code" follows the package. T = 10, w = 40, f = 0.01, q(K) = 0.1 sqrt(K + 50). At first damping = 0.5,
 p = pm / 2, unit = f pm, escapes = 2, phase = 1. `waited` counts iterations since a confirmation or an oscillation::
 
     at rest         from iteration 100 on: no flag has changed over 50 iterations
@@ -17,12 +18,12 @@ p = pm / 2, unit = f pm, escapes = 2, phase = 1. `waited` counts iterations sinc
                     can come at iteration 109. Or: no flag has changed over 5000 iterations (max_iter / 10, at least
                     2000), which ends the scan
     half confirmed  half at rest, but not at rest, T times in a row
-    calm            the mean of the last six K is below that of one iteration before, and in phase 2 K did not rise
-                    either; or the last six K are equal. Each of the last w iterations has a mark; at first all are calm
+    calm            the mean of the last six K is lower than one iteration before, and in phase 2 K did not rise either;
+                    or the last six K are equal. Each of the last w iterations has a mark; at first, all marks are calm
 
     at a confirmation
-        unit <- f pm / q(K);  r = number of confirmations in a row that repeat the K of the one before
-        p <- p + unit * (r if r > 1 else 1);  phase 2 begins with the first;  waited <- 0
+        unit <- f pm / q(K);  r = number of confirmations in a row that repeat the K of the confirmation before
+        p <- p + unit * (r if r > 1 else 1);  phase 2 begins with the first confirmation;  waited <- 0
         if K in {1, 2}: the scan ends
     else, from iteration 101 on, if waited > w and less than 0.66 w marks are calm, or waited > 150: an oscillation
         the first ever    damping <- at least 0.7
@@ -39,33 +40,34 @@ p = pm / 2, unit = f pm, escapes = 2, phase = 1. `waited` counts iterations sinc
     recorded        if K > 0 and one of these holds:
                     confirmed: strength T * (confirmations in a row) + 50
                     half confirmed: strength T * (half confirmations in a row) + 15
-                    in phase 2, the mean of six K did not change: strength 6, or 10 if it did not for five iterations
+                    in phase 2, the mean of six K did not change: strength 6, or 10 if it did not change for five
+                    iterations
                     in phase 2, otherwise, 1 < K(i) < K(i-1): strength 1
-                    Stored as the candidate of K if stronger than the stored one; above `top` only if the strength is at
-                    least 10; then top <- max(top, K)
+                    Stored as the candidate of K if stronger than the stored candidate; for K above `top`, only if the
+                    strength is at least 10; then top <- max(top, K)
 
 Profile "paper" has these differences: at rest means 40 iterations. There is no half confirmation. At the b-th
-confirmation in a row, p <- p + b unit. Every oscillation (fewer than 2/3 w calm marks) adds 0.05 to the damping, at
-most 0.85, and from 0.85 on also f pm to p. Only confirmed solutions are recorded.
+confirmation in a row, p <- p + b unit. Every oscillation (fewer than 2/3 w calm marks) adds 0.05 to the damping, up to
+0.85. Once the damping is 0.85, every oscillation also adds f pm to p. Only confirmed solutions are recorded.
 
-Profile "fast" is the rule of mgclust: p falls all the time, and the messages follow it through all numbers of clusters,
-without rest at any of them. The damping is 0.7. From iteration 40 on, every 4 iterations, with the pace 0.006 at
-first::
+Profile "fast" is the rule of mgclust: p falls steadily, and the messages pass through all numbers of clusters without
+coming to rest at any of them. The damping is 0.7. From iteration 40 on, this happens every 4 iterations, with the pace
+0.006 at first::
 
     pace <- min(1.5 pace, 0.4) if K is what it was 4 iterations before, else max(0.5 pace, 0.006);  p <- p (1 + pace)
 
-The rule differs if K skipped numbers up to 100 in these 4 iterations that have no candidate yet. Then the last step is
-taken back: p <- p / (1 + pace), and pace <- max(0.1 pace, 0.006), so that smaller steps pass the skipped numbers. This
-happens at most three times in a row; numbers that are skipped even so are given up.
+The rule differs if, in these 4 iterations, K skipped numbers up to 100 that have no candidate yet. Then the last step
+is taken back: p <- p / (1 + pace), and pace <- max(0.1 pace, 0.006), so that smaller steps pass the skipped numbers.
+This happens at most three times in a row; numbers that are still skipped are given up.
 
-"fast" records each K with the exemplars that had been unchanged for the longest time. Above 100 clusters, they must
-have been unchanged for 8 iterations, unless the requested range of K has at most 100 numbers. An oscillation (fewer
-than 0.2 w calm marks) adds 0.05 to the damping, at most 0.9. K in {1, 2} over 8 iterations ends the scan. All
+"fast" records each K with the exemplars that had been unchanged for the longest time. Above 100 clusters, the exemplars
+must have been unchanged for 8 iterations, unless the requested range of K has at most 100 numbers. An oscillation
+(fewer than 0.2 w calm marks) adds 0.05 to the damping, up to 0.9. K in {1, 2} over 8 iterations ends the scan. All
 candidates are refined, not only the last.
 
 With a range of K, these rules hold in all profiles. Until K has been above the range, p <- p / 4 every 20 iterations,
-at most 12 times. Above the range, p falls as in "fast", and nothing is recorded. The pace grows by 1.5 if the range
-would be more than 8 strides away at the rate of the last stride, and halves otherwise.
+at most 12 times. Above the range, p falls as in "fast", and nothing is recorded. The pace is multiplied by 1.5 if the
+range would be more than 8 strides away at the rate of the last stride, and halved otherwise.
 
 From the first K within the range on, the rules of the profile hold, and only K within the range is recorded. K below
 the range over `rest` iterations (50, 40 or 8, by profile) ends the scan.
@@ -130,7 +132,7 @@ def step(state: ScanState, stats: Stats) -> Decision:
 
 
 def fall(state: ScanState, damping: float, preference: float) -> Decision:
-    """Decide as profile "fast" does; every profile uses this above the range of K."""
+    """Decide as profile "fast" does; every profile uses this rule above the range of K."""
     profile, k, events = falling(state), state.counts[-1], []
     ends = state.iteration % profile.stride == 0
     if state.iteration >= state.max_iter:
@@ -177,7 +179,7 @@ def fall(state: ScanState, damping: float, preference: float) -> Decision:
 
 
 def goes_back(state: ScanState, before: int) -> bool:
-    """Return whether to take back the last step, because K skipped numbers; also count how often that happened."""
+    """Return whether to take back the last step, because K skipped numbers; also count how often this happened."""
     k = state.counts[-1]
     between = range(k + 1, min(before, state.given_up)) if k else ()
     if not any(each not in state.candidates and state.wanted(each) for each in between):
@@ -203,7 +205,7 @@ def rise(state: ScanState, damping: float, preference: float) -> Decision:
 
 
 def falling(state: ScanState) -> Profile:
-    """Return the profile by which the preference falls all the time."""
+    """Return the profile that defines how the preference falls steadily."""
     return state.profile if state.profile.stride else PROFILES["fast"]
 
 
@@ -227,7 +229,7 @@ def observe(state: ScanState, stats: Stats) -> None:
 
 
 def confirm(state: ScanState) -> tuple[bool, bool]:
-    """Count how often the exemplars were at rest; return whether that is a confirmation, or half of one."""
+    """Count how often the exemplars were at rest; return whether they are now confirmed, or half confirmed."""
     profile, k = state.profile, state.counts[-1]
     decided = state.iteration >= profile.first_decision
     at_rest = decided and state.run >= profile.rest
@@ -368,10 +370,10 @@ def keep(state: ScanState, found: ScanCandidate) -> bool:
 
 
 def upcoming(state: ScanState, most: int) -> list[float]:
-    """Return the dampings of the next iterations that are already known, whatever these iterations find.
+    """Return the dampings of the next iterations, as far as they do not depend on what these iterations find.
 
-    There are at least one and at most `most`. Neither the preference nor the noise changes, and the scan does not end,
-    before the last of these iterations is done.
+    The list has at least one and at most `most` dampings. Neither the preference nor the noise changes, and the scan
+    does not end, before the last of these iterations is done.
     """
     if state.profile.stride or state.hastens:
         stride, first = falling(state).stride, falling(state).first_decision

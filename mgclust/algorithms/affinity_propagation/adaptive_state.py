@@ -34,7 +34,8 @@ __all__ = [
 
 MEAN_OF = 6  # number of iterations in the running mean of K
 STRIDE = 4  # iterations between two steps of profile "fast"
-STRIDES_AHEAD = 8  # above the range of K, the pace grows if the range is more strides away, at the last stride's rate
+# Above the range of K, the pace grows if the range is more than this many strides away at the rate of the last stride.
+STRIDES_AHEAD = 8
 # While K has not been above its range: factor of the preference, strides between two rises, largest number of rises.
 RISE, RISE_STRIDES, MAX_RISES = 0.25, 5, 12
 MIN_PACE, MAX_PACE = 0.006, 0.4  # size of the steps of profile "fast", as a fraction of the preference
@@ -56,13 +57,13 @@ class Profile:
     # the profile has no half confirmations
     rest: int
     half_rest: int
-    calm_share: float  # a smaller fraction of calm marks is an oscillation
-    stall: int  # this many iterations without a confirmation are an oscillation, whatever the marks; 0: never
-    damping_limit: float  # largest damping that oscillations reach by themselves
+    calm_share: float  # a smaller fraction of calm marks counts as an oscillation
+    stall: int  # more iterations without a confirmation count as an oscillation, whatever the marks; 0: never
+    damping_limit: float  # oscillations raise the damping up to this limit; only repeated escapes raise it further
     # plain: the simpler rules of profile "paper" for changes of damping and preference; records only confirmed
     # solutions
     plain: bool
-    delay: int = 10  # times in a row at rest that make a confirmation
+    delay: int = 10  # number of iterations in a row at rest that make a confirmation
     first_decision: int = 100  # no decision is made before this iteration
     window: int = 40  # number of marks that are checked for an oscillation
     damping: float = 0.5  # initial damping
@@ -114,8 +115,8 @@ class ScanCandidate(NamedTuple):
 class Decision(NamedTuple):
     """Consequences of one iteration.
 
-    `record`: store its exemplars as the candidate with this number of clusters. `renoise`: draw new noise on all
-    similarities before the next iteration. `event`: a line for the log, or None.
+    `record`: store the exemplars of this iteration as the candidate with this number of clusters. `renoise`: draw new
+    noise on all similarities before the next iteration. `event`: a line for the log, or None.
     """
 
     record: bool
@@ -148,15 +149,15 @@ class ScanState:
     hastens: bool  # whether K has not yet come down to `high`
     rises: int = 0  # number of rises of the preference so far; MAX_RISES: no more rises
     nearest: tuple[int, int] = (0, 0)  # nearest K above `high` and below `low` that were seen; 0: none
-    # returns: steps taken back in a row; returned_at: K of the last one; given_up: skipped numbers from here on do not
-    # cause a step back
+    # returns: steps taken back in a row; returned_at: K at the last of these steps; given_up: skipped numbers from here
+    # on do not cause a step back
     returns: int = 0
     returned_at: int = 0
     given_up: int = MAX_UNSTABLE + 1
     iteration: int = 0  # iterations done
     phase: int = 1  # 1 until the first confirmation, then 2
     run: int = ALWAYS  # number of iterations over which no flag has changed
-    held: int = 0  # times in a row at rest since the last confirmation
+    held: int = 0  # number of iterations in a row at rest since the last confirmation
     half_held: int = 0
     confirmations: int = 0  # confirmations in a row
     half_confirmations: int = 0
@@ -222,8 +223,8 @@ def start(
         Median of the n (n - 1) similarities off the diagonal. It must be below zero, because every step of the
         preference is a fraction of it.
     preference : float, optional
-        First preference; by default half the median. A caller with one preference per row gives 0, and adds the scan's
-        preference to its own.
+        First preference; by default half the median. With one preference per row, the caller gives their median, and
+        adds the difference of each preference from this median to the preference of the scan.
     max_iter : int
     fixed : bool
         Keep the preference: only the damping adapts, and the first confirmation ends the run.
@@ -234,7 +235,7 @@ def start(
     if not median < 0 and not fixed:
         raise InputError(
             f"median={median!r} of the similarities must be below 0, because each step of the scan is a fraction of it "
-            "and must lower the preference. Subtract a constant from all similarities, for example their maximum."
+            "and must lower the preference; subtract a constant from all similarities, for example their maximum."
         )
     low, high = n_clusters_range or (0, 0)
     return ScanState(

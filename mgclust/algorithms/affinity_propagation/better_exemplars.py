@@ -1,4 +1,4 @@
-"""Cheap search for better exemplars than the messages have found: it adds a few exemplars, and drops a few.
+"""Cheap search for better exemplars than the messages have found: it adds and drops a few exemplars.
 
 A new exemplar k changes the net similarity by its preference minus its old similarity s(k), plus
 ``sum over i of max(0, S(i,k) - s(i))`` for the rows that join it. The gain of each exemplar falls with the number of
@@ -11,7 +11,7 @@ dropped together, but one stays if its nearest exemplar is dropped. A dropped ex
 would be lower without it.
 
 An exchange of one exemplar for another may improve the result even if no addition or drop does. So with few rows, the
-search also adds exemplars that present exemplars may join, and then drops the exemplars that the new ones replace.
+search also adds exemplars that present exemplars may join, and then drops the exemplars that the additions replace.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["better_exemplars"]
 NONE = np.zeros(0, np.int64)
 ROUNDS = 3
 FEW_ROWS = 1024  # up to this many rows, present exemplars may also join a new exemplar
-SWAPS = 8  # number of such new exemplars that are tried with up to 128 rows; fewer with more rows
-POOR_SHARE = 0.01  # least gain of better exemplars, as a fraction of the sum of all similarities to exemplars
-POOR_GAIN = 0.5  # or the least gain by one change, as a fraction of the preference
+SWAPS = 8  # number of these new exemplars that are tried with up to 128 rows; fewer with more rows
+POOR_SHARE = 0.01  # smallest gain of better exemplars, as a fraction of the sum of all similarities to exemplars
+POOR_GAIN = 0.5  # or the smallest gain by one change, as a fraction of the preference
 
 
 def better_exemplars(
@@ -84,7 +84,7 @@ def _fewer(
     similarity: np.ndarray,
     added: np.ndarray = NONE,
 ) -> tuple[ExemplarAssignment, float]:
-    """Drop unneeded exemplars, except those just added; also return the largest gain from one drop."""
+    """Drop unneeded exemplars, except the exemplars in `added`; also return the largest gain from one drop."""
     exemplars, chosen = found.exemplars, similarity.copy()
     dropped = np.zeros(len(exemplars), bool)
     needless = (similarity[exemplars] > preference[exemplars]) & ~np.isin(exemplars, added)

@@ -28,8 +28,8 @@ from mgclust.results.result import Result
 __all__ = ["AffinityPropagation"]
 
 # Up to this number, similarities are float64. If messages oscillate, rounding decides when they converge: in one of
-# scikit-learn's checks (50 rows, damping 0.5) after 87 iterations in float64, and after 123 in float32. float32 saves
-# time and memory only for large matrices.
+# scikit-learn's checks (50 rows, damping 0.5), they converged after 87 iterations in float64, and after 123 iterations
+# in float32. float32 saves time and memory only for large matrices.
 FEW_SIMILARITIES = 1 << 20
 
 
@@ -43,8 +43,8 @@ def pairs_of(dataset: Dataset) -> dict[str, np.ndarray] | None:
 class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
     """Affinity propagation of Frey and Dueck (2007): finds exemplars by messages, on one or many CPUs or GPUs.
 
-    An exemplar is a row that represents its cluster. Parameters and attributes that
-    ``sklearn.cluster.AffinityPropagation`` also has mean the same here.
+    An exemplar is a row that represents its cluster. Parameters and attributes with the same name as in
+    ``sklearn.cluster.AffinityPropagation`` have the same meaning.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
         Largest number of iterations.
     convergence_iter : int, default=15
         The run ends when the exemplars have not changed for this number of iterations. With sparse similarities, each
-        row must also have a pair with an exemplar. If a row has none, the count starts again.
+        row must also have a pair with an exemplar. If a row has no such pair, the count starts again.
     copy : bool, default=True
         Has no effect, because the input is never changed.
     preference : float or array of shape (n_samples,), optional
-        How suitable rows are as exemplars, in units of the similarity. Larger values give more clusters. By default,
-        the median of all similarities. As in scikit-learn, the zeros of the diagonal count. They do not count with
+        How suitable rows are as exemplars, in units of the similarity. Larger values give more clusters. The default is
+        the median of all similarities. As in scikit-learn, the median includes the zeros of the diagonal, except with
         `n_clusters` or with sparse similarities.
     preference_quantile : float, optional
         Sets the preference to this quantile of the similarities of pairs, without the diagonal (q of R's apcluster).
@@ -69,8 +69,8 @@ class AffinityPropagation(AffinityPropagationOptions, ExemplarClusterer):
         Number of clusters. The preference that gives this number is found by bisection, as in R's apclusterK. The
         search starts at `preference` or `preference_quantile` if given, else at the median. Each preference starts with
         new messages, so the result is the same as a fit with ``preference=preference_``. `search_` lists the
-        preferences that were tried. If no preference gives the number, the labels belong to the nearest number found,
-        with a warning.
+        preferences that were tried. If no preference gives the number, the fit warns, and the labels belong to the
+        nearest number of clusters that was found.
     affinity : {"euclidean", "cosine", "correlation", "precomputed", "precomputed_nearest_neighbors"}, \
 default="euclidean"
         Similarity of two rows.
@@ -79,11 +79,11 @@ default="euclidean"
         - "cosine": minus half of (1 - cosine).
         - "correlation": minus half of (1 - Pearson's correlation).
         - "precomputed": X holds the similarities, shape (n_samples, n_samples), symmetric or not. If X is a file, each
-          rank reads its own rows. X may also be a sparse matrix of SciPy, in memory. Then all stored entries count,
-          stored zeros too, except on the diagonal. All other pairs are impossible (-inf).
+          rank reads its own rows. X may also be a sparse matrix of SciPy, in memory. In this case, the pairs are all
+          stored entries off the diagonal, including stored zeros. All other pairs are impossible (-inf).
         - "precomputed_nearest_neighbors": X is a sparse matrix of distances, such as `mgclust.kneighbors_graph` or
-          scikit-learn makes with ``mode="distance"``. The similarity of row i to row k is minus the squared entry
-          ``X[i, k]``. Pairs that are not stored are impossible.
+          scikit-learn's function of the same name returns with ``mode="distance"``. The similarity of row i to row k is
+          minus the squared entry ``X[i, k]``. Pairs that are not stored are impossible.
     algorithm : {"auto", "dense", "sparse"}, default="auto"
         Which messages are stored. The results are bitwise identical.
 
@@ -112,14 +112,14 @@ default="euclidean"
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
         Rows of the exemplars. Not available with precomputed similarities.
     labels_ : ndarray of shape (n_samples,), int32
-        Position of each row's exemplar in `cluster_centers_indices_`. -1 for all rows if no exemplar has ever emerged.
-        With sparse similarities, -1 also for rows that have no pair with an exemplar.
+        Position of each row's exemplar in `cluster_centers_indices_`. All labels are -1 if no exemplar has ever
+        emerged. With sparse similarities, rows that have no pair with an exemplar also have the label -1.
     affinity_matrix_ : ndarray of shape (n_samples, n_samples), float64
         Similarities with the preference on the diagonal, computed at each access.
     n_iter_ : int
         Number of iterations.
     converged_ : bool
-        Whether the exemplars did not change for `convergence_iter` iterations. If False, the fit gave a
+        Whether the exemplars did not change for `convergence_iter` iterations. If False, the fit issued a
         `sklearn.exceptions.ConvergenceWarning`, and the labels belong to the exemplars with the highest net similarity
         in the last 32 iterations; see Notes. If none of these iterations had exemplars, the labels belong to the
         exemplars of the last iteration that had any.
@@ -137,7 +137,7 @@ default="euclidean"
         - ``algorithm``: "dense" or "sparse", the form in which the run began.
         - ``rows_searched``: how often the list of a row was extended by another search.
         - ``pairs_kept``: number of pairs stored at the end; all pairs if the lists were replaced.
-        - ``lists_shortened``: how often a rank shortened its lists by pairs that no row read any more.
+        - ``lists_shortened``: how often a rank removed pairs from its lists because no row read them any more.
     search_ : dict of str to ndarray
         With `n_clusters`: ``preference``, ``n_clusters``, ``n_iter`` and ``converged`` for each preference tried, in
         the order of the trials.
@@ -152,9 +152,9 @@ default="euclidean"
     -----
     Messages that do not converge pass through good and bad states. This was measured on 36 runs that did not converge
     (points, noise, duplicates, a grid and random similarities). The best of the last 32 iterations had a higher net
-    similarity than the last iteration in 27 runs, and never a lower one. In 26 runs it was the best of all iterations.
-    One run ended with 69 exemplars and a net similarity of -38,041, although 7 exemplars had reached -14,199 shortly
-    before. A check of all iterations would cost as much as the run.
+    similarity than the last iteration in 27 runs, and never a lower net similarity. In 26 runs, it was also the best of
+    all iterations. One run ended with 69 exemplars and a net similarity of -38,041, although 7 exemplars had reached
+    -14,199 shortly before. A check of all iterations would cost as much as the run.
 
     References
     ----------
@@ -179,7 +179,7 @@ default="euclidean"
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
         """See `mgclust.algorithms.Method.warm_ups`."""
-        # The first shape compiles the kernels of all pairs in float64, the second those of neighbour lists in float32.
+        # The first shape compiles kernels of all pairs in float64, the second kernels of neighbour lists in float32.
         return (WarmUp((300, 20), seconds=2.5), WarmUp((1100, 20), seconds=4.0))
 
     def _problems(self, value: AffinityPropagationOutput) -> list[Doubt]:

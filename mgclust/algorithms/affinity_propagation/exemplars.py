@@ -28,10 +28,10 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["CONVERGENCE_REMEDY", "ExemplarClusterer"]
 
-# Work for which a rank pays. Two CPU ranks are faster than one from about 1,500 rows on. Two GPUs are faster with
-# 30,000 rows, and slower with 10,000.
+# Smallest number of pairs per rank for which several ranks save time. Two CPU ranks are faster than one rank from about
+# 1,500 rows on. Two GPUs are faster than one GPU with 30,000 rows, and slower with 10,000 rows.
 PAIRS_OF_A_RANK = {"cpu": 2e6, "cuda": 4e8}
-PAIRS_A_SECOND = {"cpu": 2e7, "cuda": 1e9}  # speed of one rank, for the about 100 iterations of these measurements
+PAIRS_A_SECOND = {"cpu": 2e7, "cuda": 1e9}  # speed of one rank in these measurements, which took about 100 iterations
 CONVERGENCE_REMEDY = "raise max_iter or damping (for example to 0.9), or change preference"
 
 
@@ -104,8 +104,9 @@ class ExemplarClusterer(Clusterer):
         Returns
         -------
         ndarray or Dask array of shape (n_samples,), int32
-            Labels as in `labels_`; ties go to the first exemplar. -1 if the fit found no exemplar. Similarities are
-            computed in float64. A Dask array if X is one and the run uses the caller's client.
+            Labels as in `labels_`; ties go to the first exemplar. All labels are -1 if the fit found no exemplar.
+            Similarities are computed in float64. The labels are a Dask array if X is a Dask array and the run uses the
+            caller's client.
 
         Raises
         ------
@@ -139,9 +140,9 @@ class ExemplarClusterer(Clusterer):
     def affinity_matrix_(self) -> np.ndarray:
         """Similarities of all rows, shape (n_samples, n_samples), float64; the diagonal holds the preference.
 
-        The matrix is computed at each access, because a fit on several ranks never has it in one place. It does not
-        include the noise that breaks ties. The data are read again, so they must still exist and be unchanged since the
-        fit.
+        The matrix is computed at each access, because no rank holds the whole matrix if there are several ranks. It
+        does not include the noise that breaks ties. The data are read again, so they must still exist and be unchanged
+        since the fit.
 
         Raises
         ------

@@ -27,13 +27,13 @@ __all__ = ["SLOTS", "ExemplarAssignment", "MessagePassing"]
 
 Array = Any
 RESOLUTION = 1e-6  # coarsest accepted resolution of the fixed-point sums, relative to the largest similarity
-FEWEST_AHEAD = 4  # iterations queued after one that had undecided rows, because more are likely to follow
+FEWEST_AHEAD = 4  # iterations queued after an iteration with undecided rows, because more such iterations are likely
 MAX_AHEAD = (
-    24  # largest number of queued iterations: rows rarely have more than 8 recent columns, and 32 places fit both
+    24  # largest number of queued iterations: rows rarely have more than 8 recent columns, and there are 32 places
 )
 FEW_VALUES = 64  # up to this many values, `math.fsum` adds them
 TIED = 2.0**-19  # if differences are below this fraction of preferences, messages may seem to converge too early
-BITS = 61  # bits of a fixed-point sum; one more is the sign, and one is left for rounding
+BITS = 61  # bits of a fixed-point sum; one more bit is the sign, and one bit is left for rounding
 
 
 def rounded_sum(values: np.ndarray) -> float:
@@ -72,7 +72,7 @@ class MessagePassing:
     rows : MessageRows
         Rows before their first iteration.
     preference : ndarray of shape (n,), float64
-        S(k,k).
+        Preference S(k,k) of each row.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class MessagePassing:
 
     @property
     def messages(self) -> Any:
-        """Arrays of `rows`."""
+        """Arrays of the messages, from `rows`."""
         return self.rows.messages
 
     def set_preference(self, preference: np.ndarray) -> None:
@@ -142,7 +142,7 @@ class MessagePassing:
         steps, passed = list(zip(slots.tolist(), numbers, strict=True)), False
         while steps:
             # An iteration may leave rows undecided. Then the iterations queued after it do nothing, and are queued
-            # again. All ranks queue equally many, because each iteration has a collective sum.
+            # again. All ranks queue the same number of iterations, because each iteration has a collective sum.
             queued = steps[: self._ahead]
             self.rows.make_room(len(queued))
             self.rows.queue(queued, passed=passed)
@@ -168,8 +168,8 @@ class MessagePassing:
     def states(self) -> list[np.ndarray]:
         """Return the distinct non-empty sets of exemplars of the last iterations, newest first.
 
-        These are the last `SLOTS` iterations, and the last iteration that had exemplars. Each set is ascending, int64.
-        The list is empty if no exemplar has ever emerged.
+        These iterations are the last `SLOTS` iterations, and the last iteration that had exemplars. Each set is
+        ascending, int64. The list is empty if no exemplar has ever emerged.
         """
         different = dict.fromkeys(state.tobytes() for state in self._flags()[::-1] if state.any())
         return [np.flatnonzero(np.frombuffer(state, "uint8")) for state in different]
@@ -190,9 +190,9 @@ class MessagePassing:
         self.set_preference(self.preference)
 
     def save(self, control: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
-        """Save the messages after an iteration, with the caller's state; the caller has set the next preference.
+        """Save the messages after an iteration, with the caller's state. Set the next preference first.
 
-        Does nothing if this form of the rows cannot be saved; then the last checkpoint stays.
+        If this form of the rows cannot be saved, nothing happens, and the last checkpoint stays.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class MessagePassing:
         exemplars : ndarray of shape (k,), int64
             Row numbers, ascending, at least one.
         preference : ndarray of shape (n,), optional
-            Preference for the net similarity; by default the present one.
+            Preference for the net similarity; by default, the present preference.
         """
         labels, chosen = self.similar(exemplars)
         labels[exemplars] = np.arange(len(exemplars), dtype=labels.dtype)
@@ -275,7 +275,7 @@ class MessagePassing:
         ----------
         assignments : sequence of ExemplarAssignment
         preferences : sequence of ndarray of shape (n,), optional
-            Preference for each assignment; by default the present one.
+            Preference for each assignment; by default, the present preference.
         """
         given = preferences or [self.preference] * len(assignments)
         kernels, xp, comm = self._context.kernels, self._context.kernels.xp, self._context.comm
@@ -302,7 +302,7 @@ class MessagePassing:
             chosen = chosen[cluster >= 0]
             if self.tied and not self._similarities.given and len(chosen):
                 chosen = self._first_near(chosen, assignment.labels, rounding * largest)
-            # Take the first of duplicate rows: rounding on the device and noise may favour another one.
+            # Take the first of duplicate rows: rounding on the device and noise may favour another duplicate.
             equal = self._similarities.first_equal[chosen]
             same = (assignment.labels[equal] == assignment.labels[chosen]) & (preference[equal] == preference[chosen])
             refined.append(self.assign(np.sort(np.where(same, equal, chosen)), preference))
@@ -335,8 +335,8 @@ class MessagePassing:
 
         Let m1 and m2 be a row's two largest values of A + S, and p the second largest preference. Then m1 and m2 are at
         least min S + min(0, p - max S), because A(i,k) is at least min(0, R(k,k)) and R(k,k) is at least p(k) - max S.
-        Both are also at least the smallest preference. If a row may have no pair with row k, only the second bound
-        holds.
+        Both values are also at least the smallest preference. If a row may have no pair with row k, only this second
+        bound holds.
         """
         lowest, highest = self._similarities.lowest, self._similarities.highest
         second = float(preference.min())
@@ -354,7 +354,7 @@ class MessagePassing:
         if largest > most:
             lowest, highest = self._similarities.lowest, self._similarities.highest
             raise InputError(
-                f"preference={second:g} should be >= {highest - most:.2g}: the similarities range from {lowest:g} to "
-                f"{highest:g}, and the sums of messages cannot hold both; raise preference."
+                f"preference={second:g} should be >= {highest - most:.2g}, because the similarities range from "
+                f"{lowest:g} to {highest:g}, and sums of messages cannot hold both; raise preference."
             )
         return 2.0 ** (BITS - math.ceil(math.log2(self.rows.messages.n)) - math.ceil(math.log2(largest)))

@@ -1,10 +1,10 @@
 """Search for the preference that gives a number of clusters, by bisection.
 
-The nearer the preference is to the largest similarity, the more clusters there are. If it exceeds that similarity,
-every row is its own exemplar. If it is n times the range of the similarities below, one cluster has a higher net
-similarity than any two. Orders of magnitude lie between these limits, so the search bisects the logarithm of the
-distance below the largest similarity. It starts at a given preference, multiplies or divides the distance until it has
-passed the requested number, and bisects from there.
+The nearer the preference is to the largest similarity, the more clusters there are. If the preference exceeds the
+largest similarity, every row is its own exemplar. If the preference is below the largest similarity by n times the
+range of the similarities, one cluster has a higher net similarity than any two clusters. Orders of magnitude lie
+between these limits, so the search bisects the logarithm of the distance below the largest similarity. It starts at a
+given preference, multiplies or divides the distance until it has passed the requested number, and bisects from there.
 
 The number of clusters need not fall with the preference at every step, and it can jump. Then the search ends at the
 jump and takes the nearest number that it has found. With very low preferences, messages can seem to converge before
@@ -21,8 +21,8 @@ from typing import NamedTuple
 __all__ = ["PreferenceSearch", "Tried"]
 
 STEP = 4.0  # factor of the distance until both too few and too many clusters have been found
-UNCONVERGED = 2.0  # this many times the clusters of a larger preference mean that messages have not converged
-NEAREST = 2.0**-20  # smallest distance, as a fraction of the range; float32 cannot tell smaller ones apart
+UNCONVERGED = 2.0  # more than this many times the clusters of a larger preference: messages have not converged
+NEAREST = 2.0**-20  # smallest distance, as a fraction of the range; float32 cannot tell smaller distances apart
 CLOSE = 1e-5  # relative difference of distances that ends the search
 ABOVE = 0.01  # at this fraction of the range above the largest similarity, every row is its own exemplar
 
@@ -38,7 +38,7 @@ class Tried(NamedTuple):
 
 @dataclass
 class PreferenceSearch:
-    """State of a search. The next preference depends only on the tried ones, so all ranks agree.
+    """State of a search. The next preference depends only on the preferences tried so far, so all ranks agree.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class PreferenceSearch:
         for each in self.tried:
             distance = self.highest - each.preference
             if distance < 0:
-                return None  # no preference is left between the smallest distance and this one
+                return None  # no preference is left between the smallest distance and this distance
             fewest = min(
                 (other.n_clusters for other in self.tried if other.preference > each.preference), default=self.n
             )
@@ -121,7 +121,7 @@ class PreferenceSearch:
         Parameters
         ----------
         least : int
-            No solution has fewer clusters.
+            Lower bound of the number of clusters of any solution.
         reason : str
             Why `least` exceeds the requested number; empty if it does not.
         """
@@ -142,6 +142,6 @@ class PreferenceSearch:
         if 2 * unconverged > len(self.tried):
             remedy = f"{unconverged} runs had not converged; raise max_iter first, or damping (for example to 0.9)"
         return (
-            f"n_clusters={self.wanted} was not met: preferences give {found} clusters, and the labels are those of "
+            f"n_clusters={self.wanted} was not met: preferences give {found} clusters, and this result has "
             f"{self.tried[self.nearest].n_clusters}; {remedy}."
         )

@@ -63,7 +63,7 @@ class AffinityPropagationPresentation(Presentation):
 
 
 class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, SilhouettePresentation):
-    """Report of the adaptive scan: its candidates, and the silhouettes that chose one of them."""
+    """Report of the adaptive scan: its candidates, and the silhouettes by which one of them was chosen."""
 
     references = {
         "Wang et al. 2007": "K. Wang, J. Zhang, D. Li, X. Zhang, T. Guo, Adaptive affinity propagation clustering, "
@@ -109,7 +109,7 @@ class AdaptiveAffinityPropagationPresentation(AffinityPropagationPresentation, S
         return drawn | super().draw(result, sample)
 
     def tables(self, result: Result) -> list[Table]:
-        """Add a table of all candidates by ascending number of clusters, with the chosen one in bold."""
+        """Add a table of all candidates by ascending number of clusters, with the chosen candidate in bold."""
         present = {name: f"scan_{name}" for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}
         if "n_clusters" not in present:
             return super().tables(result)

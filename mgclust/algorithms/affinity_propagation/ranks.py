@@ -9,7 +9,7 @@ messages::
                      A(k,k) <- sum over i' != k of max(0, R(i',k))
     each damped      new = (1 - lam) * update + lam * old
 
-Row k is an exemplar while A(k,k) + R(k,k) > 0. The result is equal to these plain lines on n x n arrays::
+Row k is an exemplar while A(k,k) + R(k,k) > 0. These plain lines on n x n arrays give the same result::
 
     A = R = zeros((n, n));  S[diagonal] = preference
     repeat:
@@ -91,7 +91,7 @@ def affinity_propagation(
     seed: int,
     pairs: Mapping[str, np.ndarray] | None,
 ) -> AffinityPropagationOutput | None:
-    """Run the method on every rank; rank 0 returns what `AffinityPropagation.fit` reports."""
+    """Run the method on every rank; rank 0 returns the results that `AffinityPropagation.fit` reports."""
     n = context.dataset_shape[0]
     saved = context.checkpoint.load()
     listed = pairs is not None or is_listed(context, algorithm, affinity, saved)
@@ -206,7 +206,7 @@ def iterate(
             if done == max_iter:
                 return done, stayed
             if stayed and done - last_poor + 1 >= convergence_iter:
-                # Near ties move messages so little at first that they seem to have converged.
+                # With near ties, messages move so little at first that they seem to have converged.
                 if not messages.tied or not is_poor(messages):
                     return done, True
                 last_poor = done
@@ -218,13 +218,13 @@ def iterate(
 
 
 def is_poor(messages: MessagePassing) -> bool:
-    """Return whether exemplars that are clearly better than the present ones are found."""
+    """Return whether a search finds exemplars that are clearly better than the present exemplars."""
     found = messages.assign(messages.states()[0])
     return better_exemplars(messages, found, messages.preference) is not None
 
 
 def exemplars_of(context: Context, messages: MessagePassing, converged: bool) -> np.ndarray:
-    """Return the exemplars of a run: the last ones if it converged, else the ones with the highest net similarity.
+    """Return the last exemplars of a run if it converged, else the exemplars with the highest net similarity.
 
     Ties go to the newest state. The array is empty if no exemplar has ever emerged.
     """
@@ -241,7 +241,10 @@ def exemplars_of(context: Context, messages: MessagePassing, converged: bool) ->
 def try_preferences(
     context: Context, rows: MessageRows, saved: Saved | None, limits: Limits, search: PreferenceSearch
 ) -> tuple[MessagePassing, np.ndarray]:
-    """Pass messages with one preference after the other, each from the start; return messages and nearest exemplars."""
+    """Pass messages with one preference after the other, each time from the start.
+
+    Returns the messages of the last preference, and the exemplars whose number is nearest to the requested number.
+    """
     # Each preference starts with new messages, so the result equals a fit with the preference that was found. If
     # messages of another preference were continued, the result would depend on the search.
     nearest = np.zeros(0, np.int64)

@@ -1,14 +1,14 @@
 """Single linkage within canopies: only pairs of rows that share a canopy are compared.
 
 Every canopy is sent to one rank, with its rows. Single linkage of a canopy needs only the edges of its minimum spanning
-tree, and single linkage of all canopies only the minimum spanning forest of these edges::
+tree. Single linkage of all canopies needs only the minimum spanning forest of these edges::
 
     each rank    sends its rows to the ranks of their canopies    exchange of d + 2 numbers per membership
     each rank    spanning tree of each of its canopies            `spanning_trees`, m^2 / 2 distances of m rows
     each rank    spanning forest of the edges of these trees      at most n - 1 edges
     rank 0       spanning forest of the edges of all ranks
 
-Edges are ordered by distance and by the numbers of their rows, so the forest is unique, on any number of ranks.
+Edges are ordered by distance and by the numbers of their rows, so the forest is the same on any number of ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = Any
 
 
 class Agglomeration(NamedTuple):
-    """Clusters of single linkage within canopies, and all merges, including later ones than requested.
+    """Clusters of single linkage within canopies, and all merges, including merges beyond the requested clusters.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Agglomeration(NamedTuple):
 
 
 class AgglomerationTree(NamedTuple):
-    """Edges of a forest, ordered by reduced distance, and edges of equal distance by row numbers."""
+    """Edges of a forest, ordered by reduced distance; ties are ordered by row numbers."""
 
     s: np.ndarray  # (m,), of the rows' type: reduced distance
     low: np.ndarray  # (m,), int64: row number
@@ -144,7 +144,7 @@ def tree_of_canopies(context: Context, memberships: csr_array, norm: str) -> tup
 def _exchanged(context: Context, memberships: csr_array, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, Array]:
     """Exchange rows: return the canopy, row number and row of each membership in the canopies of this rank.
 
-    Large canopies go to different ranks.
+    The largest canopies go to different ranks.
     """
     comm, xp, rows = context.comm, context.kernels.xp, context.rows
     rank_of = np.empty(len(sizes), np.int64)
@@ -170,13 +170,13 @@ def _check_room(context: Context, most: int) -> None:
     room = int(context.comm.all_reduce(np.array([context.free], np.int64), "min")[0])
     if needed > room:
         raise InsufficientMemoryError(
-            f"not enough memory: the rows of a rank's canopies need {human(needed)}, and {human(room)} are free. Use a "
+            f"not enough memory: the rows of a rank's canopies need {human(needed)}, and {human(room)} is free; use a "
             "smaller t1, more workers, or workers with more memory."
         )
 
 
 def _tree_of(edges: AgglomerationTree, n: int) -> AgglomerationTree:
-    """Return the minimum spanning forest of edges, some of which may occur twice."""
+    """Return the minimum spanning forest of edges; an edge may occur twice."""
     _, first = np.unique(edges.low * n + edges.high, return_index=True)
     s, low, high = (part[first] for part in edges)
     order = np.lexsort((high, low, s))

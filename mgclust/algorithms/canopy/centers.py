@@ -1,22 +1,23 @@
 """Choice of the rows that become centres of canopies: the block-greedy method, exact on any number of ranks.
 
-By definition, the first candidate becomes a centre, every candidate within t2 of it is dropped, and this repeats. The
-centres are the lexicographically first maximal independent set of the graph that joins rows within t2. So for each
-order of the rows there is exactly one result, however it is computed. Here, each step takes 4096 candidates::
+By definition, the first candidate becomes a centre, every candidate within t2 of it is dropped, and this repeats until
+no candidate is left. The centres are the lexicographically first maximal independent set of the graph that joins rows
+within t2 of each other. So for each order of the rows there is exactly one result, however it is computed. Here, each
+step takes 4096 candidates::
 
     each rank    offers its first 4096 candidates                all_gather of 8 bytes each, 16 in random order
     all ranks    take the first 4096 of all offered candidates   all_gather of their rows
     all ranks    pick centres among these                        `first_independent`, the same on every rank
     each rank    drops its candidates near a new centre          `border`, or `mark_near`
 
-Each of the 4096 candidates is picked or dropped, so there are at most n / 4096 steps. Usually most other candidates are
-dropped with them: a million rows that make a thousand canopies take three or four steps. If few are dropped, a rank
-puts its rows into bounding boxes once. From then on, a step reads only rows near its new centres (`mark_near`). Rows
-never move.
+Each of the 4096 candidates is picked or dropped, so there are at most n / 4096 steps. Usually, most other candidates
+are also dropped: a million rows that make a thousand canopies take three or four steps. If few candidates are dropped,
+a rank puts its rows into bounding boxes once. From then on, a step reads only rows near its new centres (`mark_near`),
+and rows are no longer moved in memory.
 
 If nearly all candidates of a step are picked, thousands of steps could follow. On a GPU, starting these steps and their
-collectives costs more than the work. So the ranks then offer more candidates per step, and each rank picks among them,
-4096 at a time.
+collectives takes longer than the computation. In this case, the ranks offer more candidates per step, and each rank
+picks centres among them, 4096 candidates at a time.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ __all__ = ["Candidates", "Picked", "greedy_centers", "pick_centers", "priorities
 
 Array = Any
 STEP = 4096  # candidates per step
-# If a step leaves a larger fraction of the candidates, about ten or more such steps follow, which take longer than
-# making boxes.
+# If a step leaves more than this fraction of the candidates, at least about ten more steps follow. These steps take
+# longer than making bounding boxes.
 MANY_LEFT = 7 / 8
 MANY_PICKED = 7 / 8  # if a larger fraction of a step's candidates is picked, the next step has more candidates
 GROWTH = 4  # factor by which the number of candidates then grows
-# Largest fraction of all rows that are candidates of one step; every rank compares all pairs of these.
+# Largest fraction of all rows that are candidates of one step; every rank compares all pairs of these candidates.
 LARGEST_SHARE = 1 / 64
 
 
@@ -56,7 +57,7 @@ class Picked(NamedTuple):
 
 
 def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
-    """Find the bound for which ``s < bound`` is equivalent to ``distance <= t``, both in the rows' type.
+    """Find the bound for which ``s < bound`` is equivalent to ``distance <= t``, in the number type of the rows.
 
     The distance that belongs to a reduced distance s is correctly rounded and grows with s. So there is a largest s
     whose distance is at most t, and the bound is the next larger number.
@@ -65,7 +66,7 @@ def threshold_of(measure: Metric, t: float, dtype: Any) -> float:
     ----------
     measure : Metric
     t : float
-        Non-negative. It is first rounded to `dtype`, as a distance is.
+        Non-negative. It is first rounded to `dtype`, in the same way as distances.
     dtype : dtype
         float32 or float64.
 
@@ -126,7 +127,7 @@ class Candidates:
     seed : int, optional
         Seed of random priorities; None: priorities are the row numbers.
     boxed : bool
-        Whether there is memory for bounding boxes around the rows, if there is a single batch.
+        Whether bounding boxes around the rows fit into memory. Boxes are used only if there is a single batch.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Candidates:
         return self._read(self._bounds[0][0], self._bounds[0][0]) if out is None else out
 
     def drop_near(self, centers: Array, norm: str, threshold: float) -> None:
-        """Drop the candidates with ``s < threshold`` to a centre."""
+        """Drop the candidates whose reduced distance to a centre is less than `threshold`."""
         xp, before = self._kernels.xp, len(self)
         if self._boxes is not None:
             self._kernels.canopy.mark_near(self._boxes, centers, norm=norm, threshold=threshold, out=self._near)
@@ -220,7 +221,7 @@ class Candidates:
 def pick_centers(
     context: Context, candidates: Candidates, measure: Metric, t2: float, saved: Saved | None = None
 ) -> Picked:
-    """Pick the centres among the candidates of all ranks, equally on every rank.
+    """Pick the centres among the candidates of all ranks; every rank picks the same centres.
 
     A checkpoint contains the row numbers of the centres. Dropping all rows near them restores the candidates of that
     step.
@@ -293,7 +294,7 @@ def _most_offered(context: Context, room: int) -> int:
 
 
 def _rows_in_order(context: Context, numbers: np.ndarray) -> Array:
-    """Return the rows with these global numbers, in any order, on the device of every rank."""
+    """Return the rows with these global numbers, in the order of the numbers, on the device of every rank."""
     order = np.argsort(numbers)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -301,7 +302,7 @@ def _rows_in_order(context: Context, numbers: np.ndarray) -> Array:
 
 
 def greedy_centers(kernels: Kernels, x: Array, *, norm: str, threshold: float) -> np.ndarray:
-    """Pick centres among rows that one device holds, in their order.
+    """Pick centres, in row order, among rows that one device holds.
 
     Parameters
     ----------

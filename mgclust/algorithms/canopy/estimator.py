@@ -33,12 +33,13 @@ from mgclust.results.result import Result
 
 __all__ = ["Canopy", "Thresholds"]
 
-# If a smaller fraction of the rows lies in only one canopy, the canopies are not clusters. An informal measurement on
-# 32 sets gave at most 0.01 for uniform and normal rows, and 0.19 to 0.32 for sets with clusters that lie apart.
+# If less than this fraction of the rows lies in exactly one canopy, the canopies are not clusters. An informal
+# measurement on 32 sets gave at most 0.01 for uniform and normal rows, and 0.19 to 0.32 for well-separated clusters.
 MIN_ALONE = 0.05
 FEW, MANY = 10, 200  # for most data, the suggested thresholds give a number of canopies in this range
-# On CPUs two ranks are faster than one from about 100,000 rows of 2 features on. Two GPUs take as long as one for
-# 3,000,000 rows of 2 features. They were 1.6 times as fast for 300,000 rows of 128 features, and for 10,000,000 of 6.
+# On CPUs, two ranks are faster than one rank if there are at least about 100,000 rows of 2 features. Two GPUs take as
+# long as one GPU for 3,000,000 rows of 2 features. Two GPUs were 1.6 times as fast as one GPU for 300,000 rows of 128
+# features, and also for 10,000,000 rows of 6 features.
 NUMBERS_OF_A_RANK = {"cpu": 1e5, "cuda": 1.5e7}
 NUMBERS_A_SECOND = {"cpu": 4e6, "cuda": 3e7}  # per rank, in these measurements
 LINKAGE: dict[str, Constraint] = {
@@ -59,7 +60,8 @@ class Canopy(CanopyOptions, Clusterer):
         The loose and the tight distance, t1 > t2 > 0, in the units of the metric. A canopy consists of all rows within
         t1 of its centre. Rows within t2 of a centre cannot become centres themselves. Give both or neither. By
         default, `fit` uses the thresholds of `suggest_thresholds`. With these, the canopies cover the rows, but the
-        number of canopies is not a number of clusters. A warning reports this if the canopies overlap everywhere.
+        number of canopies is not the number of clusters. A warning reports this if the canopies overlap almost
+        everywhere.
     order : {"index", "random"}, default="index"
         Order in which rows become centres. "index": the candidate with the lowest row number comes first. "random": a
         random order, drawn by `random_state`. The centres depend on the order. Sorted rows take more steps than rows
@@ -97,7 +99,7 @@ class Canopy(CanopyOptions, Clusterer):
 
     See Also
     --------
-    DensityPeaks : Clusters of any shape, with their number found from the data.
+    DensityPeaks : Clusters of any shape, whose number is found from the data.
 
     References
     ----------
@@ -130,9 +132,9 @@ class Canopy(CanopyOptions, Clusterer):
         quantiles are equal, t1 is the next larger distance, or t2 / 0.7 if there is none.
 
         For most data these thresholds give 10 to 200 canopies. Their number follows from the fraction of pairs within
-        t2 and from the number of features, so it does not tell how many clusters there are. With many features, with
-        counts, or with few rows, the number can be outside this range; a fit then warns. Scale both thresholds to get
-        fewer or more canopies.
+        t2 and from the number of features, so it is not an estimate of the number of clusters. With many features, with
+        features that are counts, or with few rows, the number can be outside this range; a fit then warns. Scale both
+        thresholds to get fewer or more canopies.
 
         Parameters
         ----------
@@ -184,7 +186,7 @@ class Canopy(CanopyOptions, Clusterer):
         -------
         ndarray of shape (n_samples,), int32
             Label of each row, as in `labels_`; ties go to the centre that was chosen first. Distances are computed in
-            float64. On a cluster, a Dask array if X is one.
+            float64. On a cluster, the labels are a Dask array if X is a Dask array.
 
         Raises
         ------
@@ -216,7 +218,7 @@ class Canopy(CanopyOptions, Clusterer):
         n_clusters : int, optional
             Number of clusters at which merging stops. Give either this or `distance_threshold`.
         distance_threshold : float, optional
-            Clusters merge while two of their rows are at most this far apart, in the units of the metric.
+            Largest distance between two rows at which their clusters merge, in the units of the metric.
 
         Returns
         -------
@@ -226,8 +228,8 @@ class Canopy(CanopyOptions, Clusterer):
             - `labels`: int32 array of shape (n_samples,), the cluster of each row. Clusters are numbered in the order
               of their first rows;
             - `n_clusters`: number of clusters;
-            - `merges`: int64 array of shape (n_merges, 2), pairs of rows whose clusters merge, nearest first. It also
-              contains the merges beyond the requested number of clusters or distance;
+            - `merges`: int64 array of shape (n_merges, 2), pairs of rows whose clusters merge, nearest first. The array
+              also contains the merges beyond the requested number of clusters or distance;
             - `distances`: array of shape (n_merges,), the distance of each of these pairs;
             - `n_canopies`: number of canopies;
             - `n_pairs`: number of comparisons. A pair of rows counts once per canopy that holds both rows, so `n_pairs`
@@ -255,7 +257,7 @@ class Canopy(CanopyOptions, Clusterer):
         """
         if (n_clusters is None) == (distance_threshold is None):
             raise InputError(
-                f"n_clusters={n_clusters} and distance_threshold={distance_threshold}: exactly one of them must say "
+                f"n_clusters={n_clusters} and distance_threshold={distance_threshold}: exactly one of them must define "
                 "where merging ends; give one."
             )
         asked = check_parameters(LINKAGE, {"n_clusters": n_clusters, "distance_threshold": distance_threshold})
@@ -334,7 +336,7 @@ class Canopy(CanopyOptions, Clusterer):
 
 
 def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: int) -> list[Doubt]:
-    """Warnings about thresholds with which the canopies show nothing about the rows.
+    """Return warnings about thresholds if the canopies do not show any structure of the rows.
 
     `alone` is the fraction of the rows that are in exactly one canopy, or None if thresholds were given. `total` is the
     number of memberships of all rows.
@@ -346,7 +348,7 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: 
         text = f"{k} of {n} rows are centres: hardly any rows lie within t2={t2:g} of each other; raise t1 and t2."
         return [Doubt(text, DegenerateClustersWarning)]
     if total == n * k:
-        text = f"each of the {k} canopies holds all {n} rows: no row is farther than t1={t1:g} from a centre, so the "
+        text = f"each of the {k} canopies holds all {n} rows: no row is farther than t1={t1:g} from any centre, so the "
         return [Doubt(f"{text}canopies do not separate rows; lower t1.", WeakStructureWarning)]
     if alone is None:
         return []

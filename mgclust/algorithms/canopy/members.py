@@ -1,8 +1,9 @@
-"""Memberships of rows in canopies, as compressed sparse rows: count, add up, fill.
+"""Memberships of rows in canopies, as compressed sparse rows.
 
-Every rank compares its rows with all centres. Counts of the canopies of each row give the position at which its list
-begins. The lists are then written in place, with ascending columns. The nearest centre of a row is among its canopies,
-because t1 > t2. Lists are made for one batch of rows at a time, so a device holds only some of the lists at once.
+Every rank compares its rows with all centres. It first counts the canopies of each row. The sums of these counts are
+the positions at which the lists of the rows begin. The lists are then written in place, with ascending columns. The
+nearest centre of a row is among its canopies, because t1 > t2. Lists are made for one batch of rows at a time, so a
+device holds only some of the lists at once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 Array = Any
-PIECE = 1 << 28  # most memberships per batch; for each batch, the centres are put into bounding boxes again
+PIECE = 1 << 28  # largest number of memberships per batch; each batch puts the centres into bounding boxes again
 
 
 class Members(NamedTuple):
@@ -42,7 +43,7 @@ class Members(NamedTuple):
 
 
 def own_pieces(context: Context) -> list[tuple[int, int]]:
-    """Return bounds of batches of local rows, which are on the device one by one; one batch if rows are resident."""
+    """Return bounds of batches of local rows. The device holds one batch at a time; resident rows are one batch."""
     rows = context.rows
     step = max(1, -(-len(rows) // rows.chunk_count))
     edges = [*range(rows.start, rows.stop, step), rows.stop]
@@ -50,15 +51,15 @@ def own_pieces(context: Context) -> list[tuple[int, int]]:
 
 
 def candidate_bytes(rows: int, room: int) -> int:
-    """Return the bytes of the copies of a rank's rows that `Candidates` makes, before and after a step drops some.
+    """Return the bytes of the two copies of a rank's rows in `Candidates`: before and after a step drops some rows.
 
-    The number is 0 if `room` does not hold both copies. Rows are then copied in batches, of any size.
+    The number is 0 if `room` does not hold both copies. In this case, rows are copied in batches, of any size.
     """
     return 2 * rows if 2 * rows <= room else 0
 
 
 def candidate_pieces(context: Context) -> list[tuple[int, int]]:
-    """Return bounds of batches for `Candidates`: one if there is memory to copy its rows when some are dropped."""
+    """Return bounds of batches for `Candidates`: one batch if there is memory to copy the rows that a step keeps."""
     rows = context.rows
     row_bytes = rows.n_features * context.dtype.itemsize
     most = -(-context.partition.blocks // context.size) * context.partition.block_rows
@@ -69,13 +70,13 @@ def candidate_pieces(context: Context) -> list[tuple[int, int]]:
 
 
 def room_for_boxes(context: Context) -> bool:
-    """Return whether bounding boxes around all candidates of a rank fit into memory with their rows."""
+    """Return whether bounding boxes around all candidates of a rank fit into memory, together with the rows."""
     rows = context.rows
     return len(rows) * (3 * rows.n_features * context.dtype.itemsize + 64) <= context.spare
 
 
 def piece_bytes(free: int, size: int) -> int:
-    """Return the bytes of the memberships of one batch, own and gathered: an eighth of the free memory is enough."""
+    """Return the bytes for the local and gathered memberships of one batch: at most an eighth of the free memory."""
     return min(4 * PIECE * (1 + size), free // 8)
 
 
@@ -86,7 +87,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
     ----------
     context : Context
     centers : array of shape (K, n_features)
-        The centres, on the device, equal on all ranks.
+        The centres, on the device; the same on all ranks.
     norm : {"l2", "l1"}
         Kind of reduced distance.
     threshold : float
@@ -110,7 +111,7 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
         lists.append(kernels.memory.to_host(_list(context, centers, norm, threshold, counts, start, stop)))
         context.progress(0.5 + 0.5 * (done + 1) / len(bounds))
     indices = lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int32), *lists])
-    # SciPy needs the same type for both index arrays: int32 as long as it holds the number of memberships.
+    # SciPy needs the same type for both index arrays: int32 if this type holds the number of memberships.
     starts = np.zeros(len(counts) + 1, np.int32 if total < 2**31 else np.int64)
     np.cumsum(kernels.memory.to_host(counts), out=starts[1:])
     memberships = csr_array((np.ones(len(indices), bool), indices, starts), shape=(len(counts), len(centers)))
@@ -166,15 +167,18 @@ def _list(context: Context, centers: Array, norm: str, threshold: float, counts:
 
 
 def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None:
-    """Reject, on every rank, memberships that exceed a host's memory: those of its rank, or all for the caller."""
+    """Raise an error on every rank if the memberships do not fit into the memory of a host.
+
+    If results stay on the workers, a host needs memory for the memberships of its rank; else, for all memberships.
+    """
     n = context.dataset_shape[0]
     kept, rows = (own, len(context.rows)) if context.keep_on_workers else (total, n)
-    needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, their copy, flags; vectors
+    needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, a copy of the lists, flags; vectors
     figures = np.array([needed, -psutil.virtual_memory().available], np.int64)
     needed, there = (abs(figure) for figure in context.comm.all_reduce(figures, "max").tolist())
     if needed > there:
         raise InsufficientMemoryError(
             f"not enough memory: {total} memberships (each row in {total / n:.3g} of {n_canopies} canopies on average) "
-            f"need {human(needed)} on a host, and {human(there)} are free. Use a smaller t1, about "
+            f"need {human(needed)} on a host, and {human(there)} is free; use a smaller t1, about "
             f"{100 * there // needed}% of the rows, or a host with {human(needed)}."
         )

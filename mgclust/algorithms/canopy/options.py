@@ -19,8 +19,16 @@ class CanopyOptions(Declaration):
 
     method = "canopy"
     constraints: ClassVar[dict[str, Constraint]] = {
-        "t1": Real(above=0, optional=True, help="Loose distance: a canopy consists of all rows within it of a centre."),
-        "t2": Real(above=0, optional=True, help="Tight distance, below t1: rows within it cannot become centres."),
+        "t1": Real(
+            above=0,
+            optional=True,
+            help="Loose distance: a canopy consists of all rows within this distance of its centre.",
+        ),
+        "t2": Real(
+            above=0,
+            optional=True,
+            help="Tight distance, below t1: rows within this distance of a centre cannot become centres.",
+        ),
         "order": Choice("index", "random", help="Order in which rows become centres."),
         "metric": Choice(*DISTANCES, help="Distance between rows."),
     }

@@ -11,7 +11,7 @@ from mgclust.results.result import Result
 
 __all__ = ["CanopyPresentation"]
 
-MAX_CANOPIES = 1_000  # largest number of canopies in the table, which shows the canopies with most rows
+MAX_CANOPIES = 1_000  # largest number of canopies in the table, which shows the canopies with the most rows
 
 
 class CanopyPresentation(Presentation):
@@ -64,7 +64,7 @@ class CanopyPresentation(Presentation):
         return {"canopies": ax}
 
     def tables(self, result: Result) -> list[Table]:
-        """Make a table of the canopies with their centres and sizes; if there are very many, only of the largest."""
+        """Make a table of the canopies with their centres and sizes; it omits small canopies if there are many."""
         from mgclust import plots
 
         centers, memberships = np.asarray(result.arrays["centers"]), result.arrays["memberships"]

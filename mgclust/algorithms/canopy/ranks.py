@@ -7,7 +7,7 @@ There are two distances, t1 > t2. At first, all rows are candidates::
         its canopy consists of all rows within t1; a row can be in several canopies
         the rows within t2 are no longer candidates
 
-"Within" means ``distance <= t``, which is decided everywhere by the same comparison (`threshold_of`).
+"Within" means ``distance <= t``. All parts of the code decide this by the same comparison (`threshold_of`).
 
 Parallel execution. Each rank owns consecutive blocks of rows. Only rows that may become centres are sent. Stages::
 
@@ -20,8 +20,8 @@ Parallel execution. Each rank owns consecutive blocks of rows. Only rows that ma
 
 Cost for K centres. Time: 3 to 3.5 n K reduced distances of d multiply-adds, shared by the ranks; with few features and
 many centres, far fewer (`mgclust.kernels.pairs.boxes.column_boxes`). Memory per rank: its rows up to three times, the
-centres, and 60 bytes per row; on its host also 5 to 9 bytes per membership. Communication: 4096 rows per step, in at
-most n / 4096 steps and usually a handful.
+centres, and 60 bytes per row; on the rank's host also 5 to 9 bytes per membership. Communication: 4096 rows per step,
+in at most n / 4096 steps, usually in a handful of steps.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True)
 class CanopyOutput:
-    """Findings of rank 0."""
+    """Results of `canopy` on rank 0."""
 
     centers: np.ndarray  # row numbers of the centres, in the order in which they were picked
     n_steps: int
@@ -85,7 +85,7 @@ class CanopyOutput:
 
 @dataclass(frozen=True)
 class LinkageOutput:
-    """Findings of rank 0 in `linkage`."""
+    """Results of `linkage` on rank 0."""
 
     tree: AgglomerationTree
     n_canopies: int
@@ -94,7 +94,7 @@ class LinkageOutput:
 
 
 class Cover(NamedTuple):
-    """The canopies: centres of all canopies, and members among the rows of this rank."""
+    """The centres of all canopies, and the memberships of this rank's rows."""
 
     picked: Picked
     members: Members  # memberships of this rank's rows
@@ -105,7 +105,7 @@ class Cover(NamedTuple):
 def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> CanopyOutput | None:
-    """Run the method on every rank; rank 0 returns the findings, each rank delivers "labels" and "memberships"."""
+    """Run the method on every rank; rank 0 returns the results, each rank delivers "labels" and "memberships"."""
     picked, members, thresholds, error = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
     context.deliver(labels=members.labels, memberships=members.memberships)
     if context.rank != 0:
@@ -116,7 +116,7 @@ def canopy(
 def linkage(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> LinkageOutput | None:
-    """Find canopies, and the spanning forest of the pairs of rows that share a canopy; on every rank."""
+    """Run on every rank: find canopies, and the spanning forest of the pairs of rows that share a canopy."""
     picked, members, thresholds, _ = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
     with context.stage("trees"):
         tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
@@ -124,7 +124,7 @@ def linkage(
 
 
 def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int) -> Cover:
-    """Find the canopies, on every rank."""
+    """Find the canopies; every rank takes part."""
     measure, saved = METRICS[metric], context.checkpoint.load()
     with context.stage("prepare"):
         prepared = _prepare(context, measure)
@@ -193,7 +193,7 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
     distances = s * s.dtype.type(measure.factor) if measure.squared else np.sqrt(s)
     if not len(s) or distances[-1] <= 0:
         what = "all rows are" if m == n else f"all {m} rows of a sample are"
-        raise InputError(f"{what} equal, so there is no positive distance to suggest t1 and t2; give both.")
+        raise InputError(f"{what} equal, so no positive distance can suggest t1 and t2; give both.")
     t1, t2 = (float(distances[int(np.ceil(share * len(s))) - 1]) for share in (LOOSE_SHARE, TIGHT_SHARE))
     if t1 <= t2:  # many equal distances
         larger = distances[np.searchsorted(distances, t2, side="right") :]
@@ -204,7 +204,7 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
     """Estimate the memory of a rank in addition to its rows, without centres and memberships.
 
-    The number of centres and memberships depends on the data.
+    The estimate leaves these out because their number depends on the data.
     """
     n, d = shape
     own = -(-n // size)

@@ -28,9 +28,9 @@ def methods_text(
     said : sequence of str
         Sentences on the method, from `Presentation.method_sentences`.
     references : mapping of str to str
-        Publications, by the authors and year that sentences cite.
+        Publications by their short citation (authors and year), as the sentences write it.
     defaults : mapping of str to object
-        Defaults of the parameters, which the paragraph leaves out.
+        Default values of the parameters. The paragraph leaves out parameters that have their default value.
     """
     source, versions = result.source, result.versions
     shape = list(source.get("shape", ()))

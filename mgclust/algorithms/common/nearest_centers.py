@@ -34,7 +34,10 @@ def nearest_centers(context: Context, centers: np.ndarray, norm: str = "l2") -> 
 
 
 def nearest_given(context: Context, *, centers: np.ndarray, metric: str) -> None:
-    """Prepare the rows, and centres that are given like rows; deliver the nearest centre of each row, on every rank."""
+    """Run on every rank: prepare the rows and the centres, and deliver the nearest centre of each row.
+
+    The centres are in the units of the rows before their preparation.
+    """
     measure, origin = METRICS[metric], np.zeros(context.dataset_shape[1])
     prepare_again(context, measure, Prepared(0.0, origin))
     among = measure.prepare(origin)(np.asarray(centers, np.float64))
@@ -48,12 +51,12 @@ def labels_by_centers(
     place: Mapping[str, Any],
     memory_limit: int | None,
 ) -> Any:
-    """Find the nearest centre of each row of a data set; the centres are given like rows.
+    """Find the nearest centre of each row of a data set; rows and centres are in the same units.
 
     Parameters
     ----------
     dataset : Dataset
-        Ranks read their own rows.
+        The rows. Each rank reads its own rows.
     centers : ndarray of shape (n_clusters, n_features)
     metric : str
         One of `METRICS`.

@@ -1,8 +1,9 @@
-"""The nearest rows of some rows among all rows of the data, which stream past every rank.
+"""Search for the nearest rows of some rows among all rows of the data, which stream past every rank.
 
-With few features, columns are gathered, as many at a time as fit into memory, and put into bounding boxes. Each row is
-then compared only with columns near it: some hundreds of the n columns. With more features, or if boxes would not pay,
-all pairs are compared, block by block. Both ways give bitwise identical results.
+The rows of the data are called columns here, because they are the columns of the distance matrix. With few features,
+columns are gathered, as many at a time as fit into memory, and put into bounding boxes. Each row is then compared only
+with columns near it: some hundreds of the n columns. With more features, or if boxes would not save time, all pairs are
+compared, block by block. Both ways give bitwise identical results.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mgclust.kernels.pairs.boxes.column_boxes import MAX_FEATURES, column_bytes
 __all__ = ["search_all_rows"]
 
 Array = Any
-STEP_ROWS = 1 << 18  # rows that search boxes between two checks whether the run was cancelled: 10 ms on a GPU
+STEP_ROWS = 1 << 18  # rows per step of the search in boxes, after which the run can be cancelled: 10 ms on a GPU
 CPU_STEP_ROWS = 1 << 14  # the same on CPUs: about 50 ms on two cores
 SHARE_OF_FREE = 8  # columns in boxes take at most this fraction (1 / SHARE_OF_FREE) of the spare memory
 
@@ -61,7 +62,7 @@ def search_all_rows(
 
 
 def _gathered(context: Context) -> Iterator[tuple[Block, list[int]]]:
-    """Yield all rows of the data, with few features in few large blocks, and the edges of the original blocks."""
+    """Yield all rows of the data in blocks (large blocks for few features), with the edges of the original blocks."""
     n, d = context.dataset_shape
     if d > MAX_FEATURES:
         for block in context.comm.stream(context.rows):

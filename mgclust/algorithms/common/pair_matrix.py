@@ -1,4 +1,4 @@
-"""Parts shared by methods that are given a matrix of all pairs, whose rows are divided among the ranks."""
+"""Functions for methods that take a matrix of all pairs, whose rows are divided among the ranks."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def check_square(dataset: Dataset, parameter: str, what: str, *, sparse: bool = 
     n, d = dataset.shape
     if isinstance(dataset, SparseRows) and not sparse:
         raise InputTypeError(
-            f"{parameter}='precomputed' needs all {what}, and sparse data hold some: the others are not 0; give "
-            "X.toarray() if they are 0, or the rows themselves."
+            f"{parameter}='precomputed' needs all {what}, but sparse data hold only some, and the others are not 0; "
+            "give X.toarray() if the others are 0, or the rows themselves."
         )
     if n != d:
         raise InputError(
@@ -48,7 +48,7 @@ def order_statistics(
     ranks: Sequence[int],
     between: tuple[float, float] | None = None,
 ) -> list[float]:
-    """Find the k-th smallest of the numbers of all ranks, for some k, by their bits: 11 bits per pass.
+    """Find the k-th smallest of the numbers of all ranks, for some k; each pass finds 11 bits of the results.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def order_statistics(
         At each call, yields the rows of this rank, some at a time: arrays of shape (m, at least n) in the context's
         type. Only the first n columns count, and -inf does not count as a number.
     ranks : sequence of int
-        The values of k, from 1, ascending. If their numbers share the first bits, they share the passes.
+        The values of k, from 1, ascending. Results with the same first bits are found in the same passes.
     between : (float, float), optional
-        Range in which the numbers probably lie; it saves passes if they do.
+        Range in which the results probably lie. It saves passes if they do lie in this range.
     """
     dtype = context.dtype
     bits = dtype.itemsize * 8
@@ -78,9 +78,9 @@ def order_statistics(
 def _descend(
     context: Context, parts: Callable[[], Iterable[Array]], ranks: Sequence[int], low: int, left: int
 ) -> list[int]:
-    """Return the keys of the first `ranks`, as many as share all passes.
+    """Return the keys of the numbers at the first `ranks`, as many as the same passes can find.
 
-    The list is empty if the key of the first is not among the 2^left keys from `low` on.
+    The list is empty if the key at the first rank is not among the 2^left keys from `low` on.
     """
     xp, n = context.kernels.xp, context.dataset_shape[0]
     keys = [low]

@@ -1,4 +1,4 @@
-"""Preparation of rows for the kernels, and the arithmetic that their distances can afford."""
+"""Preparation of rows for the kernels, and choice of the arithmetic for their distances."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ Array = Any
 # about 2e-6 for every pair. If (d / dc)^2 is proportional to s^2, the error grows with s, so products are not used.
 DOT_CONDITION = 8.0
 MIN_FEATURES_FOR_DOT = 17
-# Relative errors beyond which the nearest of close rows are in doubt: the error of a typical distance if rows are
-# scaled, else the error of distances to nearest rows that more than the fraction SHARE_OF_ROWS of them exceed.
+# If rounding causes larger relative errors, it is in doubt which of several close rows is the nearest. The first limit
+# is for rows of unit length, and for the error of a typical distance. The second limit is for all other rows, and for
+# the error that only the fraction SHARE_OF_ROWS of the distances to nearest rows exceeds.
 DOUBTFUL_DISTANCES = 1e-4
 DOUBTFUL_NEAREST = 3e-3
 SHARE_OF_ROWS = 0.01
@@ -45,13 +46,14 @@ class Prepared(NamedTuple):
     radius: float  # largest squared length of a prepared row
     origin: np.ndarray  # (n_features,), float64: it was subtracted from every row; 0 if rows are scaled instead
     moved: float = 0.0  # largest distance by which rounding to the rows' type has moved a row, in the metric's norm
-    distance_error: float = 0.0  # for rows of unit length: relative error of a typical distance, caused by moves
+    distance_error: float = 0.0  # for rows of unit length: relative error of a typical distance, caused by rounding
 
     def error_of(self, measure: Metric, distances: np.ndarray) -> float:
         """Return the relative error that 99% of these distances do not exceed; at most 1.
 
-        Both rows of a pair move, and the relative error of a square is twice that of its root. Distances of 0 are left
-        out, because nearly all of them are between equal rows. For rows of unit length, return `distance_error`.
+        Rounding moves both rows of a pair, and the relative error of a square is twice the relative error of its root.
+        Distances of 0 are left out, because nearly all of them are between equal rows. For rows of unit length, return
+        `distance_error`.
         """
         if measure.unit_rows or not self.moved:
             return self.distance_error
@@ -87,7 +89,8 @@ def prepare_rows(context: Context, measure: Metric, weights: Array | None = None
     reject_out_of_range(context, measure, largest, gaussian=gaussian)
     offset = context.rows.offset
     radius = float(comm.all_reduce(longest, "max")[0])
-    # Each rounding changes a number by at most half a unit in its last place, and a row by this fraction of its length.
+    # Each rounding changes a number by at most half a unit in its last place, so a row moves by at most the fraction
+    # `unit` of its length.
     unit = float(np.finfo(context.dtype).eps) / 2
     if measure.unit_rows:
         moved = unit * (1.0 + narrowed)
@@ -118,12 +121,12 @@ def _any(context: Context, mine: bool) -> bool:
 
 
 def _distance_error(context: Context, moved: float) -> float:
-    """Return the relative error of the mean squared distance between unit rows, each of which has moved so far."""
+    """Return the relative error of the mean squared distance between unit rows if each row has moved by `moved`."""
     n, column_sums = context.dataset_shape[0], context.kernels.exact_sums.column_sums
     about = context.kernels.xp.asarray(context.sum_over_blocks(column_sums) / n)
     variance = float((context.sum_over_blocks(lambda x: column_sums(x, about)) / n).sum())
-    # Both rows of a pair move, and the relative error of a square is twice that of its root. The mean squared distance
-    # of all pairs is 2 variances.
+    # Both rows of a pair move, and the relative error of a square is twice the relative error of its root. The mean
+    # squared distance of all pairs is twice the variance.
     return 4.0 * moved / (2.0 * variance) ** 0.5 if variance > 0 else 0.0
 
 
@@ -133,7 +136,7 @@ def doubtful(error: float, measure: Metric) -> bool:
 
 
 def warnings_of_distances(error: float, metric: str, dtype: str, option: str = "metric") -> list[Doubt]:
-    """Return a warning if rows are so near each other that their type holds few digits of their distances.
+    """Return a warning if rows are so near each other that their number type holds few digits of their distances.
 
     option: the parameter that names the metric.
     """
@@ -162,7 +165,7 @@ def prepare_again(context: Context, measure: Metric, prepared: Prepared) -> None
 def _reject_far(context: Context, measure: Metric, largest: float, *, gaussian: bool = True) -> None:
     if not largest < (most := _range(context, measure, gaussian=gaussian)[1]):
         raise InputError(
-            f"rows lie up to {largest:.3g} from those that were fitted; this should be below {most:.1g} with "
+            f"rows lie up to {largest:.3g} from the fitted rows; this distance should be below {most:.1g} with "
             f"dtype='{context.dtype}'; leave such rows out."
         )
 
@@ -172,7 +175,7 @@ def prepare_beside(
 ) -> Array:
     """Prepare this rank's part of the rows in `context.beside` like the rows of the data; return them on the device.
 
-    name: the parameter by which users give these rows. gaussian: see `prepare_rows`.
+    name: the parameter of the public function that takes these rows. gaussian: see `prepare_rows`.
     """
     assert context.beside is not None
     offset = np.zeros(1) if context.rows.offset is None else context.rows.offset
@@ -244,7 +247,7 @@ def reject_out_of_range(context: Context, measure: Metric, largest: float, *, ga
 def _range(context: Context, measure: Metric, dtype: Any = None, *, gaussian: bool = True) -> tuple[float, float]:
     """Return the limits of the largest absolute value, for the type of the rows or for `dtype`.
 
-    Gaussian densities raise reduced distances to the metric's power; everything else uses them unchanged.
+    Gaussian densities raise reduced distances to the metric's power; all other results use reduced distances unchanged.
     """
     limits, d = np.finfo(dtype or context.dtype), context.dataset_shape[1]
     sums_squares = measure.norm == "l2"
@@ -263,7 +266,9 @@ def _reject_undefined(context: Context, measure: Metric) -> None:
 
 def _undefined(measure: Metric, count: int, first: int, narrowed: str = "") -> InputError:
     what = "constant" if measure.center_rows else "all-zero"
-    in_it, wider = (f" in dtype='{narrowed}'", ", use dtype='float64' if they are not,") if narrowed else ("", "")
+    in_it, wider = (
+        (f" in dtype='{narrowed}'", ", use dtype='float64' if rounding is the cause,") if narrowed else ("", "")
+    )
     return InputError(
         f"metric='{measure.name}' is undefined for {what} rows: {count} of them{in_it}, the first is row {first}; "
         f"drop them{wider} or choose metric='euclidean'."
@@ -271,7 +276,7 @@ def _undefined(measure: Metric, count: int, first: int, narrowed: str = "") -> I
 
 
 def _reject_faint(context: Context, measure: Metric) -> None:
-    """Reject rows whose numbers are so small in a narrower type that they have fewer digits than its other numbers."""
+    """Reject rows whose numbers are so small that a narrower type holds fewer digits of them than of other numbers."""
     least = float(np.finfo(context.dtype).tiny / np.finfo(context.dtype).eps)
     count, first = _rows_that(context, lambda x: abs(x).max(axis=1) < least)
     if count:
@@ -282,7 +287,10 @@ def _reject_faint(context: Context, measure: Metric) -> None:
 
 
 def _rows_that(context: Context, marks: Callable[[Array], Array]) -> tuple[int, int]:
-    """Count the rows of all ranks that a function marks, and find the first; the function gets a few rows at a time."""
+    """Count the rows of all ranks that a function marks, and find the first marked row.
+
+    The function gets a few rows at a time.
+    """
     count, first = 0, context.dataset_shape[0]
     step = max(1, context.rows.piece // context.dataset_shape[1])
     for chunk in context.rows.chunks():
@@ -316,7 +324,10 @@ def round_center(context: Context, weights: Array | None = None) -> np.ndarray:
 
 
 def choose_norm(measure: Metric, d: int, radius: float, s: float, reach: float) -> str:
-    """Choose products if they are accurate enough at the scale s, else differences; reach: the `PRODUCT_REACH`."""
+    """Choose how to compute distances: by products if these are accurate enough at the scale s, else by differences.
+
+    reach: the `PRODUCT_REACH` of the kernels.
+    """
     affordable = measure.power == 1 and radius <= reach * DOT_CONDITION * s
     if measure.norm == "l2" and d >= MIN_FEATURES_FOR_DOT and affordable:
         return "l2-dot"

@@ -11,7 +11,7 @@ from mgclust.base.hashing import GOLDEN, splitmix64
 __all__ = ["row_hashes"]
 
 Array = Any
-# Numbers that are hashed at once: they fit into a core's cache, or occupy a GPU.
+# How many numbers are hashed at once: they fit into a core's cache, or keep a GPU busy.
 PIECE_NUMBERS, PIECE_NUMBERS_ON_GPU = 1 << 16, 1 << 22
 
 

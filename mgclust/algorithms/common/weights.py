@@ -20,7 +20,7 @@ __all__ = ["RowWeights", "WeightedClusterer", "checked_weights", "on_host"]
 
 
 class WeightedClusterer(Clusterer):
-    """Base of the estimators whose rows may have weights."""
+    """Base class of the estimators whose rows may have weights."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -29,12 +29,12 @@ class WeightedClusterer(Clusterer):
         ----------
         X : array of shape (n_samples, n_features), path, URL or Dataset
             The rows: anything that `open_dataset` accepts, such as NumPy, CuPy or Dask arrays, data frames, and files.
-            If `X` is a Dask array or data frame, and the run is on a cluster whose client is the caller's own, fitted
-            attributes with one entry per row are Dask arrays: see the page on clusters.
+            If `X` is a Dask array or data frame, and the run uses the caller's own Dask client, fitted attributes with
+            one entry per row are Dask arrays: see the page on clusters.
         y : ignored
         sample_weight : array of shape (n_samples,) or path of a .npy, optional
-            Weight of each row: not negative, not all 0. If the rows are a Dask array, weights in a Dask array stay on
-            the workers.
+            Weight of each row. Weights must not be negative, and at least one must be positive. If the rows are a Dask
+            array, weights in a Dask array stay on the workers.
 
         Returns
         -------
@@ -74,8 +74,8 @@ class RowWeights:
     all_equal : bool
         Whether all weights are equal.
     rows : int
-        The sum of the weights if they are whole numbers, because this number of repeated rows has the same meaning;
-        else `positive`.
+        The sum of the weights if they are whole numbers, because such weights have the same meaning as this number of
+        repeated rows; else `positive`.
     """
 
     array: Any
@@ -87,7 +87,7 @@ class RowWeights:
 
     @classmethod
     def of(cls, array: Any) -> RowWeights:
-        """Check float64 weights, and collect facts about them; for a Dask array, on the workers with its chunks.
+        """Check float64 weights, and collect facts about them; for a Dask array, on the workers that hold its chunks.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class RowWeights:
         count = min(count, n)
         if not is_dask(self.array):
             return np.sort(np.argsort(-self.array, kind="stable")[:count])
-        # Each row gets a distinct key that holds its number. Rows above the least of the largest weights come first.
+        # Each row gets a distinct key that holds its number. Rows with a weight above `least` have the largest keys.
         array = _without_empty_chunks(self.array)
         least = on_host(array.topk(count))[-1]
         behind = n - np.ones_like(array).cumsum(axis=0)
@@ -147,7 +147,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
         return None
     if isinstance(weights, (str, os.PathLike)):
         weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
-    if type(weights).__module__ == "dask.delayed":  # such an object seems to have every attribute
+    if type(weights).__module__ == "dask.delayed":  # a delayed object seems to have every attribute
         raise InputError(
             f"sample_weight is a {type(weights).__name__} of Dask, which is not an array; give "
             "dask.array.from_delayed(sample_weight, (n_samples,), float), or sample_weight.compute()."

@@ -5,5 +5,5 @@ strategy (`parallel`) alternates local moves (`local_moving`) and matching (`mat
 strategy merges on one rank (`hierarchy`) and returns a `merge_tree`. `modularity` scores communities, `memory`
 estimates what a graph needs, and `presentation` has the reports.
 
-`tests/oracles/fast_newman.py` has greedy merging and modularity in exact numbers.
+`tests/oracles/fast_newman.py` implements greedy merging and modularity in exact numbers.
 """

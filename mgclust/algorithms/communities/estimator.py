@@ -5,7 +5,7 @@ sum of its nodes' weighted degrees. Merging i and j changes the modularity by (N
 
     dQ = m_ij / m - resolution d_i d_j / (2 m^2)
 
-Strategy "greedy" is equal to these lines::
+Strategy "greedy" gives the same result as these lines::
 
     every node is a community; the number of a community is its smallest node
     while edges between communities are left:
@@ -15,12 +15,12 @@ Strategy "greedy" is equal to these lines::
         merge the two communities of least strength       # no edge connects them
     labels = the communities after the merge with the largest modularity
 
-Merging continues to the end, so that every number of clusters can be cut. Once the largest dQ is not positive, it never
-becomes positive again, so the modularity is largest at this point.
+Merging continues to one community, so that `cut` can return any number of communities. Once the largest dQ is not
+positive, it never becomes positive again, so the modularity is largest at this point.
 
 Gains are compared as integers, g = 2m m_ij - d_i d_j, if the weights are integers and resolution is 1, up to m = 2^31.
-Otherwise gains are float64 values of weights that are rounded to 51 bits of their total, so exact ties may be lost.
-A self-loop adds 2 to d and 1 to m. The weights of duplicate edges are summed.
+Otherwise gains are float64 values, computed from weights that are rounded to 51 bits of their total, so exact ties may
+be lost. A self-loop adds 2 to d and 1 to m. The weights of duplicate edges are summed.
 
 Strategy "parallel" is another algorithm, with larger modularity. It suits graphs for which one merge at a time takes
 too long; see `mgclust.algorithms.communities.parallel`. "auto" is "greedy" if a number of clusters is given, else
@@ -34,8 +34,8 @@ Parallel execution. Every rank reads its share of the edges, and owns the adjace
     hierarchy    parallel: the merges that lead to the communities, if requested
 
 Cost, for E edges. Memory: 56 to 90 bytes per edge over all ranks to build the graph, and 64 bytes per node on each
-rank. Time, greedy: each merge costs the length of the shorter row; parallel: see its module. Communication: each edge
-twice.
+rank. Time of "greedy": each merge takes time in proportion to the length of the shorter row. Time of "parallel": see
+its module. Communication: each edge is sent twice.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ from mgclust.results.result import Result
 
 __all__ = ["Communities", "FastNewman"]
 
-# Edges for which a rank pays. On CPUs, two and four ranks took 1.5 times as long as one, and more with more edges. Two
-# GPUs, relative to one, took 0.8 and 1.05 times as long for 20 million edges (two records), 0.8 times for 60 million,
-# and 0.6 times for 10^9.
+# Smallest number of edges per rank for which several ranks save time. On CPUs, two and four ranks took 1.5 times as
+# long as one rank, and even longer with more edges. Compared with one GPU, two GPUs took 0.8 and 1.05 times as long for
+# 20 million edges (two records), 0.8 times for 60 million edges, and 0.6 times for 10^9 edges.
 EDGES_OF_A_RANK = {"cpu": inf, "cuda": 3e7}
 EDGES_A_SECOND = {"cuda": 2e8}  # speed of one rank, with 10^9 edges
 EXACT = {True: "int64", False: "float64"}
@@ -107,7 +107,7 @@ def detect_communities(
     device: str,
     shared: int = SHARED_ENTRIES,
 ) -> CommunitiesOutput | None:
-    """Run either method on every rank; rank 0 returns what `Communities.fit` reports."""
+    """Run either method on every rank; rank 0 returns the results that `Communities.fit` reports."""
     with context.stage("graph"):
         level, scale = read_level(context, n, resolution, shared)
         whole = level.kernels.xp.zeros(n, np.int32)
@@ -140,7 +140,7 @@ def detect_communities(
 
 
 def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndarray, device: str) -> MergeTree | None:
-    """Compute the merges that lead to communities of an earlier fit."""
+    """Compute the merges that lead to the communities of an earlier fit, and on to one community."""
     with context.stage("graph"):
         level, _ = read_level(context, n, resolution)
     with context.stage("hierarchy"):
@@ -313,16 +313,16 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     Parameters
     ----------
     n_clusters : int, optional
-        Number of communities, from 1 to n_nodes. By default, the number with the largest modularity that was found. If
-        `n_clusters` is below the number of connected components, the components of least strength are joined. The
+        Number of communities, from 1 to n_nodes. By default, the number with the largest modularity that the fit found.
+        If `n_clusters` is below the number of connected components, the components of least strength are joined. The
         strength of a component is the sum of its weighted degrees.
     strategy : {"auto", "greedy", "parallel"}, default="auto"
         Algorithm that finds the communities; see `strategy_`.
 
         - "greedy": the method of `FastNewman`.
         - "parallel": moves nodes as Louvain does, and refines every level. All communities are connected, as in Leiden.
-          They are the same on any number of ranks. Compared with "greedy", modularity is larger on nearly all graphs,
-          and large graphs take far less time.
+          The communities are the same on any number of ranks. Compared with "greedy", modularity is larger on nearly
+          all graphs, and large graphs take far less time.
         - "auto": "greedy" if `n_clusters` is given, else "parallel".
     resolution : float, default=1.0
         Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
@@ -356,9 +356,9 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     strategy_ : {"greedy", "parallel"}
         Strategy that ran.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
-        All merges in their order, down to one community. Each row holds two communities: the one that stays, and the
-        one that it absorbs. The number of a community is its smallest node. With "parallel", the first ``n_nodes - k``
-        merges lead to the k communities of the fit. These merges are computed at the first access, which reads the
+        All merges in their order, down to one community. Each row holds the community that stays and the community that
+        it absorbs. The number of a community is its smallest node. With "parallel", the first ``n_nodes - k`` merges
+        lead to the k communities of the fit. In this case, the merges are computed at the first access, which reads the
         graph again.
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
@@ -444,8 +444,8 @@ class FastNewman(FastNewmanOptions, ModularityClusterer):
     labels_, n_clusters_, modularity_, n_nodes_, n_edges_, node_names_
         See `Communities`.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
-        All merges in their order, down to one community. Each row holds two communities: the one that stays, and the
-        one that it absorbs. The number of a community is its smallest node.
+        All merges in their order, down to one community. Each row holds the community that stays and the community that
+        it absorbs. The number of a community is its smallest node.
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
     timings_, result_, n_features_in_

@@ -1,9 +1,9 @@
 """List of merges that leads from single nodes to given communities, and on to one community.
 
 Within each community, matching (see `matching`) is repeated until one node is left, whatever the gain. Between the
-communities, merging is exact and greedy. Within a round, a group grows from the pair that chose each other: first the
-lower number, then the higher, then the nodes that followed, ascending. The gain of each merge is computed exactly from
-the weights to the earlier nodes of the group.
+communities, merging is exact and greedy. Within a round, the nodes of a group merge in this order: the two nodes that
+chose each other, the lower number first, and then the nodes that followed them, in ascending order. The gain of each
+merge is computed exactly from the weights to the earlier nodes of the group.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mgclust.kernels import load
 __all__ = ["greedy_tree", "nested_tree"]
 
 Array = Any
-GREEDY_LIMIT = 2**32  # largest two_m with exact gains; local moving allows half, because it adds two such products
-DENSE = 64  # from this many neighbours per node on, a GPU merges faster than one core of its host (measured: 2 to 11 x)
+GREEDY_LIMIT = 2**32  # gains are exact below this two_m; local moving allows only half, because it adds two products
+DENSE = 64  # with this many neighbours per node, a GPU merges faster than one core of its host (measured: 2 to 11 x)
 
 
 def greedy_tree(context: Context, level: Level, device: str) -> MergeTree | None:
@@ -64,7 +64,7 @@ def nested_tree(context: Context, level: Level, labels: Array, device: str) -> M
     Returns
     -------
     MergeTree or None
-        Its first n - K merges lead to the communities. None on ranks other than 0.
+        The first n - K merges lead to the given communities. None on ranks other than 0.
     """
     kernels, n, gain = level.kernels, level.n, level.gain
     start = modularity_of(level, kernels.xp.arange(n, dtype=np.int32))
@@ -136,8 +136,8 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
         return None
     to_host = level.kernels.memory.to_host
     starts = np.concatenate([[0], np.cumsum(to_host(lengths))])
-    # With this limit, 2m m_ij and d_i d_j fit into 63 bits. Scaled weights have a far larger sum, so they are not
-    # exact.
+    # With this limit, 2m m_ij and d_i d_j fit into 63 bits. Scaled weights have a far larger sum, so their gains are
+    # not exact.
     exact = level.gain.resolution == 1.0 and level.gain.two_m < GREEDY_LIMIT
     kind = np.int64 if exact else np.float64
     kernels = load("cuda" if device == "cuda" or (device == "auto" and _gpu_pays(level, len(columns))) else "cpu")
@@ -152,7 +152,7 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
 
 
 def _gpu_pays(level: Level, entries: int) -> bool:
-    """Return whether a GPU is available, is faster than its host for so dense a graph, and has enough free memory."""
+    """Return whether a GPU is available, is faster than its host for a graph of this density, and has enough memory."""
     if level.kernels.device != "cuda" or not DENSE * level.n <= entries < 2**31:
         return False
     return 100 * (entries + level.n) <= level.kernels.memory.free_memory()

@@ -1,12 +1,13 @@
 """A graph spread over the ranks, from its edges down to ever coarser graphs of communities.
 
-Every rank owns consecutive nodes and their adjacency rows. Vectors of one number per node are on every rank. A level is
-contracted from the previous one: the nodes of a group become one node, and the weights between two groups one weight.
+Every rank owns consecutive nodes and their adjacency rows. Vectors with one number per node are on every rank. Each
+level is contracted from the previous level: the nodes of a group become one node, and the weights between two groups
+are summed to one weight.
 
 Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
 and rounded; positive weights stay positive. Gains are exact (int64) with integer weights and resolution 1, if twice the
-total is below 2^31. Otherwise they are float64, computed from exact sums with each operation rounded.
+total is below 2^31. Otherwise gains are float64, computed from exact sums with each operation rounded.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Array = Any
 EXACT_LIMIT = 2**31  # gains are exact if two_m is below this
 MAX_RESOLUTION = 1e6  # far above values at which nodes share communities, and far below values at which gains overflow
 WIDE_BITS = 51
-SHARED_ENTRIES = 1 << 20  # up to this size, each rank has the whole graph and does all the work, so none waits
+SHARED_ENTRIES = 1 << 20  # up to this size, each rank has the whole graph and does all the work, so no rank waits
 
 
 @dataclass
 class Level:
-    """A graph, of which each rank has some rows, or all rows if it is small."""
+    """A graph; each rank has some of its rows, or all rows if the graph is small."""
 
     kernels: Kernels
     comm: Comm  # the ranks that share the rows; a `SoloComm` if every rank has all rows
@@ -47,7 +48,7 @@ class Level:
     strength: Array  # int64 array of shape (n,): sum of each node's weights; self-loops count twice
     gain: Gain
     largest: int = 0  # upper bound of all weights; 0 if all weights are 1. Only set if ranks share the rows.
-    shared: int = SHARED_ENTRIES  # every rank has the whole of a coarser graph with at most this many entries
+    shared: int = SHARED_ENTRIES  # every rank has all rows of a coarser graph with at most this many entries
     bounds: Sequence[int] = ()  # first node of each rank that shares the rows, and n
 
 
@@ -60,12 +61,12 @@ class WeightScale:
 
 
 def read_level(context: Context, n: int, resolution: float, shared: int = SHARED_ENTRIES) -> tuple[Level, WeightScale]:
-    """Read the edges, which are this rank's rows, and send them to the owners of their nodes.
+    """Read the edges, which are this rank's rows, and send them to the ranks that own their nodes.
 
     Parameters
     ----------
     context : Context
-        Its rows are (u, v) in int32 or (u, v, weight) in float64; they are freed.
+        Its rows are (u, v) in int32 or (u, v, weight) in float64. Their memory is freed.
     n : int
         Number of nodes.
     resolution : float
@@ -127,7 +128,7 @@ def contract(level: Level, ids: Array, count: int) -> Level:
 
 
 def modularity_of(level: Level, labels: Array) -> float:
-    """Return the modularity of communities; the same number on any ranks and devices.
+    """Return the modularity of communities; the result is the same on any number of ranks and on any device.
 
     Parameters
     ----------

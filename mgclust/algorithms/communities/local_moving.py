@@ -1,15 +1,17 @@
 """Local moving: nodes move to the neighbouring community that raises the modularity most.
 
-All nodes of a class see the same state and move at once, one class after the other. A node's class is a hash of its
-number that changes from sweep to sweep, so two neighbours seldom swap communities. A node is checked again if a
-neighbour has moved and is not in the node's community. `Gain` compares gains, and ties go to the lower label, so the
-result depends only on the graph. Except for classes, a sweep is equal to these lines::
+The nodes are divided into classes, which move one after the other. All nodes of a class see the same state and move at
+once. A node's class is a hash of its number that changes from sweep to sweep, so two neighbours seldom swap
+communities. A node is checked again if a neighbour has moved and is not in the node's community. `Gain` compares gains,
+and ties go to the lower label, so the result depends only on the graph. Except for classes, a sweep does the same as
+these lines::
 
     for node in active nodes:
         label[node] = the label among its neighbours and its own with the largest modularity; ties: the lowest label
     active nodes = neighbours of moved nodes that are not in the new community of the moved node
 
-Cost per sweep: the weights of the active nodes are read about once; 4 exchanges of n int32 and one of n bytes.
+Cost per sweep: the weights of the active nodes are read about once; there are 4 exchanges of n int32 and one exchange
+of n bytes.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
 
 
 def local_moving(level: Level, labels: Array, salt: int) -> Array:
-    """Move nodes, then whole communities, then communities of these, until nothing joins any more (Louvain).
+    """Move nodes, then whole communities, then communities of communities, until no more of them join (Louvain).
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
 r"""Coarsening by matching: nodes that choose each other become one node.
 
-Each node chooses, among neighbours with dQ > 0, the one with the largest dQ / sqrt(d_i d_j). Ties are decided by a hash
-of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge in this way,
-a node also joins the group of the node that it chose. This is needed at hubs, which many nodes choose but which choose
-only one: without this rule, a star of a thousand leaves would take a thousand rounds. Then a sort sums the weights
-between the groups, and the next round begins.
+Each node chooses, among neighbours with dQ > 0, the neighbour with the largest dQ / sqrt(d_i d_j). Ties are decided by
+a hash of the pair, then by the lower number. Two nodes that choose each other merge. If only few nodes merge in this
+way, a node also joins the group of the node that it chose. This rule is needed at hubs: many nodes choose a hub, but
+the hub chooses only one of them. Without the rule, a star of a thousand leaves would take a thousand rounds. Then the
+weights between the groups are sorted and summed, and the next round begins.
 
-A round reads every weight once and sorts the weights that are left. The exchange is n int32 of choices, and every
-weight that belongs to another rank.
+A round reads every weight once and sorts the weights that are left. The ranks exchange the n choices as int32, and
+every weight that belongs to another rank.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mgclust.base.hashing import GOLDEN
 __all__ = ["Round", "coarsen", "rounds"]
 
 Array = Any
-FEW = 0.2  # if a smaller fraction of the nodes that could be matched is matched, others join their choice's group
-KEPT = 0.6  # a level is kept when its nodes are at most this fraction of the last kept level
-KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same fraction for graphs of so many entries that levels would fill the memory
+FEW = 0.2  # if less than this fraction of the nodes with a choice is matched, the others join the group of their choice
+KEPT = 0.6  # a level is kept if it has at most this fraction of the nodes of the last kept level
+KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same for graphs of LARGE entries or more, whose levels would fill the memory
 
 
 class Round(NamedTuple):
@@ -46,13 +46,13 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
     ----------
     level : Level
     within : int32 array of shape (n,), or None
-        Nodes merge only with nodes of the same number.
+        A number for each node. Nodes merge only if their numbers are equal.
     salt : int
         Determines ties and noise.
     noise : float
-        Each score is lowered by a random fraction up to this, from a hash of the pair.
+        Largest fraction by which a score is lowered at random. A hash of the pair determines the fraction.
     any_sign : bool
-        Whether to merge even if that lowers the modularity.
+        Whether nodes also merge if this lowers the modularity.
 
     Yields
     ------
@@ -83,12 +83,12 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
 def coarsen(
     level: Level, within: Array | None, *, salt: int, noise: float
 ) -> tuple[list[tuple[Level, Array]], Level, Array | None]:
-    """Coarsen until no node has a choice; keep a level if it has at most 0.6 times the nodes of the last kept one.
+    """Coarsen until no node has a choice; keep only levels that are much smaller than the last kept level (`KEPT`).
 
     Returns
     -------
     kept : list of (Level, int32 array)
-        From fine to coarse: the level, and the node of the next kept level for each of its nodes.
+        From fine to coarse: a level, and, for each of its nodes, the node of the next kept level.
     top : Level
     within : int32 array of shape (top.n,), or None
     """

@@ -1,4 +1,4 @@
-"""Memory that a graph needs from its edges to its communities."""
+"""Estimate of the memory that a rank needs, from the edges of a graph to its communities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Result of greedy merging: the list of merges, its modularity curve, and every cut of it.
+"""Result of greedy merging: the list of merges, the modularity after each merge, and cuts into k communities.
 
 The smallest node of a community is its number. The merge (i, j), i < j, merges community j into i. So each community is
 absorbed exactly once, and the list is a forest: parent[j] = i. The first n - k merges give the cut into k communities.
@@ -21,7 +21,7 @@ UNIT = 2.0**30  # unit of the upper part if gains are floating-point numbers
 
 
 class MergeTree:
-    """Merges in their order, with the modularity after each.
+    """Merges in their order, with the modularity after each merge.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class MergeTree:
     Attributes
     ----------
     history : float64 array of shape (k + 1,)
-        Modularity after 0, 1, ... k merges. The gains are added exactly (integers) or to 2**-62 (floating point).
+        Modularity after 0, 1, ... k merges. Integer gains are added exactly, floating-point gains to 2**-62.
     best : int
         Number of merges after which the modularity is largest; ties go to the smallest number.
     """
@@ -79,20 +79,20 @@ class MergeTree:
     def join_components(self, strength: Array, resolution: float = 1.0) -> MergeTree:
         """Continue the merges below the number of components, down to one community.
 
-        No edge connects the remaining communities, so the best pair is that of the two smallest strengths.
+        No edge connects the remaining communities, so the best pair is the two communities of smallest strength.
 
         Parameters
         ----------
         strength : array of shape (n,)
             Strength of each node, in the type of the gains.
         resolution : float
-            To join i and j has the gain ``-resolution * d_i * d_j``.
+            Factor in the gain of joining i and j, ``-resolution * d_i * d_j``.
 
         Returns
         -------
         MergeTree
-            Tree with n - 1 merges: the present ones; after them, each merge joins the two communities of smallest
-            strength (ties: smallest number).
+            Tree with n - 1 merges. It begins with the merges of this tree. Each further merge joins the two communities
+            of smallest strength (ties: smallest number).
         """
         roots = self._roots(len(self.merges))
         total = np.zeros(self.n, self.gains.dtype)
@@ -130,7 +130,8 @@ class MergeTree:
         Parameters
         ----------
         k : int
-            Number of communities, up to n; at least the number of components unless `join_components` came first.
+            Number of communities, up to n. On a tree from `join_components`, at least 1; else at least the number of
+            components.
 
         Returns
         -------

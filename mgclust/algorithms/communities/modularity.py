@@ -112,7 +112,7 @@ def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float)
 
 
 def _dense(labels: np.ndarray) -> np.ndarray:
-    """Number communities from 0 without gaps, if they are not; only ranks can do this for a Dask array."""
+    """Number communities from 0 without gaps, unless they already are. For a Dask array, only the ranks call this."""
     n = len(labels)
     if labels.dtype == np.int32 and n and labels.min() == 0 and labels.max() < n and (np.bincount(labels) > 0).all():
         return labels

@@ -10,7 +10,7 @@ from mgclust.params import Choice, Constraint, Integer, Real
 
 __all__ = ["CommunitiesOptions", "FastNewmanOptions"]
 
-RESOLUTION = Real(above=0, at_most=MAX_RESOLUTION, help="Above 1: smaller communities; below 1: larger ones.")
+RESOLUTION = Real(above=0, at_most=MAX_RESOLUTION, help="Above 1: smaller communities; below 1: larger communities.")
 WEIGHT = "pass the name of the edge attribute to open_graph(G, weight=...)"
 
 

@@ -6,16 +6,16 @@ correct decisions that were made too early::
     local moving   nodes move until none gains; communities become nodes; repeat (Louvain, BGLL 2008)
     cycle          coarsen        within the communities, by matching mutual best choices (see `matching`)
                    local moving   from the coarsest graph
-                   refine         back down: on each kept level, nodes of that size move once more
-    ...            repeat, with other noise in the choices, until a cycle raises the modularity too little, or 5 to 8
-                   times
+                   refine         on each kept level, from coarse to fine, the nodes of this level move once more
+    ...            repeat, with other noise in the choices, until a cycle raises the modularity too little; at most
+                   5 to 8 cycles
     parts          a community that has several connected parts is split into them, which never lowers the modularity
 
 Small graphs have several starts, because one start may end in a poor optimum; the best result is kept.
 
 Guarantees. Modularity never falls from one cycle to the next. Every community is connected. Labels are bitwise
 identical on any number of ranks and on CPU and GPU, because all sums are sums of integers and all ties have a rule. The
-modularity is that of the best partition found, and need not be the largest possible one.
+result is the best partition that was found; its modularity may be smaller than the largest possible modularity.
 
 Cost, for E edges: about 12 E weights are read before the first cycle and 12 E in each cycle; 6 E are sorted in each
 cycle. Memory: 30 to 60 bytes per edge. Exchanges: n int32 for each class of each sweep, and all weights of a level once
@@ -65,7 +65,7 @@ EFFORTS = (
 
 
 def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[dict[str, Any]]]:
-    """Find communities.
+    """Find communities of large modularity, as the docstring of this module describes.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from mgclust.results.result import Result
 
 __all__ = ["CommunitiesPresentation", "FastNewmanPresentation"]
 
-MAX_EDGES = 10_000_000  # largest number of edges in a picture; more are sampled from all parts of the graph
+MAX_EDGES = 10_000_000  # largest number of edges in a picture; larger graphs are sampled in PARTS parts
 PARTS = 64
 MAX_COMMUNITIES = 1_000  # largest number of communities in the table
 NAMED_MEMBERS = 8  # number of nodes that the table names per community
@@ -98,8 +98,8 @@ class CommunitiesPresentation(Presentation):
     def draw(self, result: Result, sample: Any) -> Drawn:
         """Draw the pictures for which the result has data.
 
-        A graph without edges has neither a matrix nor a dendrogram. If merges are not stored, the curve shows the
-        rounds.
+        A graph without edges has neither a matrix nor a dendrogram. If merges are not stored, the curve of modularity
+        shows the rounds instead.
         """
         from mgclust import plots
 
@@ -115,7 +115,7 @@ class CommunitiesPresentation(Presentation):
         return drawn
 
     def tables(self, result: Result) -> list[Table]:
-        """Return a table of the communities (of the largest, if there are many), and a table of the rounds, if any."""
+        """Return a table of the communities (only the largest, if there are many), and one of the rounds, if any."""
         from mgclust import plots
 
         sizes = result.cluster_sizes
@@ -142,7 +142,7 @@ class CommunitiesPresentation(Presentation):
 
 
 class FastNewmanPresentation(CommunitiesPresentation):
-    """Report of Fast Newman: as `CommunitiesPresentation`, with another title."""
+    """Report of Fast Newman: the same as `CommunitiesPresentation`, with another title."""
 
     title = "Communities (Fast Newman)"
 

@@ -1,6 +1,6 @@
 """Nearest neighbours: the k nearest rows of each row.
 
-`estimator` has the method and two functions, `ranks` searches, and `presentation` shows results.
+`estimator` contains the method and two functions, `ranks` runs the search, and `presentation` shows results.
 
-`tests/oracles/nearest_neighbors.py` has the method in plain float64.
+`tests/oracles/nearest_neighbors.py` implements the method in plain float64.
 """

@@ -34,8 +34,8 @@ class Neighborhoods(NamedTuple):
     distances : ndarray of shape (n_samples, n_neighbors)
         Distances to the nearest rows, ascending.
     indices : ndarray of shape (n_samples, n_neighbors), int64
-        Indices of the nearest rows; among equal distances, the lower index comes first. If several equally far rows
-        compete for the last places, the squared distances decide, and then the lower index.
+        Indices of the nearest rows; among equal distances, the lower index comes first. If several rows at the same
+        distance compete for the last places, the squared distances decide, and then the lower index.
     """
 
     distances: np.ndarray
@@ -61,14 +61,15 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     distances_ : ndarray of shape (n_samples, n_neighbors), of `dtype`
         Distances to the nearest rows, ascending.
     indices_ : ndarray of shape (n_samples, n_neighbors), int64
-        Indices of the nearest rows; among equal distances, the lower index comes first. If several equally far rows
-        compete for the last places, the sums under the roots of the distances decide, and then the lower index.
+        Indices of the nearest rows; among equal distances, the lower index comes first. If several rows at the same
+        distance compete for the last places, the sums under the roots of the distances decide, and then the lower
+        index.
     timings_, result_, n_features_in_
         As for `mgclust.DensityPeaks`.
 
     See Also
     --------
-    mgclust.nearest_neighbors : The same as a function.
+    mgclust.nearest_neighbors : The same search as a function.
     mgclust.kneighbors_graph : The nearest rows as a sparse matrix.
 
     Examples
@@ -82,7 +83,7 @@ class NearestNeighbors(NearestNeighborsOptions, Method):
     """
 
     presentation = NearestNeighborsPresentation()
-    _links = False  # whether the caller makes a graph, so that its memory also counts
+    _links = False  # whether the caller makes a graph, so that the memory estimate includes the graph
 
     @classmethod
     def warm_ups(cls) -> tuple[WarmUp, ...]:
@@ -143,8 +144,9 @@ def nearest_neighbors(
         Number of nearest rows; less than n_samples. A row is never its own neighbour, but a duplicate of it is a
         neighbour at distance 0.
     queries : array of shape (n_queries, n_features), path, URL or Dataset, optional
-        Rows for which the nearest rows of `X` are searched. By default, the rows of `X` themselves. With `queries`, no
-        row of `X` is left out, so `n_neighbors` may be n_samples. Each rank searches for a part of the queries.
+        Rows whose nearest rows in `X` are searched. By default, these are the rows of `X` themselves. With `queries`,
+        each row of `X` may be a neighbour, so `n_neighbors` may be n_samples. Each rank searches the neighbours of a
+        part of the queries.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation"}, default="euclidean"
         Distance between rows.
     dtype : {"float32", "float64"}, default="float32"
@@ -160,8 +162,8 @@ def nearest_neighbors(
         - `distances`, of `dtype`: distances to the nearest rows, ascending;
         - `indices`, int64: indices of these rows in `X`; among equal distances, the lower index comes first.
 
-        The result is bitwise identical on any number of workers. On a cluster, both are Dask arrays if `queries`
-        (without `queries`: `X`) is a Dask array.
+        The result is bitwise identical on any number of workers. On a cluster, both arrays are Dask arrays if `queries`
+        is a Dask array, or, without `queries`, if `X` is a Dask array.
 
     Raises
     ------
@@ -196,7 +198,7 @@ def nearest_neighbors(
 
 
 def _search(X: Any, queries: Any, model: NearestNeighbors) -> Neighborhoods:
-    """Fit a model for a function of this module; warnings point to the caller of that function."""
+    """Fit a model for a public function of this module; warnings point to the caller of the public function."""
     dataset, others = open_dataset(X), None
     if queries is not None:
         others = _open_queries(queries)
@@ -246,7 +248,7 @@ def kneighbors_graph(
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> csr_matrix:
-    """Join each row to its nearest rows in a sparse matrix, as ``sklearn.neighbors.kneighbors_graph``.
+    """Join each row to its nearest rows in a sparse matrix, as ``sklearn.neighbors.kneighbors_graph`` does.
 
     Parameters
     ----------
@@ -298,9 +300,9 @@ def kneighbors_graph(
     model = NearestNeighbors(n_neighbors, metric=metric, dtype=dtype, memory_limit=memory_limit, **place)
     model._links = True
     weights, columns = map(on_host, _search(dataset, queries, model))
-    del model  # it also holds both arrays
+    del model  # the model also holds both arrays
     m, k = columns.shape
-    # The narrow type comes first, so that SciPy copies no more at once than the memory estimate counts.
+    # Convert to the narrow type first, so that SciPy does not make more copies at once than the memory estimate counts.
     kind = np.int32 if max(m * k, dataset.shape[0]) < 2**31 else np.int64
     columns = columns.astype(kind).reshape(-1)
     if mode == "connectivity":

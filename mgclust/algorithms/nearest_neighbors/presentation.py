@@ -9,7 +9,7 @@ __all__ = ["NearestNeighborsPresentation"]
 
 
 class NearestNeighborsPresentation(Presentation):
-    """Median and largest distance to the last neighbour."""
+    """Presentation of the median and the largest distance to the last neighbour."""
 
     scores = {
         "median_distance": Score("distance to the last neighbour, median of all rows"),

@@ -5,9 +5,9 @@ ordered by (distance, row number). A row is not its own neighbour: rows are iden
 an n x n array.
 
 Time: n^2 distances of d multiply-adds, shared by the ranks; with few features, bounding boxes of distant rows are
-skipped (`common.nearest_rows`). Memory: k row numbers and distances per row; if the lists do not fit, rows are searched
-in batches. Distances are computed by direct differences, and depend only on the two rows. So the result is bitwise
-identical on any number of ranks.
+skipped (`common.nearest_rows`). Memory: k row numbers and distances per row; if these lists do not fit, each rank takes
+its rows in batches. Distances are computed by direct differences, and depend only on the two rows. So the result is
+bitwise identical on any number of ranks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mgclust.kernels.pairs.metrics import METRICS
 
 __all__ = ["NearestNeighborsOutput", "estimate", "search_neighbors"]
 
-MIN_PIECE = 256  # least number of rows in a batch, whose lists must fit in addition to the finished lists
+MIN_PIECE = 256  # minimum number of rows in a batch; lists of a batch must fit in addition to the finished lists
 
 
 @dataclass(frozen=True)
 class NearestNeighborsOutput:
-    """Findings of rank 0 about the distances of all rows to the last of their nearest rows."""
+    """Results on rank 0: statistics of the distances from all rows to the last of their nearest rows."""
 
     median: float
     largest: float
@@ -69,9 +69,9 @@ def search_neighbors(context: Context, *, metric: str, n_neighbors: int) -> Near
 
 
 def _order_ties(distances: np.ndarray, indices: np.ndarray) -> None:
-    """Order equal distances of a row by row number, in place.
+    """Sort neighbours at the same distance by row number, in place.
 
-    The lists are ordered by squares, and the roots of two different squares can be rounded to the same number.
+    The lists are sorted by squared distances, and the roots of two different squares can be rounded to the same number.
     """
     wrong = (distances[:, 1:] == distances[:, :-1]) & (indices[:, 1:] < indices[:, :-1])
     some = np.flatnonzero(wrong.any(axis=1))

@@ -93,7 +93,7 @@ def test_similarities_of_zero_are_one_cluster():
 
 def test_a_scan_needs_a_median_below_zero():
     X = np.r_[np.zeros((45, 2)), np.random.default_rng(0).normal(size=(10, 2))]
-    with pytest.raises(InputError, match=r"is 0, should be < 0.*drop duplicate rows"):
+    with pytest.raises(InputError, match=r"is 0, but should be < 0.*drop duplicate rows"):
         adaptive(X)
     with pytest.raises(InputError, match="subtract the largest similarity"):
         adaptive(np.random.default_rng(0).uniform(size=(30, 30)), affinity="precomputed")

@@ -270,7 +270,7 @@ def test_less_memory():
         AffinityPropagation(algorithm="dense", **given).fit(X)
     few = AffinityPropagation(preference=-0.5, damping=0.8, **given).fit(X)
     assert few.exactness_["algorithm"] == "sparse" and few.exactness_["pairs_kept"] < 400_000
-    with pytest.raises(InsufficientMemoryError, match=r"neighbour lists of 2000 rows need .* is free. Use more"):
+    with pytest.raises(InsufficientMemoryError, match=r"neighbour lists of 2000 rows need .* is free; use more"):
         AffinityPropagation(preference=-3e3, damping=0.8, **given).fit(X)
 
 

@@ -36,7 +36,7 @@ def test_jumps(wanted, nearest):
     assert not found.met and found.tried[found.nearest].n_clusters == nearest
     problem = found.problem()
     assert f"n_clusters={wanted} was not met: preferences give " in problem
-    assert f"the labels are those of {nearest};" in problem
+    assert f"this result has {nearest};" in problem
 
 
 def test_messages_that_seem_to_settle():

@@ -246,7 +246,7 @@ def test_numbers_of_clusters_that_the_pairs_make_impossible_are_explained():
         assert wanted < least <= model.n_clusters_
     assert "the pairs have 4 connected components, each of which needs an exemplar" in reasons[8, 3]
     assert "the pairs have 4 connected components" in reasons[20, 3]
-    assert "rows need a pair with their exemplar, and no 8 rows have pairs with all others" in reasons[8, 4]
+    assert "rows need a pair with their exemplar, and no 8 rows together have pairs with all others" in reasons[8, 4]
     assert fit_on("cpu", graph_of(X, 20), n_clusters=4, **given).n_clusters_ == 4
 
 

@@ -78,9 +78,9 @@ def test_clusters_that_no_canopy_connects():
 def test_refused():
     X = np.random.default_rng(2).random((3000, 2))
     model = on_cpu(t1=0.5, t2=0.3)
-    with pytest.raises(InputError, match="exactly one of them must say where merging ends"):
+    with pytest.raises(InputError, match="exactly one of them must define where merging ends"):
         model.agglomerate(X)
-    with pytest.raises(InputError, match="exactly one of them must say where merging ends"):
+    with pytest.raises(InputError, match="exactly one of them must define where merging ends"):
         model.agglomerate(X, n_clusters=2, distance_threshold=0.1)
     with pytest.raises(InputError, match="n_clusters=3001 should be <= n_samples=3000"):
         model.agglomerate(X, n_clusters=3001)

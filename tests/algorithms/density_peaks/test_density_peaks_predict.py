@@ -101,7 +101,7 @@ def test_what_is_refused(tmp_path):
     new[3, 1] = np.nan
     with pytest.raises(InputError, match=r"NaN or infinity .* 1 of 10 values, the first in row 3"):
         model.predict(new)
-    with pytest.raises(InputError, match=r"rows lie up to 1e\+30 from those that were fitted"):
+    with pytest.raises(InputError, match=r"rows lie up to 1e\+30 from the fitted rows"):
         model.predict(np.full((1, 2), 1e30))
     with pytest.raises(InputError, match="all-zero rows: 1 of them, the first is row 1"):
         DensityPeaks(3, metric="cosine", **HERE).fit(X + 100).predict([[1.0, 2.0], [0.0, 0.0]])

@@ -106,7 +106,7 @@ def test_rows_too_far_to_have_a_distance_are_refused(value, blobs, device):
         assert (model.predict(far) >= 0).all()
         return
     for ask in (model.predict, model.predict_memberships):
-        with pytest.raises(InputError, match=r"rows lie up to 1e\+\d+ from those that were fitted.*leave"):
+        with pytest.raises(InputError, match=r"rows lie up to 1e\+\d+ from the fitted rows.*leave"):
             ask(far)
     with pytest.raises(InputError, match="init holds centres up to"):
         fit(blobs, device, n_clusters=3, init=np.full((3, 3), 1e300))

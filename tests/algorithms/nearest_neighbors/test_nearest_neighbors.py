@@ -239,7 +239,7 @@ def test_queries_that_are_refused():
         (np.zeros((2, 3)), 1, "queries: n_features=3 should be 2 as in X"),
         (X[:1], 7, "n_neighbors=7 should be <= n_samples=6; give a smaller n_neighbors"),
         ([[0.0, np.inf]], 1, r"NaN or infinity .* 1 of 2 values, the first in row 0"),
-        ([[0.0, 1e30]], 1, r"rows lie up to 1e\+30 from those that were fitted"),
+        ([[0.0, 1e30]], 1, r"rows lie up to 1e\+30 from the fitted rows"),
     ):
         with pytest.raises(InputError, match=message):
             nearest_neighbors(X, k, queries=queries, **HERE)

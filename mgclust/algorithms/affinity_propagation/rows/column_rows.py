@@ -1,8 +1,8 @@
 """A rank's rows of the messages as a few columns, which replace lists that would hold too many pairs.
 
-`mgclust.kernels.affinity_propagation.sparse_forms.columns` shows why the results are bitwise identical to those of all
-elements. This module adds columns if rows are undecided. It also keeps the history of the iterations (c, u, sigma and
-damping), from which A of a new column is computed.
+`mgclust.kernels.affinity_propagation.sparse_forms.columns` shows why the results are bitwise identical to results from
+all elements. This module adds columns if rows are undecided. It also keeps the history of the iterations (c, u, sigma
+and damping), from which A of a new column is computed.
 
 Few clusters are left at this stage, and a scan does not return to many clusters. So rows never change to another form
 again. Columns are not saved; a run resumes from the last checkpoint of its lists.
@@ -51,12 +51,12 @@ class IterationRange:
 
 
 class ColumnRows(MessageRows):
-    """Few columns: stores only the columns that decide, and computes all similarities again in each iteration.
+    """Rows as few columns: store only the columns that decide, and compute all similarities again in each iteration.
 
     Parameters
     ----------
     lists : ListedRows
-        Messages so far, between two iterations. The lists' own elements are taken over, and their similarities dropped.
+        Messages so far, between two iterations. Their own elements are taken over; their similarities are dropped.
     """
 
     name = SPARSE
@@ -202,7 +202,7 @@ class ColumnRows(MessageRows):
         for start in range(0, m, step):
             part = slice(start, min(start + step, m))
             s[part, before:], a[part, before:] = self._replayed(part, columns, where)
-        # Recent elements in new columns were stored elsewhere so far; mark them as such in A.
+        # Recent elements in new columns are stored elsewhere, which -inf in A marks.
         place = xp.where(messages.recent_argmax >= 0, where[xp.maximum(messages.recent_argmax, 0)], -1)
         rows, recent = xp.nonzero(place >= 0)
         a[rows, before + place[rows, recent]] = -np.inf
@@ -241,6 +241,6 @@ class ColumnRows(MessageRows):
             raise InsufficientMemoryError(
                 f"not enough memory: {len(messages.columns)} columns and "
                 f"{sum(len(each.sigmas) for each in self._spans)} iterations of {len(self._rows)} rows need "
-                f"{human(needed)}, {human(self.context.free)} is free. Use more workers or fewer rows, or end the scan "
-                "earlier: n_clusters_range=(low, high) ends it below low clusters."
+                f"{human(needed)}, {human(self.context.free)} is free; use more workers or fewer rows, or end the scan "
+                "earlier, below low clusters, by n_clusters_range=(low, high)."
             )

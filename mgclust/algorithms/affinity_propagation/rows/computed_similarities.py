@@ -29,14 +29,14 @@ Array = Any
 
 SAMPLE = 1024  # number of rows whose similarities give a rough quantile
 BRACKET = 0.05  # a quantile of all pairs is within this fraction of the sample's quantile
-PAIR_COST = 16  # time of a similarity in selected columns, relative to one in a full block
+PAIR_COST = 16  # time of a similarity in selected columns, relative to a similarity in a full block
 LABEL_COST = {"cpu": 1e5, "cuda": 1e8}  # extra time per label, in similarities of a full block
 
 
 class ComputedSimilarities(Similarities):
-    """Similarities that are computed from the rows on demand: each rank has all rows, and no matrix.
+    """Similarities that are computed from the rows on demand: each rank has all rows, but no matrix.
 
-    The values are bitwise identical to those of a stored matrix.
+    The values are bitwise identical to the values of a stored matrix.
     """
 
     def __init__(self, context: Context, seed: int, affinity: str, norm: str) -> None:
@@ -146,7 +146,7 @@ class ComputedSimilarities(Similarities):
         self.draws += 1
 
     def add_same_label_sums(self, labelings: list[Array], scale: float, out: Array) -> None:
-        """See `Similarities`; computes only the pairs of equal labels if these are few."""
+        """See `Similarities`; computes only the pairs of rows with equal labels if these pairs are few."""
         n, beside = self.context.dataset_shape[0], LABEL_COST[self.context.kernels.device]
         sizes = [np.bincount(self.context.kernels.memory.to_host(labels)) for labels in labelings]
         many = [bool((size**2).sum() * PAIR_COST + len(size) * beside > n**2) for size in sizes]

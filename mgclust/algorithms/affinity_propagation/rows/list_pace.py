@@ -16,8 +16,9 @@ class Pace:
     """
 
     long_list: int  # up to this length, each extension of a list multiplies its growth by `LIST_GROWTH`
-    nearly_short: float  # a list with this fraction in use is extended together with lists that are too short
-    # Active columns are chosen if one in `rows_a_choice` rows has undecided maxima; they are at most `most_active`.
+    nearly_short: float  # a list with more than this fraction in use is extended together with lists that are too short
+    # Active columns are chosen if more than one in `rows_a_choice` rows has undecided maxima. At most `most_active`
+    # columns are active.
     rows_a_choice: int
     most_active: int
     # Active columns are also chosen if rows read on average more elements than this, in addition to their own elements.
@@ -28,7 +29,7 @@ class Pace:
     search_pace: float
     # Active columns are chosen at once if longer lists would need this many times the similarities of the columns.
     choice_pace: float
-    least_saved: int  # lists become shorter only if that frees more than these bytes
+    least_saved: int  # lists become shorter only if this frees more than this number of bytes
     # Few columns replace the lists if own elements exceed `most_own` of the available room, or `most_share` of all
     # pairs.
     most_own: float

@@ -33,7 +33,7 @@ TIGHT_GROWTH = 1.125  # length of a list relative to its elements in use, once m
 LIST_GROWTH = 1.5  # length of an extended list, relative to the length that is needed
 MAX_TIMES = 20  # extensions of a row beyond this number do not increase its growth
 LARGE = 1 << 30  # if moved lists have more bytes than this, the freed memory is given back to the device
-PAYS = 2.0  # lists are shortened only if they are this many times as long as afterwards
+PAYS = 2.0  # lists are shortened only if they are more than this many times as long as the shortened lists
 
 
 class StoredLists(MessageRows):
@@ -69,7 +69,7 @@ class StoredLists(MessageRows):
             undecided=xp.zeros(m, "uint8"),
         )
         self._used = 0  # number of used elements of the arrays
-        self._rows, self._asked = xp.arange(m), xp.zeros(m)  # how often each list was extended
+        self._rows, self._asked = xp.arange(m), xp.zeros(m)  # `_asked`: how often each list was extended
         self._tight = False  # whether memory has been short
 
     def _first_lists(self) -> None:
@@ -80,7 +80,7 @@ class StoredLists(MessageRows):
             self._list(self._rows[start : start + len(s)], s, self._floors(s, None))
 
     def _make_lists(self, rows: Array, wanted: Array) -> None:
-        """Give rows lists that hold at least the similarities `wanted`; own elements stay."""
+        """Make new lists for some rows, with at least all similarities >= `wanted`; own elements stay."""
         # `wanted` is rounded, so R may still be positive at `wanted` itself.
         wanted = wanted - abs(wanted) * 4 * np.finfo(self.context.dtype).eps
         step = self.similarities.rows_at_once()
@@ -146,7 +146,7 @@ class StoredLists(MessageRows):
             messages.active_s = self.similarities.of_columns(self._rows, messages.active)
 
     def _drop_beyond(self, keep: Array) -> None:
-        """Shorten lists to `keep` elements, and the arrays, if that frees enough memory."""
+        """Shorten lists to `keep` elements, and make their arrays smaller, if this frees enough memory."""
         messages, xp = self.messages, self.context.kernels.xp
         keep = xp.maximum(keep, first_length(messages.n))
         kept = int(_padded(xp.minimum(keep, messages.length)).sum())
@@ -159,7 +159,7 @@ class StoredLists(MessageRows):
     def _shorten(self, keep: Array) -> None:
         """Shorten lists to `keep` elements, but to no fewer than the own elements plus one; ties stay together.
 
-        A row that would need more elements is then undecided, and its list is extended.
+        If a row needs more elements later, it is undecided, and its list is extended again.
         """
         messages, xp = self.messages, self.context.kernels.xp
         keep = xp.maximum(keep, messages.own + 1)
@@ -178,11 +178,11 @@ class StoredLists(MessageRows):
         messages.length[rows] = low
 
     def _reserve(self, more: int) -> None:
-        """Make room for `more` elements after those in use; space that lists have left is used again."""
+        """Make room for `more` elements after the elements in use; gaps between lists may be filled."""
         messages, xp = self.messages, self.context.kernels.xp
         if self._used + more <= len(messages.column):
             return
-        # New arrays are at least as large as before, so that they can reuse the memory of old ones.
+        # New arrays are at least as large as before, so that they can reuse the memory of old arrays.
         needed, most = int(_padded(messages.length).sum()) + more, self._largest_room()
         room = max(int(ROOM * needed), len(messages.column))
         if room > most:  # drop elements that no row needs now, and keep lists tight from now on
@@ -201,7 +201,7 @@ class StoredLists(MessageRows):
         self._move_lists(room)
 
     def _close_gaps(self) -> None:
-        """Move all lists to the beginning of their arrays, without second arrays of that size."""
+        """Move all lists to the beginning of their arrays, without second arrays of the same size."""
         messages, xp, step = self.messages, self.context.kernels.xp, BLOCK_BYTES[self.context.kernels.device] // 16
         order = xp.argsort(messages.begin)
         lengths = _padded(messages.length)[order]
@@ -221,7 +221,7 @@ class StoredLists(MessageRows):
         self._used = done
 
     def _largest_room(self) -> int:
-        """Return the size in elements of the largest arrays that can replace the present ones, one after the other."""
+        """Return the number of elements of the largest arrays that can replace the present arrays one by one."""
         (n, d), itemsize = self.context.dataset_shape, self.context.dtype.itemsize
         block = self.similarities.rows_at_once() * n * itemsize  # similarities from which lists are made
         beside = 2 * block + 2 * self.messages.active_s.nbytes + n * d * itemsize
@@ -251,9 +251,8 @@ class StoredLists(MessageRows):
     def _too_large(self, room: int) -> InsufficientMemoryError:
         return InsufficientMemoryError(
             f"not enough memory: the neighbour lists of {len(self._rows)} rows need {human(self._bytes(room))}, "
-            f"{human(self.context.free)} is free. Use more workers or fewer rows; or raise preference, because more "
-            "clusters have shorter lists; or end a scan earlier: n_clusters_range=(low, high) ends it below low "
-            "clusters; or give algorithm='dense' if two n x n matrices fit."
+            f"{human(self.context.free)} is free; use more workers, fewer rows, a higher preference, "
+            "n_clusters_range=(low, high) to end a scan earlier, or algorithm='dense' if two n x n matrices fit."
         )
 
     def _bytes(self, elements: int) -> int:

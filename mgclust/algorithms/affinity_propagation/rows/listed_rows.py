@@ -1,13 +1,13 @@
 """A rank's rows of the messages as neighbour lists, which hold only the elements that matter.
 
 `mgclust.kernels.affinity_propagation.sparse_forms.listed` defines what lists hold, and shows why the results are
-bitwise identical to those of all elements. This module runs the iterations, and decides when lists change. Lists become
-longer if a row is undecided, and shorter if nothing reads some of their elements. They are given up if all elements or
-few columns are cheaper. `list_storage` changes the lists.
+bitwise identical to results from all elements. This module runs the iterations, and decides when lists change. Lists
+become longer if a row is undecided, and shorter if nothing reads some of their elements. They are given up if all
+elements or few columns are cheaper. `list_storage` changes the lists.
 
-A row is undecided if its list does not determine its two largest A + S. Such rows may need distant columns, up to their
-whole row, when an exemplar disappears. A few columns that are active now decide them instead. So active columns are
-chosen again if that needs fewer similarities than longer lists.
+A row is undecided if its list does not determine its two largest A + S. When an exemplar disappears, an undecided row
+may need distant columns, up to its whole row. A few active columns can decide many of these rows instead. So active
+columns are chosen again if this needs fewer similarities than longer lists.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Array = Any
 WHOLE_AFTER = 2  # after this many rounds of longer lists in one iteration, the whole row is listed
 INTERVAL = 16  # iterations between two checks of the cost, and between two choices of active columns
 FEWEST_OWN = 1 << 25  # with fewer own elements, few columns save too little memory and time
-LOOKS = 8  # checks of the elements in use before lists become shorter; elements in use at any check stay
+LOOKS = 8  # number of checks before lists become shorter; elements in use at any of these checks stay
 SPARE = 2.0  # length that a shortened list keeps, relative to the elements in use
 PAIRS_AT_ONCE = 1 << 22  # pairs of lists whose gains are summed together
-FEW_COLUMNS = 4  # with fewer active columns, a choice does not pay
+FEW_COLUMNS = 4  # active columns are not chosen if the limit of similarities allows fewer columns than this
 DENSE_PACE = 2.0  # number of elements of a dense row that take the time of one list element
-WAIT_LIMIT = 16.0  # lists are given up when they have cost the time of this many dense iterations more than matrices
+WAIT_LIMIT = 16.0  # lists are given up if they have lost more time than this many iterations with matrices take
 
 
 class ListedRows(StoredLists):
-    """Neighbour lists: memory and time only for the elements that matter."""
+    """Rows as neighbour lists, which need memory and time only for the elements that matter."""
 
     name = SPARSE
     of_rows = ("u", "recent_argmax", "recent_e", "recent_a", "floor")
@@ -109,7 +109,7 @@ class ListedRows(StoredLists):
     def _too_short(self) -> tuple[Array, Array]:
         """Return rows whose lists end (nearly) before they decide, and the similarities that the lists should reach."""
         messages, xp, pace = self.messages, self.context.kernels.xp, self._pace
-        # If a list is too short now, the lists that are nearly too short would each stop an iteration soon.
+        # If a list is too short now, each list that is nearly too short would soon stop another iteration.
         used, undecided = messages.own + xp.maximum(messages.read, 0), messages.undecided > 0
         # If memory has been short, all lists are nearly used up, so only undecided rows get longer lists.
         share = math.inf if self._tight else pace.nearly_short
@@ -213,7 +213,7 @@ class ListedRows(StoredLists):
         return self._dense() if slow_somewhere and not too_large else self
 
     def _few_columns_pay(self, own: int) -> bool:
-        """Return whether own elements will soon exceed the memory, or need more than few columns do."""
+        """Return whether own elements will soon exceed the memory, or cost more than few columns."""
         pairs = len(self._rows) * self.messages.n
         few_pay = own > FEWEST_OWN and own > self._pace.most_share * pairs
         return few_pay or own > self._pace.most_own * self._largest_room()
@@ -263,11 +263,11 @@ class ListedRows(StoredLists):
         return rows
 
     def _read(self) -> int:
-        """Return the number of elements after the own ones that the last pass read in the lists."""
+        """Return the number of elements that the last pass read in the lists after the own elements."""
         return int(self.context.kernels.xp.maximum(self.messages.read, 0).sum())
 
     def _drop_unused(self) -> None:
-        """Shorten lists that hold much more than rows have read lately; drop active columns that decide nothing."""
+        """Shorten lists that hold far more elements than rows have read; drop active columns that decide nothing."""
         messages, xp = self.messages, self.context.kernels.xp
         self._in_use = xp.maximum(self._in_use, messages.own + xp.maximum(messages.read, 0))
         self._looks += 1
@@ -284,7 +284,7 @@ class ListedRows(StoredLists):
     def _choose_active(self, slack: Array, most: int, pairs: float = math.inf) -> bool:
         """Make the columns active that decide nearly all rows with this slack.
 
-        Returns False without a change if that takes more than `most` columns, or more similarities than `pairs`.
+        Returns False without a change if this takes more than `most` columns, or more similarities than `pairs`.
         """
         xp = self.context.kernels.xp
         if pairs < FEW_COLUMNS * len(self._rows):
@@ -303,7 +303,7 @@ class ListedRows(StoredLists):
         return 16 + int(LIST_GROWTH * count_true(self.messages.a_column >= least))
 
     def _take_active(self, count: int, pairs: float) -> bool:
-        """Make the `count` columns with the largest a(k) active, unless that needs more similarities than `pairs`."""
+        """Make the `count` columns with the largest a(k) active, unless this needs more similarities than `pairs`."""
         messages, xp = self.messages, self.context.kernels.xp
         columns = xp.sort(xp.argsort(-messages.a_column)[:count]).astype("int32")
         kept = xp.isin(columns, messages.active)

@@ -1,6 +1,6 @@
 """A rank's rows of the messages: the interface of all forms, and the form that stores all elements.
 
-`listed_rows` and `column_rows` have the other forms, and `row_choice` chooses.
+`listed_rows` and `column_rows` have the other forms, and `row_choice` chooses the form.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ class MessageRows(ABC):
         """Return the number of stored pairs."""
 
     def queue(self, steps: Sequence[Step], *, passed: bool) -> None:
-        """Queue iterations. Iterations after one that has undecided rows do nothing.
+        """Queue iterations; all iterations after an iteration with undecided rows do nothing.
 
         Parameters
         ----------
         steps : sequence of Step
             One per iteration.
         passed : bool
-            Whether the rows of the first iteration have been passed already, and its undecided rows decided.
+            Whether the rows of the first iteration have already been passed, and its undecided rows decided.
         """
         messages, kernels = self.messages, self.context.kernels.affinity_propagation
         for slot, numbers in steps:
@@ -124,7 +124,7 @@ class MessageRows(ABC):
         raise NotImplementedError
 
     def halted(self) -> bool:
-        """Return whether later queued iterations do nothing, as far as that is known without waiting for the queue."""
+        """Return whether later queued iterations do nothing, as far as this is known without waiting for the queue."""
         return False
 
     def finished(self, queued: int) -> int:
@@ -133,11 +133,14 @@ class MessageRows(ABC):
 
     @abstractmethod
     def decide(self, numbers: Iteration) -> None:
-        """Pass the rows that a pass with these numbers has left undecided."""
+        """Pass again the rows that a pass with these numbers has left undecided, until all rows are decided."""
 
     @abstractmethod
     def nearest(self, exemplars: np.ndarray) -> tuple[Array, Array]:
-        """Return each local row's most similar exemplar (ties: the lowest), as its position, and the similarity."""
+        """Return the position in `exemplars` of each local row's most similar exemplar, and the similarity.
+
+        Ties go to the lowest row number.
+        """
 
     def add_gains(self, least: Array, scale: float, out: Array) -> None:
         """Add to each column the sum over local rows of max(0, S - least), in fixed point: ``rint(value * scale)``."""
@@ -157,7 +160,7 @@ class MessageRows(ABC):
         return self
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Array]]:
-        """Return arrays for a checkpoint: those that are the same on all ranks, and those of local rows."""
+        """Return arrays for a checkpoint: arrays that are the same on all ranks, and arrays of local rows."""
         to_host = self.context.kernels.memory.to_host
         return (
             {name: to_host(getattr(self.messages, name)) for name in self.replicated},
@@ -172,7 +175,7 @@ class MessageRows(ABC):
         for name in self.of_rows:
             for place, rows in saved.rows(name):
                 if name == "recent_argmax":
-                    # The number of recent places differs between ranks: it is what their rows have needed.
+                    # The number of recent places differs between ranks, because it grows with the needs of their rows.
                     self.widen(rows.shape[1])
                     self._filled = max(self._filled, int((rows >= 0).sum(axis=1).max()))
                 getattr(self.messages, name)[place][..., : rows.shape[-1]] = to_device(rows)
@@ -198,7 +201,7 @@ class MessageRows(ABC):
 
 
 class DenseRows(MessageRows):
-    """All elements: two numbers for each pair."""
+    """Rows that store all elements: two numbers for each pair."""
 
     name = DENSE
     of_rows = ("a", "u", "recent_argmax", "recent_e", "recent_a")

@@ -22,7 +22,7 @@ FEW_ROWS = {"cpu": 1000, "cuda": 4000}  # with fewer rows, all elements are fast
 
 
 def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | None) -> bool:
-    """Return whether a run begins with lists; reject all elements if they do not fit into memory.
+    """Return whether a run begins with lists; raise an error if all elements are needed, but do not fit into memory.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def is_listed(context: Context, algorithm: str, affinity: str, saved: Saved | No
 def rows_of(
     context: Context, similarities: Similarities, algorithm: str, listed: bool, *, can_end: bool = False
 ) -> MessageRows:
-    """Return rows before their first iteration; with `can_end`, lists may become few columns if they grow too large."""
+    """Return rows before their first iteration; with `can_end`, few columns may replace lists that grow too large."""
     if listed:
         return ListedRows(context, similarities, keep_lists=algorithm == "sparse", can_end=can_end)
     return DenseRows(context, similarities)

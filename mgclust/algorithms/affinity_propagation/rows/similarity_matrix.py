@@ -12,14 +12,14 @@ precomputed    row i of the data                -S, shifted to be positive
 Ties between similarities would make messages oscillate, so noise breaks them: ``S + (eps S + 100 tiny) U``. U is in
 [0, 1), from a counter-based generator (Philox) keyed on (seed, i, k). So S(i,k) does not depend on the rank.
 
-Only the preferences S(k,k) distinguish duplicate rows. So if rows are duplicates or nearly so, preferences also get
-noise (`Similarities.distinct`): ``S(k,k) - PREFERENCE_NOISE |S(k,k)| (16 - E)``. The noise is larger than the rounding
-of messages. E has an exponential distribution, so the expected gap between the two largest of m values is the same for
-any m. E is nearly always below 16, so the noise lowers preferences, and rows as similar as the preference share a
-cluster.
+Only the preferences S(k,k) distinguish duplicate rows. So if rows are equal or nearly equal, preferences also get noise
+(`Similarities.distinct`): ``S(k,k) - PREFERENCE_NOISE |S(k,k)| (16 - E)``. The noise is larger than the rounding of
+messages. E has an exponential distribution, so the expected gap between the two largest of m values is the same for any
+m. E is nearly always below 16, so the noise lowers preferences. As a result, two rows share a cluster if their
+similarity equals the preference.
 
-Cost. Stored similarities: n^2 reduced distances over all ranks, each written once; the data pass every rank once.
-Computed similarities: n^2 reduced distances for each pass over all pairs, and all rows on every rank.
+Cost. Stored similarities: n^2 reduced distances over all ranks, each written once; all rows are sent to every rank
+once. Computed similarities: n^2 reduced distances for each pass over all pairs, and all rows on every rank.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 
 Array = Any
 
-# Similarity = -(factor) * (reduced distance of the metric); here the metric and the factor.
+# Metric and factor of each affinity: similarity = -factor * (reduced distance of the metric).
 AFFINITIES = {"euclidean": ("euclidean", 1.0), "cosine": ("cosine", 0.25), "correlation": ("correlation", 0.25)}
 PRECOMPUTED = ("precomputed", "precomputed_nearest_neighbors")  # the input holds similarities or distances, not rows
 TYPICAL_ROWS = 256  # number of rows whose distances determine the scale
@@ -63,7 +63,7 @@ TILE = {"cpu": 1, "cuda": 128}  # rows of a block are a multiple of this, becaus
 FIRST_NOISE, LATER_NOISE = 100.0, 1000.0  # multiples of tiny in the noise of the first draw, and of later draws
 PREFERENCE_NOISE = 2.0**-18
 USUALLY_BELOW = 16.0  # nearly all values of E
-NEARLY_EQUAL = 16.0  # in eps, relative to preferences: messages nearly lose smaller differences by rounding
+NEARLY_EQUAL = 16.0  # in units of eps, relative to preferences: rounding of messages nearly hides smaller differences
 
 
 class Similarities(ABC):
@@ -105,7 +105,7 @@ class Similarities(ABC):
         self.first_equal, self.equal_rows = np.arange(len(self.diagonal)), False
 
     def apart(self, preference: np.ndarray) -> float:
-        """Return the smallest difference of a row's similarities to itself and to others, relative to preferences."""
+        """Return the smallest gap between a row's similarities to itself and to other rows, relative to preferences."""
         if self.equal_rows:
             return 0.0
         apart = max(0.0, float(self.diagonal.max())) - self.highest
@@ -115,7 +115,7 @@ class Similarities(ABC):
     def distinct(self, preference: np.ndarray) -> np.ndarray:
         """Add noise to preferences, shape (n,), float64, if rows are equal or messages cannot tell them apart.
 
-        The result is bitwise identical on any number of ranks and on any device. Call `synchronize` before.
+        The result is bitwise identical on any number of ranks and on any device. Call `synchronize` first.
         """
         if self.apart(preference) > NEARLY_EQUAL * np.finfo(self.ties).eps:
             return preference
@@ -145,7 +145,7 @@ class Similarities(ABC):
     def blocks(self) -> Iterator[tuple[int, Array]]:
         """Yield local rows in blocks: the position of a block's first row, and an array of shape (rows, padded(n)).
 
-        The diagonal and the padding are -inf. An array is valid until the next one is requested.
+        The diagonal and the padding are -inf. An array is valid until the next array is requested.
         """
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Similarities(ABC):
                 sums(block, labels, n=n, first_row=self.context.rows.start + position, scale=scale, out=total)
 
     def can_represent(self, labels: Array) -> Array | None:
-        """Return which rows have a similarity to all others of their label: (n,), bool; None if all. Collective."""
+        """Return which rows have a similarity to all rows of their label: (n,), bool; None if all do. Collective."""
         return None
 
     def numbers(self) -> Iterator[Array]:
@@ -239,7 +239,7 @@ class StoredSimilarities(Similarities):
         if self.given and self.lowest >= 0 and not self.all_alike and not self.diagonal.any() and self._is_symmetric():
             raise InputError(
                 "X is symmetric, has no negative value, and has zeros on its diagonal, so it may hold distances or "
-                "similarities. For distances, give -X**2. For similarities, subtract the largest (X - X.max())."
+                "similarities: for distances, give -X**2; for similarities, give X - X.max()."
             )
 
     def _is_symmetric(self) -> bool:

@@ -1,8 +1,8 @@
 """Similarities of some pairs; all other pairs are impossible (-inf).
 
 The lists of a row's pairs are complete (see `mgclust.kernels.affinity_propagation.sparse_forms.listed`), so no row is
-ever undecided, and no n x n array exists. Two things differ from all pairs. A row may have no pair with any exemplar.
-A member of a cluster may lack a pair with another member; then it cannot become the exemplar of the cluster.
+ever undecided, and no n x n array exists. Two things differ from runs with all pairs. A row may have no pair with any
+exemplar. A member of a cluster may lack a pair with another member, and so cannot become the exemplar of the cluster.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Array = Any
 
 
 class SparseSimilarities(Similarities):
-    """Similarities of the pairs of this rank's rows, as lists: the most similar first, ties by column.
+    """Similarities of the pairs of this rank's rows, as lists from largest to smallest; ties are ordered by column.
 
-    The lists are on the host for every device, because the work with them is little compared with the messages.
+    The lists are on the host for every device, because work on them takes little time compared with the messages.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class SparseSimilarities(Similarities):
 
 
 class SparsePairRows(ListedRows):
-    """Messages of the given pairs."""
+    """Messages of the pairs that the caller gave."""
 
     similarities: SparseSimilarities
 
@@ -207,7 +207,7 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
     Returns
     -------
     least : int
-        No solution has fewer exemplars.
+        Lower bound of the number of exemplars of any solution.
     reason : str
         Why `least` is above `wanted`; empty if it is not.
     """
@@ -230,7 +230,7 @@ def fewest_exemplars(columns: np.ndarray, bounds: np.ndarray, wanted: int) -> tu
     reasons = [
         (parts, f"the pairs have {parts} connected components, each of which needs an exemplar"),
         (closed, f"{closed} groups of rows have no pair with a row outside, and each needs an exemplar"),
-        (needed, f"rows need a pair with their exemplar, and no {needed - 1} rows have pairs with all others"),
+        (needed, f"rows need a pair with their exemplar, and no {needed - 1} rows together have pairs with all others"),
     ]
     return max(reasons)[0], next((reason for least, reason in reasons if least > wanted), "")
 
