@@ -121,10 +121,10 @@ def changed(*places, size=3000):
         (
             changed((7, 9, -2.0), size=20),
             {},
-            "Negative values .* the distance in row 7, column 9 is -2, it should be >= 0",
+            "Negative values .* the distance in row 7, column 9 is -2 and should be >= 0",
         ),
         (changed((7, 9, np.nan), size=20), {}, "NaN or infinity .* in row 7"),
-        (changed((11, 11, 1.0), size=20), {}, "the distance of row 11 to itself is 1, it should be 0"),
+        (changed((11, 11, 1.0), size=20), {}, "the distance of row 11 to itself is 1 and should be 0"),
         (changed((2500, 1200, 5.0)), {}, "row 1200, column 2500 is 1300, but row 2500, column 1200 is 5; .* symmetric"),
         (changed(size=20), {"algorithm": "grid"}, "algorithm='grid' needs .* metric='precomputed'"),
         (np.zeros((5, 5)), {}, "dc=0"),

@@ -75,7 +75,7 @@ def test_unstable_clusters_are_warned_of():
 
 
 def test_halves_that_cannot_be_clustered_are_refused():
-    with pytest.raises(InputError, match=r"stability=2: half of the rows cannot be clustered\. .*n_clusters=20"):
+    with pytest.raises(InputError, match=r"stability=2: half of the rows cannot be clustered: .*n_clusters=20"):
         fit(np.random.default_rng(0).random((30, 2)), stability=2, n_clusters=20)
     with pytest.raises(InputError, match="stability=-1 should be an integer >= 0"):
         fit(np.eye(9), stability=-1)

@@ -1,6 +1,6 @@
 """Peaks of the density on a graph of rows, and the saddles at which they merge; see `separation`.
 
-The result is that of these lines, where an edge joins a row to each of its nearest rows::
+These lines define the result; an edge joins each row to each of its nearest rows::
 
     each row leads to the densest of its nearest rows, if that is denser than the row; else the row is a peak
     the cluster of a peak consists of all rows that lead to it
@@ -30,9 +30,9 @@ class SpanningTree(NamedTuple):
 
     rows: np.ndarray  # (p,): rows of the sample that are peaks, densest first
     rho: np.ndarray  # (p,): their density
-    saddle: np.ndarray  # (p,): density at which the peak's cluster touches a denser one; 0: it touches none
-    into: np.ndarray  # (p,): the peak that it becomes part of at this saddle; -1: none
-    apart: np.ndarray  # (p,): rows of its cluster at this saddle, if only a neck leads to other rows; else 0
+    saddle: np.ndarray  # (p,): density at which the peak's cluster touches a cluster with a denser peak; 0: none
+    into: np.ndarray  # (p,): the peak that each peak merges into at this saddle; -1: none
+    apart: np.ndarray  # (p,): number of rows of the cluster at this saddle, if only a neck leads to other rows; else 0
     peak: np.ndarray  # (m,): the peak that each row of the sample leads to
 
 

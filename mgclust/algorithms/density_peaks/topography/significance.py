@@ -5,7 +5,7 @@ non-parametric density peak clustering, Information Sciences 560:476-492, 2021. 
 standard error (`mgclust.algorithms.density_peaks.topography.adaptive_density`). The neighbourhood of row i consists of
 its k_i nearest rows. Rows are ordered by ``log density - error``, and "denser" refers to this order::
 
-    peak      a row without a denser row in its neighbourhood, that is not in the neighbourhood of a denser row; each
+    peak      a row that has no denser row in its neighbourhood, and is not in the neighbourhood of a denser row; each
               other row belongs to the peak to which its links to nearest denser rows lead
     border    row i of cluster c, unless it is a peak, borders on c' if the first row j of its neighbourhood outside c
               belongs to c', and no row of c in the list of j is nearer to j than i
@@ -15,8 +15,8 @@ its k_i nearest rows. Rows are ordered by ``log density - error``, and "denser" 
               height; of its two clusters, the one with the lower height joins the other, which takes over its saddles
 
 Each remaining peak exceeds the saddle to each neighbouring cluster by at least `significance` errors. Clusters without
-a common border do not merge. The halo of a cluster consists of its rows whose log density is less than that of its
-densest saddle.
+a common border do not merge. The halo of a cluster consists of its rows with a smaller log density than its densest
+saddle.
 
 Cost. The ranks exchange a few vectors of n numbers, and read each list once. Every rank finds saddles and merges, in
 time that grows with the number of pairs of clusters with a common border.
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 Array = Any
-# In noise, the lowest peak exceeds its saddle by at most 2.55: benchmarks/results/density_peaks/significance.json.
+# In noise, the lowest peak exceeds its saddle by at most 2.55; see benchmarks/results/density_peaks/significance.json.
 CLEAR_HEIGHT = 3.0
 # With densities from this number of nearest rows, small clusters stand out, and noise does not.
 CLEAR_NEIGHBORS = 24
@@ -67,7 +67,7 @@ class Peaks(NamedTuple):
 
 
 class Topography(NamedTuple):
-    """The clusters, equal on every rank."""
+    """The clusters; every rank has the same values."""
 
     centers: np.ndarray  # (n_clusters,), int64: by decreasing rho * delta
     labels: np.ndarray  # (n,), int32
@@ -169,7 +169,7 @@ def _borders(
     mine = xp.flatnonzero(borders)
     row, there = mine + rows.start, near.index[mine, other[mine].view("uint8").argmax(axis=1)]
     row, there = context.comm.all_gather(row), context.comm.all_gather(there)
-    # The lists of the rows on the other side are on the ranks that own these rows.
+    # The rank that owns the row on the other side of a border has the list of this row.
     nearer = xp.zeros(len(row), dtype="uint8")
     here = xp.flatnonzero((there >= rows.start) & (there < rows.stop))
     same = label[there[here] - rows.start] == labels[row[here], None]
