@@ -444,7 +444,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            Cluster of each row. On a cluster, a Dask array if X is one.
+            Cluster of each row; a Dask array if X is one and the run is on a Dask cluster.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Warnings about a result of fuzzy c-means: iterations that have not converged, and clusters that mean little."""
+"""Warnings about a result of fuzzy c-means: iterations that have not converged, and doubtful clusters."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -
         )
     if c > n / 2:
         texts.append(
-            f"n_clusters={c} is more than half of the {n} rows: most clusters are one or two rows, and do not describe "
-            f"the other rows; request fewer clusters, for example {math.isqrt(n)}."
+            f"n_clusters={c} is more than half of the {n} rows: most clusters have one or two rows, and do not "
+            f"describe the other rows; request fewer clusters, for example {math.isqrt(n)}."
         )
     if (empty or tiny) and outside <= n / 2:
         what = [f"{empty} of {c} clusters have no rows"] * bool(empty)

@@ -142,7 +142,7 @@ def test_small_groups_are_not_lost_in_silence(seed):
     y = np.repeat([0, 1], [2000, 60])
     assert adjusted_rand_score(y, fit(X).labels_) == 1
     tested = fit(X, density="knn", k="adaptive", significance=1.65)
-    assert tested.n_clusters_ == 1 and "1 group of 60 rows in all lie" in " ".join(tested.result_.warnings)
+    assert tested.n_clusters_ == 1 and "1 group (60 rows in all) lie" in " ".join(tested.result_.warnings)
     assert not any("lie far" in text for text in fit(X[:2000]).result_.warnings)
 
 

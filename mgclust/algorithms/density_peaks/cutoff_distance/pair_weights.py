@@ -61,7 +61,7 @@ class PairWeights:
         return (int(self.units.sum()) ** 2 - self.diagonal) // 2
 
     def place(self, rank: int) -> int:
-        """Convert the rank of an unordered pair to its place, from 1, among all ordered pairs, diagonal pairs included."""
+        """Convert the rank of an unordered pair to its place, from 1, among all ordered pairs and the diagonal."""
         return self.diagonal + 2 * rank
 
     def in_rows(self, pairs: int) -> int:
