@@ -45,8 +45,8 @@ CLEAR_POWER = 50.0
 # densities), 85 drops exceed the limit that holds for more features, and none exceeds twice that limit.
 ONE_FEATURE = 2.0
 # With fewer rows, noise can have any drop. In 900 draws of 20 rows (uniform, normal, exponential, 1 to 10 features),
-# one in 100 drops is more than a thousand times the limit. With 50 rows, one in 1000 is 1.9 times the limit; with 100
-# rows, 1.4 times; with 200 rows, none is 1.1 times.
+# one in 100 drops is more than a thousand times the limit. With 50 rows, one drop in 1000 is 1.9 times the limit. With
+# 100 rows, one in 1000 is 1.4 times the limit. With 200 rows, no drop is 1.1 times the limit.
 FEW_ROWS = 50
 
 

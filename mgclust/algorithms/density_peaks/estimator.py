@@ -71,9 +71,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001. It computes the decision graph of a sample at each of these
         fractions. The sample is a third of the distinct rows, at least 3072 and at most 16384 (8192 with precomputed
         distances). Each number k of clusters is rated by the drop of ``rho * delta`` after k centres: the rating is the
-        geometric mean of the drops at two neighbouring fractions, whichever two give the largest mean. The fraction
-        with the best rating is chosen. 0.02 is kept unless this rating is at least 2, and a third larger than the
-        rating of the number found at 0.02.
+        geometric mean of the drops at two neighbouring fractions, whichever two give the largest mean. The number with
+        the best rating decides the fraction. 0.02 is kept unless this rating is at least 2, and a third larger than
+        the rating of the number found at 0.02.
 
         "auto" means 0.02 if `n_clusters`, `rho_min` or `delta_min` is given, and for any other `density` than
         "gaussian".
@@ -123,7 +123,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         For ``density="knn"``: find the number of clusters by a test instead of the largest drop. Two clusters merge if
         the peak of one exceeds the saddle between them by less than this number, in units of the sum of the standard
         errors of peak and saddle (d'Errico et al. 2021, who recommend 1.65 with ``k="adaptive"``). A larger value
-        leaves fewer clusters, possibly one. Cannot be combined with `n_clusters`, `rho_min` or `delta_min`.
+        leaves fewer clusters, possibly one. It cannot be combined with `n_clusters`, `rho_min` or `delta_min`.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         Distance between rows. "precomputed": X is the matrix of distances, of shape (n_samples, n_samples),
         non-negative, symmetric, and 0 on the diagonal. Each rank reads its own rows of a file. dc is always exact with
@@ -145,7 +145,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         nearly equal density. "auto": "grid" from 10,000 rows on, if there are at most three features and the metric is
         not "manhattan" or "precomputed"; else "brute".
     device : {"auto", "cpu", "cuda"}, default="auto"
-        "auto": GPUs if there is one, else CPUs.
+        "auto": GPUs if there are any, else CPUs.
     client : {"auto", "local"}, None, address, distributed.Client or cluster object, default="auto"
         Where to run. "auto": the active Dask client if there is one, else this process. "local": a new cluster on all
         GPUs of this machine (or its cores, with ``device="cpu"``). None: this process. An address, a client or a
@@ -163,8 +163,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         offer them (``dask worker --resources``).
     retries : int, default=1
         How often a run that lost a worker is tried again, on the remaining or replaced workers, with the same result
-        and a warning. The run resumes from its last checkpoint if that is on disk or takes at most 64 MiB, else it
-        starts again. The default is 1 for density peaks, fuzzy c-means and canopies, and 0 for other methods.
+        and a warning. The run resumes from its last checkpoint if the checkpoint is on disk or takes at most 64 MiB;
+        otherwise, it starts again. The default is 1 for density peaks, fuzzy c-means and canopies, and 0 for other
+        methods.
     dtype : {"float32", "float64"}, default="float32"
         Number type of the distances.
     memory_limit : int or str, optional
@@ -196,10 +197,10 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         - "dc_fraction": the chosen fraction;
         - "rows": number of rows in the sample;
         - "different": whether the fractions count only pairs whose rows differ, because too many pairs are equal;
-        - "tried": for each fraction, a dict with "dc_fraction", its "dc", the "n_clusters" that stands out, and the
-          "drop" of ``rho * delta`` after that number of centres;
-        - "numbers": for each number of clusters that stood out best, a dict with "n_clusters", the geometric mean of
-          its "drop" at two neighbouring fractions, and the "dc_fraction" at which it drops most;
+        - "tried": a dict for each fraction, with "dc_fraction", its "dc", the "n_clusters" that stands out, and the
+          "drop" of ``rho * delta`` after this number of centres;
+        - "numbers": a dict for each of the best numbers of clusters, with "n_clusters", the geometric mean of its
+          "drop" at two neighbouring fractions, and the "dc_fraction" with the largest drop;
         - "separated": None if low density did not separate the clusters. Otherwise a dict: "n_clusters" is the number
           of clusters in the sample, "dc_fraction" is the fraction, and "ratio" is the prominence of the last cluster
           divided by the prominence of the next peak.
@@ -219,7 +220,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     log_density_, log_density_error_ : ndarray of shape (n_samples,), float64, or None
         Logarithm of the density, and the standard error of this logarithm. The density is the number of rows per unit
         of volume, divided by n_samples. None unless ``k="adaptive"`` or `significance` is given. With a metric other
-        than "euclidean", the volume is that of a Euclidean ball of the same radius. Up to a constant factor, `rho_` is
+        than "euclidean", the volume of a Euclidean ball of the same radius is used. Up to a constant factor, `rho_` is
         the `intrinsic_dim_`-th root of ``exp(log_density_ - log_density_error_)``. For an integer `k`, the error is the
         same for all rows, and `rho_` does not include it.
     intrinsic_dim_ : float or None

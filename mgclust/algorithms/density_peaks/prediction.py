@@ -1,9 +1,9 @@
 """Labels of new rows: each takes the label of its nearest denser fitted row, or of a centre if the centre is nearer.
 
 The density of a new row is computed as if this row had been added to the fitted rows, whose densities stay unchanged.
-A centre counts whatever its density is: a new row that is denser than the centre of its cluster would itself be the
-centre, and its nearest denser row belongs to another cluster. A new row that is equal to fitted rows takes the label of
-the first of them.
+A centre is a candidate whatever its density is: a new row that is denser than the centre of its cluster would itself be
+the centre, and its nearest denser row belongs to another cluster. A new row that is equal to fitted rows takes the
+label of the first of them.
 
 If low density separates the clusters, links to denser rows could jump over the sparse rows between clusters. So each
 new row takes the label of its nearest fitted row.

@@ -1,13 +1,12 @@
 r"""Density peaks clustering on any number of ranks.
 
-The method is that of Rodriguez and Laio (Science 344:1492, 2014). d_ij is the distance between rows i and j. dc is the
+The method follows Rodriguez and Laio (Science 344:1492, 2014). d_ij is the distance between rows i and j. dc is the
 cut-off distance: the fraction `dc_fraction` of the pairs i < j is closer than dc::
 
-    rho_i              density, by `density`:
+    rho_i              density, by `density` (with weights, see `AllPairs.weighted_rho`):
         "gaussian"         sum over j != i of exp(-(d_ij / dc)^2)
         "cutoff"           number of rows j != i with d_ij < dc
         "knn"              1 / distance from row i to its k-th nearest row; needs no dc
-                           (with weights: see `AllPairs.weighted_rho`)
     nearest_higher_i   nearest row that is denser than row i
     delta_i            distance to that row; for the densest row, the distance to the farthest row
 
@@ -356,7 +355,9 @@ def _link_the_rest(
 ) -> None:
     """Link each row of weight 0 to the nearest row of positive weight that is a centre or at least as dense.
 
-    `predict` links new rows by the same rule. all_rows: whether to link to the nearest row of any density instead.
+    `predict` links new rows by the same rule.
+
+    all_rows: whether to link to the nearest row of any density instead.
     """
     xp, n = context.kernels.xp, len(state.rho)
     few = xp.asarray(rest)

@@ -90,7 +90,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
 
 
 def _all_rows(n: int, d: int, weights: RowWeights | None) -> np.ndarray:
-    """Return the indices of all rows; if all weights are integers, repeat each index as its row's weight says.
+    """Return the indices of all rows; if all weights are integers, repeat each index by the weight of its row.
 
     So weighted rows and repeated rows are shifted by the same mean before they are rounded, and have the same dc.
     """

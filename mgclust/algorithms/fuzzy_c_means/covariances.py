@@ -7,13 +7,13 @@ covariance F of its rows, and a distance d that follows from F:
     d_ij^2 = (x_i - v_j)' A_j (x_i - v_j),    A_j = det(F_j)^(1/d) F_j^-1
 
 The determinant of A_j is 1, so clusters adapt their shape and not their volume. If F is a multiple of the identity, the
-distance is the Euclidean distance. J, the memberships and the centres are those of fuzzy c-means with these distances,
-and an iteration lowers J. A minimum of J stays a minimum, with the same memberships, if the units of the features
-change, and under any other affine map.
+distance is the Euclidean distance. J, the memberships and the centres follow the equations of fuzzy c-means with these
+distances, and an iteration lowers J. A minimum of J stays a minimum, with the same memberships, if the units of the
+features change, and under any other affine map.
 
-A pass returns the sums of u^m (x - v, 1)(x - v, 1)' about the centres with which it began. They give the new centres,
-and F about the new centres: with s = S / G the mean of x - v, F = M / G - s s'. This loses digits only while centres
-move far.
+A pass returns the sums of u^m (x - v, 1)(x - v, 1)' about the centres with which it began. The sums give the new
+centres, and F about the new centres: with M, S and G the sums of u^m (x - v)(x - v)', of u^m (x - v) and of u^m, and
+with s = S / G the mean of x - v, F = M / G - s s'. This loses digits only while centres move far.
 
 F may be singular, if a cluster has few rows or rows in a line. Babuska, van der Veen and Kaymak (2002) bound the
 condition of F and mix it with the covariance of all rows. Here, both steps use coordinates in which the covariance F_0
@@ -49,7 +49,7 @@ from mgclust.engine.spmd import Context
 __all__ = ["ROUND_STEPS", "CovarianceSums", "Whitening", "numbers_of_sums", "row_bytes"]
 
 Array = Any
-# Largest ratio of a covariance's eigenvalues: rounding limits the smallest one to 10 to 12 digits below the largest.
+# Largest ratio of a covariance's eigenvalues: with rounding, the smallest is at most 10 to 12 digits below the largest.
 MAX_CONDITION = 1e10
 ROUND_STEPS = 10
 MIN_VARIANCE = 1e-24  # relative to the variance of all rows; smaller variances are rounding errors of equal rows
@@ -285,5 +285,5 @@ def numbers_of_sums(c: int, d: int) -> int:
 
 
 def row_bytes(c: int, d: int) -> int:
-    """Return the bytes per row of a piece: distances, memberships and shares; the row, and its transposed copy."""
+    """Return the bytes per row of a piece, for distances, memberships, shares, the row and its transposed copy."""
     return 8 * (4 * c + 2 * d + 8)

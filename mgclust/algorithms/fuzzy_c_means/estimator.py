@@ -105,9 +105,9 @@ default="auto"
     noise_distance : float, optional
         Distance of a noise cluster from every row (Davé 1991), in the units of the data; with "cosine" and
         "correlation", relative to rows of unit length. The noise cluster takes most of the rows that are farther than
-        this from all centres, so these rows hardly move the centres. Such rows get the label -1, and their memberships
-        sum to less than 1. An iteration takes several times as long. Also use ``init="random", n_init=10``, because
-        "k-means++" starts from distant rows.
+        this from all centres, so these rows hardly move the centres. Rows in the noise cluster get the label -1, and
+        their memberships sum to less than 1. An iteration takes several times as long. Also use
+        ``init="random", n_init=10``, because "k-means++" starts from distant rows.
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
         Distance between rows and centres. "cosine" scales each row to unit length first. "correlation" subtracts each
         row's mean and then scales the row to unit length. Centres are means of the scaled rows.

@@ -46,7 +46,7 @@ INITS = ("k-means++", "random", "canopy", "random-memberships")
 DRAWN = ("k-means++", "random", "random-memberships")  # names of starts that are drawn, so that repeated starts differ
 DIRECT_ROWS = 65_536  # up to this many rows, all rows are gathered
 DIRECT_NUMBERS = 1 << 26
-TABLE_ROWS = 4096  # up to this many rows, k-means++ has a table of all distances
+TABLE_ROWS = 4096  # up to this many rows, k-means++ computes a table of all distances
 ROUNDS = 5
 OVERSAMPLING = 2
 MEMBERS_RADIUS = 1 / 0.7  # rows within t1 = t2 / 0.7 of a centre are members of its canopy, as in the paper

@@ -71,7 +71,7 @@ class Memberships:
     clusters : Clusters
     dataset : Dataset
     place : mapping
-        Where to compute, as arguments of `connect`.
+        Arguments of `connect`, which define where to compute.
     memory_limit : int, optional
         Bytes by which the memory of each rank may grow.
     """
@@ -267,7 +267,7 @@ def own_memberships(context: Context, prototypes: Prototypes, m: float, noise: f
 def pieces_of_memberships(
     context: Context, prototypes: Prototypes, m: float, noise: float | None
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield bounds and memberships of pieces of the local rows, in whole blocks; every rank yields as many pieces."""
+    """Yield bounds and memberships of pieces of the local rows, in whole blocks; every rank yields the same number."""
     sums = _sums_of(context, prototypes, m, None, noise)
     (ready,) = sums.readied(sums.placed(prototypes.packed[None]))
     bounds = pieces_of_rows(context, len(prototypes.centers))

@@ -217,7 +217,7 @@ class Fit:
     stop_reason: str = ""  # "" until the iterations end, then "tol" or "max_iter"
     shift: float = math.inf  # largest move of a prototype in the last iteration
     change: float = math.inf  # change in the last iteration, of the quantity that `stop` names
-    idle: int = 0  # clusters in which no row has a membership; their centres do not move
+    idle: int = 0  # number of clusters in which no row has a membership; their centres do not move
     # squares, entropy: sums of w u^2 and of - w u log u at the final centres
     squares: float = math.nan
     entropy: float = math.nan
@@ -291,8 +291,8 @@ def iterate(
     """Pass over the rows until every set of prototypes has converged, and once more to score the final prototypes.
 
     The device does not wait for the test of convergence: it moves the centres and begins the next pass. If a set has
-    converged, this next pass scores it. `done` has the outcomes for smaller numbers of clusters; `of` is the number of
-    all numbers of clusters.
+    converged, this next pass scores it. `done` has the outcomes for smaller numbers of clusters, and `of` is how many
+    numbers of clusters there are in all.
     """
     shown = {"n_clusters": len(fits[0].centers)} if of > 1 else {}
     moving = [fit for fit in fits if not fit.stop_reason]

@@ -22,7 +22,7 @@ __all__ = ["problems_of"]
 # (`benchmarks.fuzzy_c_means.fuzzifier`).
 COINCIDE = 0.03
 MIN_SHARE = 0.01  # a cluster with less than this fraction of the mean number of rows is tiny
-ON_A_CENTER = 1e-12  # rows within this fraction of the data's spread are equal to their centre
+ON_A_CENTER = 1e-12  # rows within this fraction of the data's spread count as equal to their centre
 FEW = 5  # largest number of values that a warning lists
 SINGLE_OF = 10  # a cluster of one or two rows is tiny if the mean size is at least this many times as large
 

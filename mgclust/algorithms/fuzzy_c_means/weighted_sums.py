@@ -117,7 +117,7 @@ class WeightedSums:
         self.weights = None if weights is None else weights.on_device
 
     def log2_scale(self, c: int) -> float:
-        """Return the exponent of 2 that scales all u^m in sums of c clusters against underflow; mostly 0."""
+        """Return the exponent of 2 that scales all u^m in sums of c clusters against underflow; usually 0."""
         bits = self.m * math.log2(c)
         return float(math.ceil(bits)) if bits > MAX_BITS else 0.0
 

@@ -78,7 +78,7 @@ def find_cutoff(
         else:
             s, error = random_pair_quantile(context, measure, fraction, pairs, seed)
             exactness["dc_pairs"] = pairs
-        if s <= 0 and not exact:  # many sampled pairs have equal rows, but perhaps fewer of all pairs
+        if s <= 0 and not exact:  # too many sampled pairs have equal rows, but perhaps not too many of all pairs
             s, error = passes.cutoff(fraction, exact=True, seed=seed)
             exactness.pop("dc_pairs", None)
     if s <= 0:

@@ -290,7 +290,7 @@ def sample_quantiles(
     """Find reduced distances below which fractions of the pairs of a few rows lie, within one histogram bin (0.4%).
 
     If at least the first fraction of all pairs have equal rows, the fractions refer to the pairs whose rows differ.
-    Else the distance of a fraction is 0 if at least this fraction of all pairs have equal rows.
+    Otherwise, the distance of a fraction is 0 if at least this fraction of all pairs have equal rows.
 
     Parameters
     ----------
@@ -367,7 +367,7 @@ def pair_quantile(context: Context, sample: PairSample, count: Count) -> tuple[f
 
 
 def _refine(context: Context, count: Count, rank: int, bracket: PairSample, dtype: np.dtype) -> tuple[float, int]:
-    """Find the value of a rank by histograms in narrower and narrower brackets; return it and their number."""
+    """Find the value of a rank by histograms in narrower and narrower brackets; return it and the number of passes."""
     first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0
     while True:

@@ -61,11 +61,14 @@ class PairWeights:
         return (int(self.units.sum()) ** 2 - self.diagonal) // 2
 
     def place(self, rank: int) -> int:
-        """Convert the rank of an unordered pair to its place, from 1, among all ordered pairs and the diagonal."""
+        """Convert the rank of an unordered pair to its place, from 1, among all ordered pairs.
+
+        Ordered pairs include pairs of rows with themselves.
+        """
         return self.diagonal + 2 * rank
 
     def in_rows(self, pairs: int) -> int:
-        """Convert pairs from squared units to units of weight, rounded."""
+        """Convert a number of pairs from squared units to squares of the weight 1, rounded."""
         return round(pairs * self.unit**2)
 
 

@@ -1,9 +1,9 @@
 """The approximate quantile of all pairwise distances from random pairs, with its confidence interval.
 
 Pairs of two different rows are drawn independently of each other, with replacement. The number of the m pairs whose
-distance is at most the exact quantile has a binomial distribution, with m draws and the fraction of the quantile. So
-the order statistics at its 2.5% and 97.5% points enclose the exact distance in at least 95 of 100 samples, whatever the
-distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
+distance is at most the exact quantile has a binomial distribution: m draws, each with the fraction of the quantile as
+its probability. So the order statistics at the 2.5% and 97.5% points of this distribution enclose the exact distance in
+at least 95 of 100 samples, whatever the distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
 
 Pairs among sampled rows are not independent. Neither are x entries of each row of the distance matrix, which CUDA-DP
 draws (Ge et al. 2017). No such interval exists for these two kinds of samples.

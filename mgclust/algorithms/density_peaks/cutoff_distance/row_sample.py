@@ -137,7 +137,7 @@ def draw_sample(
 
 
 def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Array]:
-    """Return a hash of each row's distances, which does not depend on their order, and the first row equal to it."""
+    """Return, for each row, a hash of its distances in any order, and the number of the first row at distance 0."""
     xp, rows = context.kernels.xp, context.rows
     largest = xp.zeros(1)
     for chunk in rows.chunks():

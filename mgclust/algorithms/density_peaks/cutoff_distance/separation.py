@@ -157,7 +157,7 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
     n_clusters : int
         Number of clusters, at least 2.
     ratio : float
-        Mean ratio of Z_k to Z_k+1. Instead of the three values, None if no number stands out.
+        Mean ratio of Z_k to Z_k+1. The function returns None instead of the three values if no number stands out.
     """
     z = np.zeros((len(prominence), MAX_CLUSTERS + 1))
     for row, values in zip(z, prominence, strict=True):

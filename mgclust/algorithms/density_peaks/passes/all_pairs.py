@@ -106,7 +106,7 @@ class AllPairs:
             self._exactness["distance_relative_error"] = float(f"{error:.2g}")
 
     def rho_error(self, dc: float, total: float) -> float:
-        """Return a bound of the relative error of Gaussian densities of at least 1, if all weights sum to `total`.
+        """Return a bound on the relative error of Gaussian densities of at least 1, if all weights sum to `total`.
 
         The bound adds the error of the sum and the error of the rows. Rounding has moved the rows of a pair by
         e = 2 `moved`. With r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc to first order. If d
@@ -258,7 +258,7 @@ class AllPairs:
         return self._recomputed(rho, low, norm, scale) if self._exactness["rho_recomputed_rows"] else rho
 
     def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
-        """Sum the rows that the mask `low` selects again, with `gaussian_sum`; return the densities of all rows."""
+        """Sum again, with `gaussian_sum`, the rows that the mask `low` selects; return the densities of all rows."""
         context, xp = self._context, self._xp
         duplicate_rows = DuplicateRows(context)
         mine = rho[context.rows.start : context.rows.stop].copy()
@@ -384,7 +384,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def nearest_below(self, order: Array, few: Array, limit: Array) -> tuple[Array, Array]:
-        """Return, for a few rows, the reduced distance and index of the nearest row whose order is below a limit."""
+        """Return reduced distance and index of the nearest row with an order below `limit`, for each of a few rows."""
         context, xp, rows = self._context, self._xp, self._context.rows
         mine = xp.flatnonzero((few >= rows.start) & (few < rows.stop))
         best = xp.full(len(mine), xp.inf, dtype=context.dtype)
@@ -450,7 +450,10 @@ class AllPairs:
 
 
 def positive_radii(radius: Array, k: int, xp: Any, *, adaptive: bool = False) -> Array:
-    """Replace distances of 0 to the k-th nearest row by half the smallest positive distance; reject all zeros."""
+    """Replace distances of 0 to the k-th nearest row by half the smallest positive distance.
+
+    If all distances are 0, raise InputError.
+    """
     apart = radius > 0
     if not any_true(apart):
         which, larger = ("'adaptive'", f"give a k above {k}") if adaptive else (str(k), "raise k")

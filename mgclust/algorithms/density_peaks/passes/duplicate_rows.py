@@ -25,7 +25,7 @@ Array = Any
 
 
 class DuplicateRows:
-    """Map from each row of this rank to the first of all rows that is equal to it.
+    """Map from each row of this rank to the first row, on any rank, that is equal to it.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def kinds_of_rows(context: Context) -> tuple[Array, Array]:
 
 def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
     """Return the number of the first row if it is equal to the row, else the row's own number."""
-    return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `masks`
+    return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `mgclust.kernels.masks`
 
 
 def first_with_hash(hashes: Array, xp: Any) -> Array:

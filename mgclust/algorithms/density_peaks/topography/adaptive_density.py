@@ -75,7 +75,7 @@ class LogDensity(NamedTuple):
 
     dim: float  # intrinsic dimension
     dim_rows: int  # number of rows from which the dimension was found
-    k: Array  # (n,), int32: rows of each neighbourhood
+    k: Array  # (n,), int32: number of rows in each neighbourhood
     value: Array  # (n,), float64: log density
     error: Array  # (n,), float64: its standard error
 
@@ -226,7 +226,7 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
     radius : float64 array of shape (m,)
         r_k, positive.
     k : int32 array of shape (m,)
-        Rows of each neighbourhood.
+        Number of rows in each neighbourhood.
     dim : float
         Intrinsic dimension.
     xp : module

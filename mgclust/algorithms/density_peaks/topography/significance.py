@@ -1,6 +1,6 @@
 r"""Clusters whose peaks are significant: automatic topography of the density.
 
-The method is that of d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by
+The method follows d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by
 non-parametric density peak clustering, Information Sciences 560:476-492, 2021. Each row has a log density and its
 standard error (`mgclust.algorithms.density_peaks.topography.adaptive_density`). The neighbourhood of row i consists of
 its k_i nearest rows. Rows are ordered by ``log density - error``, and "denser" refers to this order::
@@ -10,9 +10,10 @@ its k_i nearest rows. Rows are ordered by ``log density - error``, and "denser" 
     border    row i of cluster c, unless it is a peak, borders on c' if the first row j of its neighbourhood outside c
               belongs to c', and no row of c in the list of j is nearer to j than i
     saddle    of c and c': the densest of all border rows of c that border on c', and of c' that border on c
-    height    of the peak of c over that saddle: (log density of peak - of saddle) / (error of peak + of saddle)
-    merge     while a height is less than `significance`: take the saddle of the largest log density with such a
-              height; of its two clusters, the one with the lower height joins the other, which takes over its saddles
+    height    of the peak of c over this saddle: difference of both log densities / sum of both errors
+    merge     while a height is less than `significance`: among the saddles with such a height, take the saddle with the
+              largest log density; of its two clusters, the cluster with the lower height joins the other cluster,
+              which takes over its saddles
 
 Each remaining peak exceeds the saddle to each neighbouring cluster by at least `significance` errors. Clusters without
 a common border do not merge. The halo of a cluster consists of its rows with a smaller log density than its densest
@@ -61,9 +62,9 @@ class Peaks(NamedTuple):
     saddles: np.ndarray  # (n_saddles, 3), int64: two clusters, and the row at the densest border
     found: int  # number of peaks before merges
     merged: float | None  # largest height of a peak that was merged
-    standing: int = 0  # centres that stand out clearly with densities from `CLEAR_NEIGHBORS` nearest rows
-    joined: int = 0  # clusters that hold several of these centres
-    tiny: int = 0  # clusters of fewer than `FEW_IN_CLUSTER` rows
+    standing: int = 0  # number of centres that stand out clearly with densities from `CLEAR_NEIGHBORS` nearest rows
+    joined: int = 0  # number of clusters that hold several of these centres
+    tiny: int = 0  # number of clusters of fewer than `FEW_IN_CLUSTER` rows
 
 
 class Topography(NamedTuple):
