@@ -113,7 +113,7 @@ class DensityPeaksPresentation(Presentation):
             sentences.append(f"The cut-off distance was dc={scores['dc']:.5g} ({found}{share}).")
         if parameters.get("k") == "adaptive":
             sentences.append(
-                "For each density, the size of the neighbourhood was chosen from the data (Rodriguez et al. 2018)."
+                "Each density comes from a neighbourhood whose size was chosen from the data (Rodriguez et al. 2018)."
             )
         if parameters.get("significance") is not None:
             sentences.append(

@@ -128,9 +128,9 @@ def changed(*places, size=3000):
         (changed((2500, 1200, 5.0)), {}, "row 1200, column 2500 is 1300, but row 2500, column 1200 is 5; .* symmetric"),
         (changed(size=20), {"algorithm": "grid"}, "algorithm='grid' needs .* metric='precomputed'"),
         (np.zeros((5, 5)), {}, "dc=0"),
-        (changed(size=20) * 1e-40, {}, "distance is 1.9e-39, with dtype='float32' .* or use dtype='float64'"),
-        (changed(size=20) * 1e-50, {"density": "knn", "k": 2}, "distance is 1.9e-49, .* or use dtype='float64'"),
-        (changed(size=20) * 1e-310, {"dtype": "float64"}, "largest distance is 1.9e-309, .*; rescale the data.$"),
+        (changed(size=20) * 1e-40, {}, "distance is 1.9e-39 and .* with dtype='float32'; .* or use dtype='float64'"),
+        (changed(size=20) * 1e-50, {"density": "knn", "k": 2}, "distance is 1.9e-49 and .* or use dtype='float64'"),
+        (changed(size=20) * 1e-310, {"dtype": "float64"}, "largest distance is 1.9e-309 and .*; rescale the data.$"),
         (np.zeros((5, 5)), {"density": "knn", "k": 2}, "k=2: each row is equal to 2 other rows"),
     ],
 )
