@@ -1,4 +1,4 @@
-"""Clusters of all rows, once densities, links and separated peaks are known: by denser rows, or by low density.
+"""Clusters of all rows from densities, links and separated peaks: by denser rows, or separated by low density.
 
 A link leads from a row to its nearest denser row.
 """
@@ -24,7 +24,7 @@ from mgclust.kernels.masks import occurrences
 __all__ = ["ChosenClusters", "choose_again", "choose_clusters", "other_clusters"]
 
 Array = Any
-MIXED = 0.05  # fraction of the rows by which labels of a given number may differ from separated clusters
+MIXED = 0.05  # separated clusters count as mixed if more than this fraction of the rows disagrees with them
 
 
 class ChosenClusters(NamedTuple):
@@ -39,7 +39,7 @@ class ChosenClusters(NamedTuple):
 def choose_clusters(
     context: Context, state: DensityState, rho: Array, delta: Array, wanted: dict[str, Any], *, compared: bool
 ) -> ChosenClusters:
-    """Find clusters by denser rows or separated by low density, as requested or as `Separated` decides."""
+    """Find clusters by denser rows, or clusters separated by low density, as requested or as `Separated` decides."""
     xp, host, nearest, apart = context.kernels.xp, context.kernels.memory.to_host, state.nearest, state.separated
     if apart is None:
         chosen = choose_centers(xp, rho, delta, **wanted)
@@ -66,7 +66,7 @@ def choose_clusters(
 
 
 def _mixed(context: Context, separated: ChosenClusters, denser: ChosenClusters) -> int:
-    """Return the number of separated clusters if the other clusters cut across them; else 0."""
+    """Return the number of separated clusters if the clusters by denser rows cut across them; else 0."""
     count, others = len(separated.centers), len(denser.centers)
     pair = separated.labels.astype("int64") * others + denser.labels
     table = context.kernels.memory.to_host(occurrences(pair, count * others, context.kernels.xp)).reshape(count, others)

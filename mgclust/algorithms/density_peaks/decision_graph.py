@@ -35,18 +35,18 @@ Array = Any
 
 MAX_AUTOMATIC_CENTERS = 256  # the automatic choice considers at most this number of centres
 PART = 1024  # values per part in `_nth_largest`
-# On published sets, 15 of 16 automatic choices with a larger drop found the true number of clusters (not worms_2), and
-# 1 of 9 with a smaller drop (htru2).
+# On published sets, the automatic choice found the true number of clusters in 15 of 16 cases with a larger drop (not
+# worms_2), and in 1 of 9 cases with a smaller drop (htru2).
 CLEAR_DROP = 2.5
 # The few largest of many values lie far apart even without clusters: after k of them, a drop of x is about as rare as a
 # drop of x^k after the first.
 CLEAR_POWER = 50.0
 # Noise with one feature has larger drops. In 5,400 draws (uniform, normal and exponential, 50 to 3,000 rows, the three
-# densities), 85 drops exceed the limit for more features, and none exceeds twice that limit.
+# densities), 85 drops exceed the limit that holds for more features, and none exceeds twice that limit.
 ONE_FEATURE = 2.0
 # With fewer rows, noise can have any drop. In 900 draws of 20 rows (uniform, normal, exponential, 1 to 10 features),
-# one in 100 drops is more than a thousand times the limit. With 50 rows, one in 1000 is 1.9 times the limit; with 100
-# rows, 1.4 times; with 200 rows, none is 1.1 times.
+# one in 100 drops is more than a thousand times the limit. With 50 rows, one drop in 1000 is 1.9 times the limit. With
+# 100 rows, one in 1000 is 1.4 times the limit. With 200 rows, no drop is 1.1 times the limit.
 FEW_ROWS = 50
 
 
@@ -68,9 +68,9 @@ def choose_centers(
 
     1. `indices`: these rows.
     2. Any limit: the rows with ``rho_min < rho <= rho_max`` and ``delta_min < delta <= delta_max``; with `n_clusters`,
-       at most that many of them.
+       at most `n_clusters` of them.
     3. `n_clusters`: the rows with the largest gamma.
-    4. Else the number of rows that `automatic_count` finds.
+    4. Otherwise: the rows with the largest gamma, in the number that `automatic_count` finds.
     """
     n = rho.shape[0]
     gamma = rho * delta
@@ -109,12 +109,12 @@ def number_of_different(delta: Array) -> int:
 
 
 def largest_gamma(xp: Any, gamma: Array, most: int) -> np.ndarray:
-    """Return the rows with the `most` largest gamma, and ties with the last; largest first, equal gamma by index."""
+    """Return the rows with the `most` largest gamma, and rows equal to the last; by decreasing gamma, then by index."""
     return _by_gamma(gamma, (gamma >= _nth_largest(xp, gamma, most)).nonzero()[0])
 
 
 def _leave_out_beyond(above: Array, rho: Array, delta: Array, rho_max: float | None, delta_max: float | None) -> None:
-    """Clear the marks of rows beyond upper limits; reject limits that leave out the densest row."""
+    """Clear the marks of the rows that exceed an upper limit; reject limits that exclude the densest row."""
     if rho_max is not None:
         above &= rho <= rho_max
     if delta_max is not None:
@@ -129,7 +129,7 @@ def _leave_out_beyond(above: Array, rho: Array, delta: Array, rho_max: float | N
 
 
 def _nth_largest(xp: Any, values: Array, nth: int) -> float:
-    """Return the nth largest value. The maxima of parts give a lower bound, so only few of many values are sorted."""
+    """Return the nth largest value. The maxima of parts bound it from below, so few of many values are partitioned."""
     largest = values[: len(values) // PART * PART].reshape(-1, PART).max(axis=1)
     if len(largest) >= nth:
         values = values[values >= xp.partition(largest, len(largest) - nth)[len(largest) - nth]]
@@ -196,9 +196,9 @@ def gamma_drop(xp: Any, rho: Array, delta: Array, centers: np.ndarray) -> float:
 
 
 def clear_drop(n_clusters: int, n: int, *, n_features: int = 2, squares: bool = False) -> float:
-    """Return the least drop of ``rho * delta`` of n distinct rows after `n_clusters` centres that counts as clear.
+    """Return the least drop of ``rho * delta`` after `n_clusters` centres that counts as clear for n distinct rows.
 
-    squares: whether the distances are squares, such as with "cosine". Then delta falls by the square of the factor.
+    squares: whether the distances are squares, such as with "cosine". If so, delta falls by the square of the factor.
     """
     least = max(CLEAR_DROP, CLEAR_POWER ** (1 / n_clusters)) * (1 + FEW_ROWS / n)
     if n_features == 1:
@@ -219,7 +219,7 @@ def density_order(xp: Any, rho: Array) -> Array:
 
 
 def assign_labels(xp: Any, nearest_higher: Array, centers: np.ndarray) -> Array:
-    """Cluster of each row, int32: follow nearest_higher to a centre, by pointer jumping (doubled strides)."""
+    """Return the cluster of each row, int32: follow nearest_higher to a centre by pointer jumping (doubled strides)."""
     root = nearest_higher.copy()
     where = xp.asarray(centers)
     root[where] = where

@@ -65,21 +65,22 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Cut-off distance, in the units of the metric. By default it is found from `dc_fraction`.
     dc_fraction : float or "auto", default="auto"
         Fraction of the pairs i < j of rows that lie within dc, at most 1; 0.01 to 0.02 is customary. dc is the
-        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance. If so many rows are equal that this distance is 0,
-        dc is the smallest positive distance. With "auto", dc is then the same quantile of the pairs whose rows differ.
+        ``round(dc_fraction * n (n - 1) / 2)``-th smallest distance. If this distance is 0 because many rows are equal,
+        dc is the smallest positive distance or, with "auto", the same quantile of only the pairs whose rows differ.
 
         "auto" chooses 0.02, 0.01, 0.005, 0.002 or 0.001. It computes the decision graph of a sample at each of these
         fractions. The sample is a third of the distinct rows, at least 3072 and at most 16384 (8192 with precomputed
-        distances). Each number of clusters is rated by the drop of ``rho * delta`` after that number of centres: the
-        largest geometric mean of the drops at two neighbouring fractions. The fraction with the best rating is chosen.
-        0.02 stays unless this rating is at least 2, and a third larger than the rating of the number found at 0.02.
+        distances). Each number k of clusters is rated by the drop of ``rho * delta`` after k centres: the rating is the
+        geometric mean of the drops at two neighbouring fractions, whichever two give the largest mean. The number with
+        the best rating decides the fraction. 0.02 is kept unless this rating is at least 2, and a third larger than
+        the rating of the number found at 0.02.
 
         "auto" means 0.02 if `n_clusters`, `rho_min` or `delta_min` is given, and for any other `density` than
         "gaussian".
     assignment : {"auto", "denser", "separated"}, default="auto"
-        Which cluster a row joins.
+        Rule by which rows join clusters.
 
-        "denser": the cluster of its nearest denser row (Rodriguez and Laio).
+        "denser": each row joins the cluster of its nearest denser row (Rodriguez and Laio).
 
         "separated": clusters are the peaks of the density that exceed their saddles most. A minor peak joins the peak
         on the other side of its saddle (ToMATo, Chazal et al. 2013). Peaks and saddles are found in a graph that joins
@@ -87,11 +88,11 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         `n_clusters`, weights and precomputed distances.
 
         "auto": "separated" if low density separates clusters, and either no number of clusters stands out by
-        ``rho * delta``, or the number of separated clusters is another one and at least twice as clear as all others.
-        Else "denser". It is always "denser" if other parameters choose the number of clusters.
+        ``rho * delta``, or the number of separated clusters is different and at least twice as clear as all others.
+        Otherwise "denser". It is always "denser" if other parameters choose the number of clusters.
     dc_method : {"exact", "sample"}, default="exact"
-        "exact": dc from all pairs of rows. "sample": dc from the distances among at most 32768 rows (fewer if they
-        have many features), or from `sample_size` random pairs; `dc_error_` is the error of dc.
+        "exact": find dc from all pairs of rows. "sample": find dc from the distances among at most 32768 rows (fewer if
+        they have many features), or from `sample_size` random pairs; `dc_error_` is the error of dc.
     sample_size : int, optional
         With ``dc_method="sample"``: the number of random pairs from which dc is found, at least 100. The time does not
         grow with the number of rows. The error falls with the square root of the number of pairs.
@@ -106,8 +107,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         other rows get twice the largest rho of the rest.
 
         With ``fit(X, sample_weight=w)``, "gaussian" and "cutoff" multiply the term of each row j by ``w[j]``. All rows
-        at distance 0, including the row itself, count together as the sum of their weights minus 1, but at least 0.
-        For dc, a pair of rows counts as often as the product of the two weights, and a row of weight w also counts as
+        at distance 0, including the row itself, together contribute the sum of their weights minus 1, but at least 0.
+        For dc, a pair of rows counts as the product of its two weights, and a row of weight w also counts as
         ``w (w - 1) / 2`` pairs with itself. So integer weights give the same result as repeated rows. Rows of weight 0
         also get a rho, and the label that `predict` would give them. "knn" takes no weights.
     k : int or "adaptive", default=16
@@ -122,14 +123,14 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         For ``density="knn"``: find the number of clusters by a test instead of the largest drop. Two clusters merge if
         the peak of one exceeds the saddle between them by less than this number, in units of the sum of the standard
         errors of peak and saddle (d'Errico et al. 2021, who recommend 1.65 with ``k="adaptive"``). A larger value
-        leaves fewer clusters, possibly one. Cannot be combined with `n_clusters`, `rho_min` or `delta_min`.
+        leaves fewer clusters, possibly one. It cannot be combined with `n_clusters`, `rho_min` or `delta_min`.
     metric : {"euclidean", "sqeuclidean", "manhattan", "cosine", "correlation", "precomputed"}, default="euclidean"
         Distance between rows. "precomputed": X is the matrix of distances, of shape (n_samples, n_samples),
         non-negative, symmetric, and 0 on the diagonal. Each rank reads its own rows of a file. dc is always exact with
-        "precomputed", and with weights.
+        "precomputed" and with weights.
     rho_min, delta_min : float, optional
-        Centres are the rows whose rho and delta exceed both limits (a rectangle of the decision graph); with
-        `n_clusters`, at most `n_clusters` of these rows.
+        Centres are the rows whose rho and delta exceed these limits (a rectangle of the decision graph). With
+        `n_clusters`, at most `n_clusters` of these rows become centres.
     halo : bool, default=False
         Also find the halo of each cluster, the rows that may be noise. This takes one more pass over the pairs. With
         `significance`, the halo consists of the rows that are less dense than the densest saddle of their cluster, and
@@ -144,7 +145,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         nearly equal density. "auto": "grid" from 10,000 rows on, if there are at most three features and the metric is
         not "manhattan" or "precomputed"; else "brute".
     device : {"auto", "cpu", "cuda"}, default="auto"
-        "auto": GPUs if there is one, else CPUs.
+        "auto": GPUs if there are any, else CPUs.
     client : {"auto", "local"}, None, address, distributed.Client or cluster object, default="auto"
         Where to run. "auto": the active Dask client if there is one, else this process. "local": a new cluster on all
         GPUs of this machine (or its cores, with ``device="cpu"``). None: this process. An address, a client or a
@@ -162,8 +163,9 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         offer them (``dask worker --resources``).
     retries : int, default=1
         How often a run that lost a worker is tried again, on the remaining or replaced workers, with the same result
-        and a warning. The run resumes from its last checkpoint if that is on disk or takes at most 64 MiB, else it
-        starts again. The default is 1 for density peaks, fuzzy c-means and canopies, and 0 for other methods.
+        and a warning. The run resumes from its last checkpoint if the checkpoint is on disk or takes at most 64 MiB;
+        otherwise, it starts again. The default is 1 for density peaks, fuzzy c-means and canopies, and 0 for other
+        methods.
     dtype : {"float32", "float64"}, default="float32"
         Number type of the distances.
     memory_limit : int or str, optional
@@ -195,15 +197,15 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         - "dc_fraction": the chosen fraction;
         - "rows": number of rows in the sample;
         - "different": whether the fractions count only pairs whose rows differ, because too many pairs are equal;
-        - "tried": for each fraction, its "dc_fraction", "dc", "n_clusters", and the "drop" of ``rho * delta`` after
-          these centres;
-        - "numbers": the "n_clusters" that stood out best, each with the geometric mean of its "drop" at two
-          neighbouring fractions, and the "dc_fraction" that gives it;
-        - "separated": None if low density did not separate the clusters. Otherwise, "n_clusters" is the number of
-          clusters in the sample, "dc_fraction" is the fraction, and "ratio" is the prominence of the last cluster
+        - "tried": a dict for each fraction, with "dc_fraction", its "dc", the "n_clusters" that stands out, and the
+          "drop" of ``rho * delta`` after this number of centres;
+        - "numbers": a dict for each of the best numbers of clusters, with "n_clusters", the geometric mean of its
+          "drop" at two neighbouring fractions, and the "dc_fraction" with the largest drop;
+        - "separated": None if low density did not separate the clusters. Otherwise a dict: "n_clusters" is the number
+          of clusters in the sample, "dc_fraction" is the fraction, and "ratio" is the prominence of the last cluster
           divided by the prominence of the next peak.
 
-        "tried" and "numbers" are empty if only 0.02 can be used, because there are few rows or many equal rows.
+        "tried" and "numbers" are empty if few rows, or many equal rows, leave only 0.02 as a possible fraction.
     assignment_ : {"denser", "separated"}
         How rows joined clusters. A fit with this `assignment`, ``n_clusters=n_clusters_`` and ``dc=dc_`` gives the
         same labels again.
@@ -218,7 +220,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
     log_density_, log_density_error_ : ndarray of shape (n_samples,), float64, or None
         Logarithm of the density, and the standard error of this logarithm. The density is the number of rows per unit
         of volume, divided by n_samples. None unless ``k="adaptive"`` or `significance` is given. With a metric other
-        than "euclidean", the volume is that of a Euclidean ball of the same radius. Up to a constant factor, `rho_` is
+        than "euclidean", the volume of a Euclidean ball of the same radius is used. Up to a constant factor, `rho_` is
         the `intrinsic_dim_`-th root of ``exp(log_density_ - log_density_error_)``. For an integer `k`, the error is the
         same for all rows, and `rho_` does not include it.
     intrinsic_dim_ : float or None
@@ -226,7 +228,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         if the densities do not need it.
     significance_ : ndarray of shape (n_clusters,), float64, or None
         For each cluster, the smallest height of its peak over one of its saddles: the difference between the
-        `log_density_` of both, divided by the sum of their standard errors. Infinite if the cluster has no saddle.
+        `log_density_` of peak and saddle, divided by the sum of their standard errors. Infinite if the cluster has no
+        saddle.
     saddles_ : ndarray of shape (n_saddles, 3), int64, or None
         Saddles between clusters: the labels of two clusters that touch, and the row at the densest place between them.
     stability_ : dict or None
@@ -236,8 +239,8 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Whether the row is in the halo of its cluster; all False without ``halo=True``.
     exactness_ : dict
         How the values were computed: the algorithm, the passes for dc, and the number of rows whose rho was recomputed
-        by the direct sum. With weights, the key "rho" states that rho was summed over all pairs, as it then is with any
-        `algorithm`.
+        by the direct sum. With weights, rho is summed over all pairs whatever `algorithm` is, and the key "rho" states
+        this.
     timings_ : dict of str to float
         Seconds per stage.
     result_ : Result
@@ -350,7 +353,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Parameters
         ----------
         n_clusters, rho_min, delta_min
-            As for the class.
+            See the parameters of the class.
         rho_max, delta_max : float, optional
             Upper limits: centres have at most this rho and this delta. The densest row must be within both.
         indices : sequence of int, optional
@@ -380,7 +383,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         upper: dict[str, Any] = {"rho_max": rho_max, "delta_max": delta_max}
         checked = check_parameters(self.center_parameters, wanted | upper | {"indices": indices})
         if indices is not None and any(value is not None for value in (wanted | upper).values()):
-            raise InputError("indices cannot be combined with n_clusters or limits; leave these out, or indices.")
+            raise InputError("indices cannot be combined with n_clusters or limits; leave out indices, or all others.")
         if is_dask(self.rho_):
             centers, drop, labels = self._choose_on_workers(checked)
         else:
@@ -408,7 +411,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         return self
 
     def _choose_on_workers(self, wanted: dict[str, Any]) -> tuple[np.ndarray, float, Any]:
-        """Choose centres; return them, their gamma drop, and labels that stay on the workers like those of the fit."""
+        """Choose centres; return them, their gamma drop, and labels, which stay on the workers as after the fit."""
         found = {"rho": self.rho_, "delta": self.delta_, "nearest_higher": self.nearest_higher_}
         spec = RunSpec(
             choose_again,
@@ -442,14 +445,14 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            Cluster of each row. On a cluster, a Dask array if X is one.
+            Cluster of each row; a Dask array if X is one and the run is on a Dask cluster.
 
         Raises
         ------
         InputError
             If X has another number of features, the fitted array was changed, or the estimator was made from a result.
         AttributeError
-            With ``metric="precomputed"``, which has no rows.
+            If ``metric="precomputed"``, because the fitted matrix does not contain the rows.
 
         Examples
         --------

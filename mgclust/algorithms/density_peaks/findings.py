@@ -36,7 +36,7 @@ def findings(
     Parameters
     ----------
     model : DensityPeaks
-        The estimator, with the attributes of its centres.
+        The estimator; the attributes that describe its centres are already set.
     drop : float
         Drop of ``rho * delta`` after the centres; see `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
     chosen_by : dict of str to object
@@ -44,7 +44,7 @@ def findings(
     counts : RowCounts
         Facts about the rows.
     peaks : Peaks or None
-        Result of the test by `significance`, if there was one.
+        Result of the test of significance; None if there was no test.
     halo : bool
         Whether the halo was requested.
 

@@ -1,4 +1,4 @@
-"""Groups of rows that lie far from all others but have no centre, so that they are part of another cluster."""
+"""Groups of rows that lie far from all other rows but have no centre, so that they are part of another cluster."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["lost_groups"]
 
 Array = Any
-LOST_ROWS, MAX_LOST_ROWS = 10, 4096  # least number of distinct rows, and most rows, of a group that lies apart
-LOST_CANDIDATES = 64  # rows that are not centres, with the largest rho * delta, whose groups are checked
-LOST_GAP = 3.0  # least distance of such a group from all other rows, relative to the longest link in it
+LOST_ROWS, MAX_LOST_ROWS = 10, 4096  # a counted group has at least this many distinct rows, and at most this many rows
+LOST_CANDIDATES = 64  # number of rows with the largest rho * delta, except centres, whose groups are checked
+LOST_GAP = 3.0  # least distance of a counted group from all other rows, relative to the longest link in the group
 
 
 def lost_groups(
@@ -24,8 +24,8 @@ def lost_groups(
     """Count the groups that lie apart from all other rows and have no centre, and count their rows.
 
     A group consists of all rows whose links lead to a row that is not a centre. It lies apart if the nearest row
-    outside is several times farther than the longest link of the group, and the group has more distinct rows than a
-    few outliers have.
+    outside is more than `LOST_GAP` times as far as the longest link of the group is long, and the group has at least
+    `LOST_ROWS` distinct rows, more than a few outliers.
     """
     gamma = rho * delta
     gamma[xp.asarray(centers)] = 0
@@ -44,7 +44,7 @@ def lost_groups(
     fixed, found = set(centers.tolist()), (0, 0)
     for at in sorted(
         range(len(ends)), key=lambda at: (dense[at], -ends[at])
-    ):  # groups that lead to an end come before it
+    ):  # an end comes after the groups that lead to it
         link = length[ends[at]]
         if ends[at] in fixed or nearest[int(ends[at])] < 0:
             continue

@@ -42,12 +42,12 @@ def estimate(
     n, d = shape
     near = near_linear.is_taken(shape, measure_of(metric), algorithm)
     # rho, delta, nearest_higher, order, labels, and one copy while they are gathered. `DuplicateRows` sorts in the same
-    # memory before.
+    # memory earlier.
     what = {"vectors of all rows": 64 * n}
     if weighted or metric == "precomputed":
         what["tile"] = TILE_BYTES
     if with_errors:
-        # Lists of another rank's rows; vectors to find the borders of clusters; the current block.
+        # The lists of another rank's rows, the vectors that find the borders of clusters, and the current block.
         what["nearest rows of another rank"] = k * (2 * itemsize + 16) * -(-n // size)
         what["densities"] = 40 * n + PIECE_BYTES * Partition.plan(n, size).block_rows
     if metric == "precomputed":

@@ -20,7 +20,7 @@ from mgclust.params.relations import GIVEN, Ignored
 
 __all__ = ["MIN_PAIRS", "DensityPeaksOptions"]
 
-MIN_PAIRS = 100  # with fewer random pairs, the error of dc means little
+MIN_PAIRS = 100  # with fewer random pairs, the estimated error of dc is unreliable
 
 
 class DensityPeaksOptions(Declaration):
@@ -81,8 +81,8 @@ class DensityPeaksOptions(Declaration):
         "indices": RowNumbers(optional=True, help="Row numbers of the centres, instead of all other parameters."),
     }
     discarded_by_centers = ("halo", "significance", "stability")
-    # dc has no effect with a test of significance, because the halo is then defined by the saddles; nor with "knn"
-    # densities, unless the halo needs it.
+    # With a test of significance, dc has no effect, because the saddles define the halo. With "knn" densities, only the
+    # halo needs dc.
     ignored_when = (
         *(Ignored(name, {"dc": GIVEN}) for name in ("dc_fraction", "dc_method", "sample_size")),
         *(Ignored(name, {"significance": GIVEN}) for name in ("dc", "dc_fraction", "dc_method", "sample_size")),

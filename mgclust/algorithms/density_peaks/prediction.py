@@ -1,17 +1,17 @@
-"""Labels of new rows: each takes the label of the nearest fitted row that is denser, or of a centre if that is nearer.
+"""Labels of new rows: each takes the label of its nearest denser fitted row, or of a centre if the centre is nearer.
 
 The density of a new row is computed as if this row had been added to the fitted rows, whose densities stay unchanged.
-Centres count whatever their density is: a new row that is denser than the centre of its cluster would be the centre
-instead, and its nearest denser row belongs to another cluster. A row that is equal to fitted rows takes the label of
-the first of them.
+A centre is a candidate whatever its density is: a new row that is denser than the centre of its cluster would itself be
+the centre, and its nearest denser row belongs to another cluster. A new row that is equal to fitted rows takes the
+label of the first of them.
 
 If low density separates the clusters, links to denser rows could jump over the sparse rows between clusters. So each
 new row takes the label of its nearest fitted row.
 
 With ``k="adaptive"``, a new row has as many neighbours as its nearest fitted row.
 
-Each rank labels a part of the new rows, past which the fitted rows of all ranks stream in two passes. The result is
-bitwise identical on any number of ranks.
+Each rank labels a part of the new rows. The fitted rows of all ranks stream past this part in two passes. The result
+is bitwise identical on any number of ranks.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def predict_labels(
     """Label the new rows, on every rank; each rank delivers "labels" of its part.
 
     k: number of nearest rows; 0 if the density needs none.
-    dc: the cut-off distance; any number if the density needs none.
+    dc: the cut-off distance; its value has no effect if the density needs none.
     separated: whether low density separates the clusters.
     dim, fitted_k: with ``k="adaptive"``, the intrinsic dimension and the number of neighbours of each fitted row.
     weights: weights of the fitted rows of this rank.

@@ -113,7 +113,7 @@ class DensityPeaksPresentation(Presentation):
             sentences.append(f"The cut-off distance was dc={scores['dc']:.5g} ({found}{share}).")
         if parameters.get("k") == "adaptive":
             sentences.append(
-                "The size of each row's neighbourhood was chosen from the data for its density (Rodriguez et al. 2018)."
+                "Each density comes from a neighbourhood whose size was chosen from the data (Rodriguez et al. 2018)."
             )
         if parameters.get("significance") is not None:
             sentences.append(
@@ -176,7 +176,7 @@ class DensityPeaksPresentation(Presentation):
         return columns
 
     def tables(self, result: Result) -> list[Table]:
-        """Make tables of the clusters, of the saddles of significant peaks, and of the choice of dc_fraction."""
+        """Return the tables of clusters, of saddles between significant peaks, and of the choice of dc_fraction."""
         choice = result.diagnostics.get("dc_choice")
         tables = super().tables(result)
         if len(result.arrays.get("saddles", ())):
@@ -206,7 +206,7 @@ class DensityPeaksPresentation(Presentation):
             lowest = float(np.min(result.arrays["significance"]))
             said = [f"{result.scores['n_clusters']:,} of {peaks['found']:,} are significant"]
             said += [f"the lowest {lowest:.3g} standard errors over its saddle"] if np.isfinite(lowest) else []
-            said += [] if peaks["merged"] is None else [f"the highest merged one {peaks['merged']:.3g}"]
+            said += [] if peaks["merged"] is None else [f"the highest merged peak {peaks['merged']:.3g}"]
             lines.append(("peaks", ", ".join(said)))
         if "dc" in result.scores:
             lines.append(("dc", f"{result.scores['dc']:.5g}"))
@@ -219,7 +219,7 @@ class DensityPeaksPresentation(Presentation):
             others = [each for each in choice["numbers"] if each["n_clusters"] != result.scores["n_clusters"]]
             named = [f"{each['n_clusters']} (at {each['dc_fraction']:g}, drop {each['drop']:.3g})" for each in others]
             any_tried = choice["tried"] or choice.get("separated")
-            chosen = "chosen from the data" if any_tried else "no other tried: few rows, or many equal ones"
+            chosen = "chosen from the data" if any_tried else "no other tried: few rows, or many equal rows"
             lines.append(("fraction", f"{choice['dc_fraction']:g} of the pairs within dc, {chosen}"))
             if found := choice.get("separated"):
                 lines.append(

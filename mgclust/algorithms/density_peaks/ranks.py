@@ -1,13 +1,12 @@
 r"""Density peaks clustering on any number of ranks.
 
-The method is that of Rodriguez and Laio (Science 344:1492, 2014). d_ij is the distance between rows i and j. dc is the
+The method follows Rodriguez and Laio (Science 344:1492, 2014). d_ij is the distance between rows i and j. dc is the
 cut-off distance: the fraction `dc_fraction` of the pairs i < j is closer than dc::
 
-    rho_i              density, by `density`:
+    rho_i              density, by `density` (with weights, see `AllPairs.weighted_rho`):
         "gaussian"         sum over j != i of exp(-(d_ij / dc)^2)
         "cutoff"           number of rows j != i with d_ij < dc
         "knn"              1 / distance from row i to its k-th nearest row; needs no dc
-                           (with weights: see `AllPairs.weighted_rho`)
     nearest_higher_i   nearest row that is denser than row i
     delta_i            distance to that row; for the densest row, the distance to the farthest row
 
@@ -40,8 +39,8 @@ rank in one global order. A tile of distances is reduced as soon as it is comput
 Two paths replace the passes over all pairs:
 
 - Trees and grids, in one to three dimensions (``algorithm="grid"``, `passes.near_linear`). A tree of bounding boxes
-  gives dc, and delta for a given rho, which are bitwise identical. A non-uniform FFT gives the Gaussian rho, with a
-  stated error. The time is nearly linear in n.
+  gives dc, and delta for a given rho; both are bitwise identical to the values from all pairs. A non-uniform FFT gives
+  the Gaussian rho, with a stated error. The time is nearly linear in n.
 - Precomputed distances (``metric="precomputed"``, `passes.precomputed_pairs`). Each rank reads its own rows of the
   matrix, in one or a few passes per stage.
 
@@ -136,7 +135,7 @@ def density_peaks(
     """Run the method on every rank; rank 0 returns the findings that `DensityPeaks.fit` reports.
 
     dc_fraction: see `cutoff.find_cutoff`.
-    adaptive: k is the length of the lists of nearest rows, and each row uses those of them that share its density.
+    adaptive: whether each row uses only those of its k nearest rows that share its density.
     weights: weights of this rank's rows.
 
     Each rank delivers "labels", "rho", "delta" and "nearest_higher" of its rows; with `halo`, also "halo"; if the
@@ -220,11 +219,11 @@ def density_peaks(
                 passes.watch_distances(np.array([dc]))
             elif density == "knn" and metric != "precomputed" and not adaptive:
                 dense = host(state.rho)
-                passes.watch_distances(np.where(dense < dense.max(), 1 / dense, 0.0))  # 0: rows with k equal rows
+                passes.watch_distances(np.where(dense < dense.max(), 1 / dense, 0.0))  # 0 for rows with k duplicates
             state.keep(context)
 
     with context.stage("delta"):
-        rho = state.rho  # the order of rows: rows of weight 0 come last, so no other row follows them
+        rho = state.rho  # defines the order: rows of weight 0 come last, so no other row links to them
         if len(rest):
             rho = rho.copy()
             rho[xp.asarray(rest)] = -1.0
@@ -288,7 +287,7 @@ def density_peaks(
 
 
 def _on_a_line(context: Context) -> bool:
-    """Find whether rows of 2 to 1,024 features lie on a line, by the nine tenths of a sample nearest its median."""
+    """Return whether rows of 2 to 1,024 features lie on a line, from the nine tenths of a sample nearest its median."""
     n, d = context.dataset_shape
     if not 1 < d <= MAX_LINE_FEATURES:
         return False
@@ -299,7 +298,8 @@ def _on_a_line(context: Context) -> bool:
     x = x[xp.argsort(far)[: -(-9 * len(numbers) // 10)]]
     x = x - x.mean(axis=0)
     products = context.kernels.memory.to_host(x.T @ x if d < len(x) else x @ x.T)
-    # On a line, the largest eigenvalue nearly equals the sum of all (the trace), and the root of their sum of squares.
+    # On a line, the largest eigenvalue nearly equals the sum of all eigenvalues (the trace), and the root of the sum of
+    # their squares.
     most = (1 + LINE_SPREAD * len(products)) ** 2
     if len(x) <= 2 or np.trace(products) ** 2 > most * np.square(products).sum() * (1 + 1e-6):
         return False
@@ -324,7 +324,7 @@ def _nearest_higher(
 def _standing_out(
     context: Context, passes: AllPairs, measure: Metric, norm: str, near: Neighbors, *, on_a_line: bool
 ) -> np.ndarray:
-    """Return the centres that stand out clearly if the density comes from a few nearest rows; else none."""
+    """Return the centres that stand out clearly if the density comes from a few nearest rows; empty if none do."""
     xp = context.kernels.xp
     k = min(CLEAR_NEIGHBORS, near.s.shape[1])
     if not any_true(context.comm.all_gather(near.s[:, k - 1].astype("float64")) > 0):
@@ -353,9 +353,11 @@ def halo_rows(context: Context, border: Array, labels: Array, rho: np.ndarray) -
 def _link_the_rest(
     context: Context, passes: AllPairs, state: DensityState, rest: np.ndarray, centers: np.ndarray, *, all_rows: bool
 ) -> None:
-    """Link rows of weight 0 as `predict` links new rows: to the nearest weighted row that is as dense, or a centre.
+    """Link each row of weight 0 to the nearest row of positive weight that is a centre or at least as dense.
 
-    all_rows: link to the nearest weighted row of any density.
+    `predict` links new rows by the same rule.
+
+    all_rows: whether to link to the nearest row of any density instead.
     """
     xp, n = context.kernels.xp, len(state.rho)
     few = xp.asarray(rest)

@@ -12,7 +12,7 @@ from mgclust.base.errors import InputError
 
 __all__ = ["is_automatic", "refuse"]
 
-LIGHTEST, HEAVIEST = 1e-20, 1e20  # limits of the largest weight, within which float32 holds sums of weights
+LIGHTEST, HEAVIEST = 1e-20, 1e20  # limits of the largest weight; between them, float32 holds sums of weights
 
 
 def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> None:
@@ -21,7 +21,7 @@ def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> No
     Parameters
     ----------
     parameters : dict of str to object
-        All parameters, each of which has been checked by itself.
+        All parameters; each one is valid by itself.
     n : int
         Number of rows.
     weights : RowWeights or None
@@ -30,7 +30,7 @@ def refuse(parameters: dict[str, Any], n: int, weights: RowWeights | None) -> No
     Raises
     ------
     InputError
-        The message names the wrong parameter and the remedy.
+        If the run is impossible. The message names the wrong parameter and the remedy.
     """
     n_clusters, dc = parameters["n_clusters"], parameters["dc"]
     density, k = parameters["density"], parameters["k"]
@@ -86,8 +86,8 @@ def _reject_densities(parameters: dict[str, Any], n: int) -> None:
         raise InputError(f"k='adaptive' needs n_samples >= {FEWEST_ROWS}, not {n}; give more rows, or an integer k.")
     if k != "adaptive" and significance is not None and k < MIN_K:
         raise InputError(
-            f"k={k} should be >= {MIN_K} with significance, because densities of fewer rows are chance; give a larger "
-            "k, or k='adaptive'."
+            f"k={k} should be >= {MIN_K} with significance, because densities from fewer rows are chance; give a "
+            "larger k, or k='adaptive'."
         )
 
 
@@ -104,8 +104,8 @@ def _reject_pairs(parameters: dict[str, Any], n: int) -> None:
         )
     if pairs > n * (n - 1) // 2:
         raise InputError(
-            f"sample_size={pairs} should be at most {n * (n - 1) // 2}, the pairs of {n} rows; use dc_method='exact', "
-            "which takes all of them."
+            f"sample_size={pairs} should be at most {n * (n - 1) // 2}, the number of pairs of {n} rows; use "
+            "dc_method='exact', which uses all pairs."
         )
 
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["CHOSEN_BY", "RowCounts", "noise_drop", "warnings_of"]
 
 SECOND_OPINION = "density='knn', k='adaptive', significance=1.65"
-# Limit of the bound on the relative error of rho. With large data, errors are about 30 times smaller than the bound.
-# Beyond this limit, densities may be off by 1e-4 and lose the three digits that pictures and tables show.
+# A warning follows if the bound on the relative error of rho exceeds this limit. With large data, errors are about 30
+# times smaller than the bound. Beyond the limit, densities may be off by 1e-4 and lose the three digits that pictures
+# and tables show.
 DOUBTFUL_DENSITIES = 1e-3
 # Separated clusters are clear if low density shows them CLEAR_RATIO times as clearly as another number, and the least
 # prominent cluster has CLEAR_PROMINENCE. A larger prominence than SURE_PROMINENCE does not make a number more certain,
@@ -66,7 +67,7 @@ def warnings_of(
     Parameters
     ----------
     model : DensityPeaks
-        The estimator, with the attributes of its centres.
+        The estimator; the attributes that describe its centres are already set.
     drop : float
         Drop of ``rho * delta`` after the centres; see `mgclust.algorithms.density_peaks.decision_graph.gamma_drop`.
     chosen_by : dict of str to object
@@ -74,7 +75,7 @@ def warnings_of(
     counts : RowCounts
         Facts about the rows.
     peaks : Peaks or None
-        Result of the test by `significance`, if there was one.
+        Result of the test of significance; None if there was no test.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
             which = f"the quantile dc_fraction={model.dc_fraction_:g} of pairs of distinct rows"
         text = (
             f"dc={model.dc_:g} is {which}, because only {counts.different:,} of {len(model.rho_):,} rows are distinct: "
-            "drop duplicates and give their number as sample_weight, or give dc."
+            "drop duplicates and give their counts as sample_weight, or give dc."
         )
         doubts.append(Doubt(text, DataWarning))
     if counts.different < model.n_clusters_:
@@ -120,14 +121,14 @@ def _of_dc(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
 
 
 def _of_separation(model: DensityPeaks, counts: RowCounts) -> list[Doubt]:
-    """Return doubts about clusters that cut across separated ones, and groups far from the rest of their cluster."""
+    """Return doubts about clusters that cut across separated clusters, and groups that lie far from their cluster."""
     doubts, (groups, rows) = [], counts.lost
     if counts.mixed:
-        text = f"n_clusters={model.n_clusters_} by denser rows cuts across {counts.mixed} clusters that are separated "
+        text = f"the clusters for n_clusters={model.n_clusters_} cut across {counts.mixed} clusters that are separated "
         doubts.append(Doubt(f"{text}by low density; compare with assignment='separated'.", MergedClustersWarning))
     if groups:
         some = "group" if groups == 1 else "groups"
-        text = f"{groups} {some} of {rows:,} rows in all lie far from the rest of their clusters and may be small "
+        text = f"{groups} {some} ({rows:,} rows in all) lie far from the rest of their clusters and may be small "
         doubts.append(Doubt(f"{text}clusters: check delta, or give n_clusters.", MergedClustersWarning))
     return doubts
 
@@ -173,8 +174,8 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], coun
     n, k, most = len(model.rho_), model.n_clusters_, most_centers(counts.different)
     by = ", ".join(f"{name}={value:g}" for name, value in given.items())
     if "delta_min" not in given and (drop < 1 or k > most):
-        text = f"{k:,} of {n:,} rows are centres by {by} alone, because rows next to a centre are as dense: also "
-        return [Doubt(f"{text}give delta_min, or give n_clusters.", ParameterWarning)]
+        text = f"{k:,} of {n:,} rows are centres with only {by}, because rows next to a centre are as dense: also "
+        return [Doubt(f"{text}give delta_min, or n_clusters.", ParameterWarning)]
     if k > most:
         text = f"{k:,} of {n:,} rows are centres by {by}, and all after the first {most} lie within clusters: raise "
         return [Doubt(f"{text}delta_min, or give n_clusters.", ParameterWarning)]
@@ -182,7 +183,7 @@ def _of_thresholds(model: DensityPeaks, drop: float, given: dict[str, Any], coun
 
 
 def least_and_next(model: DensityPeaks) -> tuple[float, float]:
-    """Return the least prominence Z of a separated cluster, and the next peak's Z (at least 1, as in noise)."""
+    """Return the least prominence Z of a separated cluster, and Z of the next peak (at least 1, as in noise)."""
     apart, k = model._separation, model.n_clusters_
     largest = np.zeros(0) if apart is None else np.sort(apart.prominence)[::-1]
     return float(largest[:k].min(initial=np.inf)) if len(largest) else 0.0, float(largest[k : k + 1].max(initial=1.0))
@@ -199,7 +200,7 @@ def _of_squares(model: DensityPeaks) -> bool:
 
 
 def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt]:
-    """Return doubts about a number that neither the decision graph nor separation by low density shows clearly."""
+    """Return doubts about a number of clusters that neither the decision graph nor low density shows clearly."""
     n, (stable, other) = counts.different, _other_number(model)
     found, least = (model.dc_choice_ or {}).get("separated"), noise_drop(model, counts)
     prominence, following = least_and_next(model)
@@ -213,7 +214,7 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
     else:
         why = ""
     if why:
-        # The test takes no weights, and the errors of densities mean little if most rows have a duplicate.
+        # The test takes no weights, and the errors of densities are unreliable if most rows have a duplicate.
         testable = not counts.weighted and n >= max(FEWEST_ROWS, len(model.rho_) / 2)
         test = f", or {SECOND_OPINION}" if testable else ""
         if (model.dc_choice_ or {"rows": n})["rows"] < n:
@@ -224,13 +225,13 @@ def _of_count(model: DensityPeaks, drop: float, counts: RowCounts) -> list[Doubt
         return [Doubt(text, AmbiguousCountWarning)]
     if n < FEW_ROWS and model.n_clusters_ > 1:
         rows = f"n_samples={n} is" if n == len(model.rho_) else f"{n} distinct rows of {len(model.rho_):,} are"
-        text = f"{rows} too few to tell clusters from chance: below {FEW_ROWS} rows, centres of noise also stand out; "
+        text = f"{rows} too few to tell clusters from chance: below {FEW_ROWS} rows, centres in noise also stand out; "
         return [Doubt(f"{text}check the decision graph, or give more rows.", AmbiguousCountWarning)]
     return []
 
 
 def _other_number(model: DensityPeaks) -> tuple[float, str]:
-    """Return the drop at neighbouring fractions, if the fraction was chosen, and another choice to try."""
+    """Return the drop at neighbouring fractions (infinite if no fraction was chosen), and another choice to try."""
     numbers = [] if model.dc_choice_ is None else model.dc_choice_["numbers"]
     drops = {each["n_clusters"]: each["drop"] for each in numbers}
     others = [each for each in numbers if each["n_clusters"] != model.n_clusters_]

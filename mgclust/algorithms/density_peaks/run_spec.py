@@ -22,13 +22,13 @@ __all__ = ["arguments_by_row", "list_length", "run_spec", "unequal", "work_of"]
 
 # On CPUs two ranks are faster than one from about 10,000 rows of 8 features on. Two GPUs were 1.4 and 1.5 times as fast
 # as one with 300,000 rows of 8 and of 128 features, and not faster with 100,000 rows: tensor cores take little more
-# time for more features. By trees and grids, two GPUs took as long as one with 10,000,000 rows.
+# time for more features. With trees and grids, two GPUs took as long as one for 10,000,000 rows.
 PRODUCTS_OF_A_RANK, TENSOR_PRODUCTS_OF_A_RANK, SAME_TIME = 4e8, 5e12, 256
-TYPICAL_NUMBERS = 1 << 20  # up to this size of the data, rows are shifted by the mean of all, whatever their order
+TYPICAL_NUMBERS = 1 << 20  # up to this number of values, rows are shifted by the mean of all rows, whatever their order
 ROWS_OF_A_RANK = {"cpu": 1024, "cuda": 1e7}  # on CPUs, this uses all ranks that have a block of rows
-# Speed of one rank, with 30,000 rows of 8 features on four cores, and a million rows of 128 features on a GPU.
+# Speed of one rank, measured with 30,000 rows of 8 features on four cores, and a million rows of 128 on a GPU.
 PRODUCTS_A_SECOND = {"cpu": 2e10, "cuda": 1e13}
-# Speed of one rank by trees and grids, with 100,000 rows on two cores, and 50 million rows on a GPU.
+# Speed of one rank with trees and grids, measured with 100,000 rows on two cores, and 50 million rows on a GPU.
 ROWS_A_SECOND = {"cpu": 6e5, "cuda": 2e7}
 
 
@@ -38,7 +38,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
     Parameters
     ----------
     parameters : dict of str to object
-        All parameters, each of which has been checked by itself.
+        All parameters; each one is valid by itself.
     inputs : Inputs
         The data, and weights if there are any.
     seed : int
@@ -90,7 +90,7 @@ def run_spec(parameters: dict[str, Any], inputs: Inputs, *, seed: int) -> RunSpe
 
 
 def _all_rows(n: int, d: int, weights: RowWeights | None) -> np.ndarray:
-    """Return the indices of all rows; each index is repeated by the weight of its row if weights are whole.
+    """Return the indices of all rows; if all weights are integers, repeat each index by the weight of its row.
 
     So weighted rows and repeated rows are shifted by the same mean before they are rounded, and have the same dc.
     """
@@ -132,7 +132,7 @@ def work_of(shape: tuple[int, int], metric: str, algorithm: str) -> Work:
 
 
 def list_length(k: int | str, n: int) -> int:
-    """Return the length of the lists of nearest rows, for densities from `k` nearest rows of n rows.
+    """Return the length that the lists of nearest rows need, for densities from the `k` nearest of n rows.
 
     Parameters
     ----------

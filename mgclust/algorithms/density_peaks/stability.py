@@ -1,12 +1,12 @@
-"""Stability of clusters: agreement of the labels with the labels of fits of random halves of the rows.
+"""Stability of clusters: agreement between the labels of a fit and the labels of fits to random halves of the rows.
 
 Each draw is one half of the rows, without replacement. The half is clustered with the same parameters; dc and the
 number of clusters are found again unless they are given. The adjusted Rand index compares the labels of the half with
-the labels of the same rows in the whole fit. It is 1 if they agree, and near 0 if chance decides. Ben-Hur, Elisseeff
+the labels of the same rows in the whole fit. It is 1 if they agree, and near 0 for unrelated labels. Ben-Hur, Elisseeff
 and Guyon (A stability based method for discovering structure in clustered data, Pacific Symposium on Biocomputing
 7:6-17, 2002) compare halves with each other instead.
 
-Cost. Half the rows are a quarter of the pairs: 20 draws take about five times as long as the fit.
+Cost. Half of the rows form a quarter of the pairs, so 20 draws take about five times as long as the fit.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["UNSTABLE", "half_of_rows", "stability_of", "with_stability"]
 
-# A fit warns if the mean adjusted Rand index is lower. Uniform and normal noise of two features and more has at most
+# A fit warns if the mean adjusted Rand index is lower. Uniform and normal noise of two or more features has at most
 # 0.53 (benchmarks/results/density_peaks/significance.json).
 UNSTABLE = 0.6
 
 
 def half_of_rows(n: int, seed: int, draw: int) -> np.ndarray:
-    """Draw half of n rows; return their row numbers, ascending. Other draws do not change them.
+    """Draw half of n rows; return their row numbers, ascending. They do not depend on other draws.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
     """
     began, draws, seed = time.perf_counter(), model.stability, result.parameters["random_state"]
     pairwise, merged = model.metric == "precomputed", 0
-    spent = sum(result.timings.values())  # so that `report` does not keep the result
+    spent = sum(result.timings.values())  # computed here, so that `report` does not keep the result in memory
 
     def fit_some(rows: np.ndarray, draw: int) -> np.ndarray:
         nonlocal merged
@@ -120,7 +120,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
         try:
             half._run(some, report, None)
         except InputError as error:
-            raise InputError(f"stability={draws}: half of the rows cannot be clustered. {error}") from error
+            raise InputError(f"stability={draws}: half of the rows cannot be clustered: {error}") from error
         merged += bool(half.result_.diagnostics.get("peaks", {}).get("joined"))
         return half.labels_
 
@@ -130,7 +130,7 @@ def with_stability(model: DensityPeaks, inputs: Inputs, result: Result, on_progr
     if mean < UNSTABLE:
         advice = "check stability_, and try other parameters or another method."
         if merged:
-            advice = f"the test merged clusters in {merged} of them; compare with a fit without significance."
+            advice = f"the test merged clusters in {merged} halves; compare with a fit without significance."
         text = f"the clusters are unstable: {draws} halves of the rows give other clusters (mean ARI {mean:.2g}); "
         text += advice
         doubts.append(Doubt(text, WeakStructureWarning))

@@ -4,7 +4,7 @@ centers
     The largest move of a centre, relative to the root mean square distance of the rows from their mean.
 objective
     ``|J_t - J_(t-1)| / J_(t-1)``. J_t belongs to the centres with which the iteration began, because the pass computes
-    J there. The run ends at these centres, as in the equations, and not at the next ones.
+    J there. The run ends at these centres, as in the equations, and not at the next centres.
 memberships
     ``max |u_t - u_(t-1)|`` over rows and clusters. Both memberships are computed from their centres, so no n x c array
     is stored. Until convergence, one block of rows usually shows a change above `tol`, so only the last iterations read

@@ -1,30 +1,30 @@
 r"""Clusters with their own covariances: the algorithm of Gustafson and Kessel (1979), on any number of ranks.
 
 Memberships u, weights w and centres v are as in `mgclust.algorithms.fuzzy_c_means.ranks`. Each cluster has the fuzzy
-covariance F of its rows, and the distance that follows from it:
+covariance F of its rows, and a distance d that follows from F:
 
     F_j    = sum_i w_i u_ij^m (x_i - v_j)(x_i - v_j)' / sum_i w_i u_ij^m
     d_ij^2 = (x_i - v_j)' A_j (x_i - v_j),    A_j = det(F_j)^(1/d) F_j^-1
 
 The determinant of A_j is 1, so clusters adapt their shape and not their volume. If F is a multiple of the identity, the
-distance is the Euclidean distance. J, the memberships and the centres are those of fuzzy c-means with these distances,
-and an iteration lowers J. A minimum of J stays a minimum, with the same memberships, if the units of the features
-change, and under any other affine map.
+distance is the Euclidean distance. J, the memberships and the centres follow the equations of fuzzy c-means with these
+distances, and an iteration lowers J. A minimum of J stays a minimum, with the same memberships, if the units of the
+features change, and under any other affine map.
 
-A pass returns the sums of u^m (x - v, 1)(x - v, 1)' about the centres with which it began. They give the new centres,
-and F about the new centres: with s = S / G the mean of x - v, F = M / G - s s'. This loses digits only while centres
-move far.
+A pass returns the sums of u^m (x - v, 1)(x - v, 1)' about the centres with which it began. The sums give the new
+centres, and F about the new centres: with M, S and G the sums of u^m (x - v)(x - v)', of u^m (x - v) and of u^m, and
+with s = S / G the mean of x - v, F = M / G - s s'. This loses digits only while centres move far.
 
 F may be singular, if a cluster has few rows or rows in a line. Babuska, van der Veen and Kaymak (2002) bound the
-condition of F and mix it with the covariance of all rows. Here both happen in coordinates in which the covariance F_0
+condition of F and mix it with the covariance of all rows. Here, both steps use coordinates in which the covariance F_0
 of all rows is the identity, so that they do not depend on units: with F_0 = T^-T T^-1, and M = T' F T,
 
     M <- (1 - shrinkage) M + shrinkage I,    eigenvalues of M at least the largest / `MAX_CONDITION`.
 
-Clusters start round. The distances between clusters stretch the covariance of all rows. If clusters started with it,
-separate clusters would look like one long cluster. Drawn centres first go through `ROUND_STEPS` iterations of fuzzy
-c-means. The kernels use a factor R with R' R = F^-1 (QR of the whitened eigenvectors). Rank 0 computes it on one thread
-and sends it to the others, so that it is bitwise identical on all ranks.
+Clusters start round. The distances between clusters stretch the covariance of all rows. If clusters started with this
+covariance, separate clusters would look like one long cluster. Drawn centres first go through `ROUND_STEPS` iterations
+of fuzzy c-means. The kernels use a factor R with R' R = F^-1 (QR of the whitened eigenvectors). Rank 0 computes R on
+one thread and sends it to the others, so that it is bitwise identical on all ranks.
 
 Cost of an iteration on a rank with k rows: k c d^2 multiply-adds. Memory: c (d + 1) (d + 2) / 2 sums for each block of
 rows, and a tile of distances. All numbers are float64.
@@ -49,10 +49,10 @@ from mgclust.engine.spmd import Context
 __all__ = ["ROUND_STEPS", "CovarianceSums", "Whitening", "numbers_of_sums", "row_bytes"]
 
 Array = Any
-# Largest ratio of a covariance's eigenvalues: rounding limits the smallest one to 10 to 12 digits below the largest.
+# Largest ratio of a covariance's eigenvalues: with rounding, the smallest is at most 10 to 12 digits below the largest.
 MAX_CONDITION = 1e10
 ROUND_STEPS = 10
-MIN_VARIANCE = 1e-24  # relative to the variance of all rows; smaller variances are rounding between equal rows
+MIN_VARIANCE = 1e-24  # relative to the variance of all rows; smaller variances are rounding errors of equal rows
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,12 @@ class Whitening:
 
 
 class CovarianceSums(WeightedSums):
-    """The pass of clusters with their own covariances; prototypes stay on the host.
+    """Pass over the rows for clusters with their own covariances; prototypes stay on the host.
 
     Parameters
     ----------
     context, m, weights, noise
-        As for `WeightedSums`.
+        See `WeightedSums`.
     shrinkage : float
         Fraction of the covariance of all rows in the covariance of each cluster.
     """
@@ -124,7 +124,7 @@ class CovarianceSums(WeightedSums):
         self.whitening: Whitening | None = None
 
     def look_at_all_rows(self) -> Whitening:
-        """Compute the covariance of all rows, which `start` and `moved` need; the same on all ranks."""
+        """Compute the covariance of all rows, which `start` and `moved` need; all ranks get the same result."""
         context, d = self.context, self.context.dataset_shape[1]
         sums = np.asarray(context.fetch(self._sums_of_all())()).reshape(1, -1)
         _, covariances = _moments(sums, np.zeros((1, d)), np.zeros((1, d, d)))
@@ -147,7 +147,7 @@ class CovarianceSums(WeightedSums):
         return lambda: prototypes
 
     def at(self, prototypes: Array) -> Array:
-        """Compute the sums of some models at their prototypes; on a GPU, the work is queued.
+        """Compute the sums of some models at their prototypes; on a GPU, the work is only queued.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class CovarianceSums(WeightedSums):
         -------
         float64 array of shape (models, c * (d + 1) * (d + 2) / 2 + 3)
             For each model the sums of ``w u^m (x - v, 1)(x - v, 1)'`` in the layout of `scatter_sums` of the kernels,
-            and the last three of `WeightedSums.at`. On the device.
+            and the last three sums of `WeightedSums.at`. On the device.
         """
         context, kernels, xp = self.context, self.context.kernels, self.context.kernels.xp
         models, c, _, d = prototypes.shape
@@ -267,7 +267,7 @@ def _triangular(transforms: np.ndarray) -> np.ndarray:
 
 
 def _moments(sums: np.ndarray, centers: np.ndarray, covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and covariances from packed sums of products about centres; without mass, the given ones."""
+    """Return means and covariances from packed sums of products about centres; clusters without mass keep theirs."""
     c, d = centers.shape
     products, upper = np.zeros((c, d + 1, d + 1)), np.triu_indices(d + 1)
     products[:, *upper] = sums.reshape(c, -1)
@@ -285,5 +285,5 @@ def numbers_of_sums(c: int, d: int) -> int:
 
 
 def row_bytes(c: int, d: int) -> int:
-    """Return the bytes per row of a piece: distances, memberships and shares; the row, and its transposed copy."""
+    """Return the bytes per row of a piece, for distances, memberships, shares, the row and its transposed copy."""
     return 8 * (4 * c + 2 * d + 8)

@@ -52,8 +52,8 @@ default="auto"
           ``covariance_type="full"``.
         - "modified_partition_coefficient": higher is better.
         - "fuzzy_silhouette": higher is better. It needs the distances of all pairs of rows once. It is also computed
-          for a single number of clusters. Not with ``covariance_type="full"``.
-        - "fuzzy_hypervolume": lower is better. Only with ``covariance_type="full"``. A range of numbers cannot use it
+          for a single number of clusters. It is not available with ``covariance_type="full"``.
+        - "fuzzy_hypervolume": lower is better. It needs ``covariance_type="full"``. A range of numbers cannot use it
           with `noise_distance`.
         - "auto": "modified_partition_coefficient" with ``covariance_type="full"`` or `noise_distance`, else "xie_beni".
 
@@ -83,13 +83,13 @@ default="auto"
         - "k-means++": rows that are drawn far from each other (k-means|| above 65,536 rows).
         - "random": rows drawn at random.
         - "canopy": the centres of the n_clusters largest canopies. If m is above 2, one step with m = 2 follows,
-          because a centre would hardly leave the row on which it lies.
+          because a centre would otherwise hardly leave the row on which it lies.
         - "random-memberships": weighted means with random memberships, as in Bezdek (1981).
         - An array of shape (n_clusters, n_features): centres, in the units of `cluster_centers_`.
         - An array of shape (n_samples, n_clusters): memberships; each row must sum to 1.
     n_init : int, default=1
         Number of runs from different starts. They share each pass over the data, and the run with the lowest J is kept.
-        Only for starts that are drawn ("k-means++", "random", "random-memberships").
+        More than one run needs a start that is drawn ("k-means++", "random" or "random-memberships").
     max_iter : int, default=300
         Largest number of iterations.
     tol : float, default=1e-4
@@ -103,14 +103,14 @@ default="auto"
         - "memberships": the largest change of a membership. An iteration then reads some of the rows twice more, and
           the last iterations read all rows twice more.
     noise_distance : float, optional
-        Distance of a noise cluster from every row (Davé 1991). In the units of the data; with "cosine" and
+        Distance of a noise cluster from every row (Davé 1991), in the units of the data; with "cosine" and
         "correlation", relative to rows of unit length. The noise cluster takes most of the rows that are farther than
-        this from all centres, so these rows hardly move the centres. Such rows get the label -1, and their memberships
-        sum to less than 1. An iteration takes several times as long. Also use ``init="random", n_init=10``, because
-        "k-means++" starts from distant rows.
+        this from all centres, so these rows hardly move the centres. Rows in the noise cluster get the label -1, and
+        their memberships sum to less than 1. An iteration takes several times as long. Also use
+        ``init="random", n_init=10``, because "k-means++" starts from distant rows.
     metric : {"euclidean", "cosine", "correlation"}, default="euclidean"
-        Distance of rows and centres. "cosine" scales each row to unit length first. "correlation" subtracts each row's
-        mean and then scales the row to unit length. Centres are means of the scaled rows.
+        Distance between rows and centres. "cosine" scales each row to unit length first. "correlation" subtracts each
+        row's mean and then scales the row to unit length. Centres are means of the scaled rows.
     device, client, n_workers, workers, resources, retries, verbose
         See `DensityPeaks`.
     dtype : {"float32", "float64"}, default="float32"
@@ -364,7 +364,7 @@ default="auto"
         self._clusters = Clusters(fit.prototypes, value.prepared, self.metric, self.m_, self.computed_in_, value.noise)
         self.cluster_centers_ = fit.centers + value.prepared.origin
         self.labels_, self.n_clusters_ = outcome.arrays["labels"], len(fit.centers)
-        self._memberships = outcome.arrays.get("memberships")  # only small ones; see `Memberships.are_small`
+        self._memberships = outcome.arrays.get("memberships")  # None unless they are small; see `Memberships.are_small`
         self.objective_history_ = np.array(value.history)
         self.objective_, self.n_iter_, self.stop_reason_ = value.history[-1], fit.n_iter, fit.stop_reason
         found = value.candidates[value.chosen]

@@ -1,25 +1,25 @@
-r"""Initial centres: k-means++, k-means||, random rows, canopies, random memberships. The same on any number of ranks.
+r"""Initial centres, the same on any number of ranks: k-means++, k-means||, random rows, canopies, random memberships.
 
-D^2(x) is the squared distance of x to the nearest centre chosen so far, and w its weight:
+D^2(x) is the squared distance of row x to the nearest centre chosen so far, and w is the weight of the row:
 
 k-means++ (Arthur and Vassilvitskii, SODA 2007)
     Each next centre is a row, drawn with probability w D^2(x) / sum of w D^2. Of 2 + log(c) such rows, the one that
-    lowers the sum most is kept. Needs all rows in one place and c passes over them.
+    lowers the sum most is kept. This needs all rows in one place and c passes over them.
 k-means|| (Bahmani et al., VLDB 2012), for more than `DIRECT_ROWS` rows
-    Five rounds. In each, every row becomes a candidate with probability l w D^2(x) / sum, independently, with l = 2 c.
-    The weight of a candidate is the weight of the rows that are nearest to it. Then k-means++ chooses among the
-    candidates.
+    There are five rounds. In each round, every row independently becomes a candidate with probability
+    l w D^2(x) / sum, with l = 2 c. The weight of a candidate is the weight of the rows that are nearest to it. Then
+    k-means++ chooses among the candidates.
 canopies
     The rows that canopy clustering selects (see `mgclust.algorithms.canopy.estimator`), with the largest radius that
-    gives at least c of them. The c rows with most rows around them are the centres.
+    gives at least c of them. The c rows with the most rows around them are the centres.
 random memberships
     u_ij = r_ij / sum_k r_ik with r uniform in (0, 1]; the first step (2) computes centres from them. These centres lie
-    within about 1 / sqrt(n) of the data's spread from the mean, which is a stationary point of J. So runs leave it
-    slowly, or not at all.
+    within about 1 / sqrt(n) of the data's spread from the mean, which is a stationary point of J. So runs leave the
+    mean slowly, or not at all.
 
 Why the result does not depend on the ranks: a row's random number is a function of the seed and of its number in the
-data. Sums that decide are sums of integers, or `Context.sum_parts`. Work that needs all rows (or candidates) in one
-place is done by rank 0, which sends the result to the others.
+data. Sums on which decisions depend are sums of integers, or come from `Context.sum_parts`. Rank 0 does the work that
+needs all rows (or candidates) in one place, and sends the result to the other ranks.
 
 Cost: a round of k-means|| takes 2 c distances per row. All rounds together are as much work as ten iterations of fuzzy
 c-means.
@@ -43,13 +43,13 @@ __all__ = ["DRAWN", "INITS", "gathered_bytes", "random_memberships", "starting_c
 
 Array = Any
 INITS = ("k-means++", "random", "canopy", "random-memberships")
-DRAWN = ("k-means++", "random", "random-memberships")  # names with any number of different starts
+DRAWN = ("k-means++", "random", "random-memberships")  # names of starts that are drawn, so that repeated starts differ
 DIRECT_ROWS = 65_536  # up to this many rows, all rows are gathered
 DIRECT_NUMBERS = 1 << 26
-TABLE_ROWS = 4096  # up to this many rows, k-means++ has a table of all distances
+TABLE_ROWS = 4096  # up to this many rows, k-means++ computes a table of all distances
 ROUNDS = 5
 OVERSAMPLING = 2
-MEMBERS_RADIUS = 1 / 0.7  # rows within t1 = t2 / 0.7 of a canopy's centre are its members, as in the paper
+MEMBERS_RADIUS = 1 / 0.7  # rows within t1 = t2 / 0.7 of a centre are members of its canopy, as in the paper
 SHRINK = 0.8
 SUM_BITS = 61
 
@@ -105,7 +105,7 @@ def starting_centers(
 
 
 def gathered_bytes(n: int, d: int, itemsize: int) -> int:
-    """Return the bytes of the rows that every rank has while centres are chosen, and of the results for each row."""
+    """Return the bytes of the rows that every rank holds while centres are chosen, and of the results for each row."""
     if not _is_few(n, d):
         return 0
     return n * (2 * d * itemsize + 64)  # one copy in the order of the data, and one sorted by content
@@ -143,7 +143,7 @@ def random_memberships(xp: Any, c: int, *, starts: int, seed: int) -> list[Calla
 
 
 def _by_rank_0(context: Context, function: Any) -> np.ndarray:
-    """Return on all ranks what a function returns on rank 0."""
+    """Call a function on rank 0; return its result on all ranks."""
     value: np.ndarray = context.comm.agree(function() if context.rank == 0 else None)
     return value
 
@@ -238,7 +238,7 @@ def _draw(xp: Any, cumulative: Array, uniforms: np.ndarray) -> list[int]:
 def _candidates(
     context: Context, c: int, weights: Array | None, total: float, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return the candidates of k-means||, and the weight of the rows nearest to each."""
+    """Return the candidates of k-means||, and for each candidate the weight of the rows that are nearest to it."""
     kernels, xp, rows = context.kernels, context.kernels.xp, context.rows
     n, first = context.dataset_shape[0], rows.start
     near = xp.full(len(rows), xp.inf, dtype=context.dtype)
@@ -290,7 +290,7 @@ def _own_pieces(context: Context) -> Iterator[tuple[int, int]]:
 
 
 def _first_row(context: Context, worth: Callable[[int, int], Array] | None, rng: np.random.Generator) -> Array:
-    """Draw one row in proportion to the weights: the smallest -log(uniform) / weight, or uniform number, decides."""
+    """Draw one row in proportion to the weights: the row of the smallest -log(uniform) / weight, or uniform number."""
     xp, key = context.kernels.xp, int(rng.integers(2**63))
     least, row = np.inf, context.dataset_shape[0]
     for start, stop in _own_pieces(context):
@@ -307,7 +307,7 @@ def _first_row(context: Context, worth: Callable[[int, int], Array] | None, rng:
 
 
 def _approach(context: Context, found: Array, number: int, near: Array, nearest: Array) -> None:
-    """Lower each local row's squared distance to its nearest candidate, with the candidates that were just found."""
+    """Update the nearest candidate of each local row, and the squared distance to it, with newly found candidates."""
     kernels, first = context.kernels, context.rows.start
     if not len(found):
         return
@@ -332,7 +332,7 @@ def _uniform(xp: Any, numbers: Array, seed: int) -> Array:
 
 
 def _largest_canopies(kernels: Kernels, x: Array, c: int) -> np.ndarray:
-    """Return the centres of the c canopies with most rows, at the largest radius that gives at least c canopies."""
+    """Return the centres of the c canopies with the most rows, at the largest radius that gives at least c canopies."""
     xp = kernels.xp
     span = float(kernels.pairs.reduced_distances(x[:1], x, norm="l2").max())
     threshold = max(span, np.finfo(x.dtype).tiny * 2.0**24)

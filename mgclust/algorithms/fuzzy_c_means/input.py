@@ -67,8 +67,8 @@ def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:
     if off.any():
         row = int(off.argmax())
         raise InputError(
-            f"init has {off.sum()} rows that are not memberships, which must be non-negative and sum to 1; the first "
-            f"is row {row}, which sums to {given[row].sum():.6g}. Divide each row by its sum."
+            f"init has {off.sum()} rows that are not memberships (non-negative, with sum 1), and the first is row "
+            f"{row}, which sums to {given[row].sum():.6g}; divide each row by its sum."
         )
     empty = ~(given > 0).any(axis=0)
     if empty.any():

@@ -1,4 +1,4 @@
-r"""Fuzzy c-means that starts from memberships and converges by them, as in Ross (2010) and scikit-fuzzy.
+r"""Fuzzy c-means that starts from memberships and ends when they converge, as in Ross (2010) and scikit-fuzzy.
 
 With u_0 given, and d the distances of rows and centres, iteration p = 1, 2, ... is (Ross, equations 10.28 to 10.35)
 
@@ -12,7 +12,7 @@ and J differ: J uses the memberships before the step. With W_j = sum_i u_{p,ij}^
     J_{p+1} = sum_ij u_{p,ij}^m d(x_i, v_{p,j})^2 - sum_j W_j |v_{p+1,j} - v_{p,j}|^2
 
 Cost of an iteration on a rank with k rows: that pass, and the memberships once more, to compare them with the previous
-ones. Memory: these memberships, 8 k c bytes. Communication: 2 (c (d + 1) + 4) numbers.
+memberships. Memory: the memberships, 8 k c bytes. Communication: 2 (c (d + 1) + 4) numbers.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def iterate_memberships(
     ----------
     X : array of shape (n_samples, n_features), path, URL or Dataset
     memberships : ndarray of shape (n_samples, n_clusters)
-        Positive memberships. Rows need not sum to 1: they are scaled for the first centres, but compared with the next
-        memberships unscaled.
+        Positive memberships. Rows need not sum to 1: they are scaled for the first centres, but not scaled when they
+        are compared with the next memberships.
     centers : ndarray of shape (n_clusters, n_features), optional
         Fixed centres.
     m : float
@@ -158,7 +158,7 @@ def begin(
 
 
 def objective_of(context: Context, memberships: np.ndarray, centers: np.ndarray, m: float) -> float:
-    """Return J of given memberships at other centres than their own."""
+    """Return J of given memberships at centres that need not follow from them."""
     kernels, xp = context.kernels, context.kernels.xp
     own, v = context.partition.blocks_of(context.rank), context.kernels.memory.to_device(centers)
     parts = xp.zeros((len(own), 1))

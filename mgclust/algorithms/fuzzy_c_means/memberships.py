@@ -1,4 +1,4 @@
-"""Memberships of rows in given clusters: never all at once unless requested.
+"""Memberships of rows in given clusters, computed block by block unless all are requested at once.
 
 Memberships are cheap to compute again (one distance per centre) and large to store (n x c). So a fit stores them only
 for small data. This module computes them block by block, into an array, a zarr store, or labels.
@@ -48,7 +48,7 @@ __all__ = [
 
 Array = Any
 SMALL = 64 << 20  # up to this many bytes, a fit returns the memberships at once
-PIECE_COPIES = 3  # copies of the memberships of a piece: as computed, on the host, and those of the comparison
+PIECE_COPIES = 3  # copies of the memberships of a piece: one computed, one on the host, and one to compare
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Memberships:
     clusters : Clusters
     dataset : Dataset
     place : mapping
-        Where to compute, as arguments of `connect`.
+        Arguments of `connect`, which define where to compute.
     memory_limit : int, optional
         Bytes by which the memory of each rank may grow.
     """
@@ -103,7 +103,7 @@ class Memberships:
         return self._run("labels").arrays["labels"]
 
     def array(self) -> Any:
-        """Return all memberships in memory: the caller's, or that of the workers that hold the rows."""
+        """Return all memberships, in the caller's memory or in the memory of the workers that hold the rows."""
         return self._run("memberships").arrays["memberships"]
 
     def _check_room(self) -> None:
@@ -112,7 +112,7 @@ class Memberships:
         if 2 * self.nbytes > free:
             raise InsufficientMemoryError(
                 f"not enough memory: memberships of {self.shape[0]} rows in {self.shape[1]} clusters need "
-                f"{human(self.nbytes)}, and half of the free memory is {human(free // 2)}. Call predict_memberships(X, "
+                f"{human(self.nbytes)}, and half of the free memory is {human(free // 2)}; call predict_memberships(X, "
                 "out='memberships.zarr'), which writes them block by block, or give fewer rows."
             )
 
@@ -161,7 +161,7 @@ class Memberships:
         return Deferred(self.shape, self.dtype, self.store)
 
     def objective(self, weights: RowWeights | None, need: EstimateFunction) -> float:
-        """Return J of the rows with their weights; needs as much memory as an iteration."""
+        """Return J of the rows with their weights; this needs as much memory as an iteration."""
         return float(self._run("objective", weights, need).value)
 
     def _run(self, what: str, weights: RowWeights | None = None, need: EstimateFunction | None = None) -> Outcome:
@@ -185,9 +185,10 @@ class Memberships:
 def memberships_of_rows(
     context: Context, *, clusters: Clusters, what: str, weights: np.ndarray | None = None
 ) -> float | None:
-    """Compute `what` on every rank: "labels", "memberships", "objective", or memberships into a zarr store at a path.
+    """Compute `what` on every rank: "labels", "memberships" or "objective"; any other `what` is a path.
 
-    Labels and memberships are delivered, and J is returned. `weights` are the weights of the local rows.
+    Labels and memberships are delivered, and J is returned. With a path, the memberships are written to the zarr store
+    at this path. `weights` are the weights of the local rows.
     """
     prototypes = clusters.prototypes
     found = prototypes, clusters.m, clusters.noise
@@ -218,7 +219,7 @@ def assign(context: Context, prototypes: Prototypes, m: float, keep: bool, noise
     Returns
     -------
     ndarray of shape (1 + c,), int64
-        Number of rows in the noise, and in each cluster; on every rank.
+        Number of rows in the noise cluster, and in each cluster; on every rank.
     """
     labels = own_labels(context, prototypes, m, noise)
     context.deliver(labels=labels)
@@ -266,7 +267,7 @@ def own_memberships(context: Context, prototypes: Prototypes, m: float, noise: f
 def pieces_of_memberships(
     context: Context, prototypes: Prototypes, m: float, noise: float | None
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield bounds and memberships of pieces of the local rows, in whole blocks; equally many on every rank."""
+    """Yield bounds and memberships of pieces of the local rows, in whole blocks; every rank yields the same number."""
     sums = _sums_of(context, prototypes, m, None, noise)
     (ready,) = sums.readied(sums.placed(prototypes.packed[None]))
     bounds = pieces_of_rows(context, len(prototypes.centers))
@@ -287,7 +288,7 @@ def _sums_of(
 def pieces_of_rows(context: Context, columns: int) -> list[tuple[int, int]]:
     """Return bounds of pieces of the local rows, in whole blocks, for `columns` numbers per row.
 
-    Every rank has equally many pieces, and some may be empty.
+    Every rank has the same number of pieces, and some pieces may be empty.
     """
     rows, step = context.rows, rows_of_piece(context, PIECE_COPIES * columns * context.dtype.itemsize)
     count = int(context.comm.all_reduce(np.array([-(-len(rows) // step)]), "max")[0])

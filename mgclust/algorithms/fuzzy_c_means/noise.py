@@ -3,7 +3,7 @@ r"""Noise cluster of Davé (1991): it has the same distance delta from every row
 The noise takes part in the memberships as any cluster does. Let s be the squared distance of a row to its nearest
 centre, u its membership there without noise, and t = (s / delta^2)^(1/(m-1)) u. Then the noise gets t / (1 + t) of the
 row, and the clusters share the rest, phi = 1 / (1 + t), in the same proportions as without noise. So u^m becomes
-phi^m u^m: the sums of a pass with noise are those without noise, with rows of weight phi^m.
+phi^m u^m: a pass with noise has the same sums as a pass without noise in which each row has the weight phi^m.
 """
 
 from __future__ import annotations

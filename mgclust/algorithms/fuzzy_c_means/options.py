@@ -55,14 +55,14 @@ class FuzzyCMeansOptions(Declaration):
         "tol": Real(at_least=0, help="The run ends when the quantity that stop names changes by no more than this."),
         "stop": Choice(
             *STOPS,
-            help="Quantity that tol bounds: moves of centres (relative), of J (relative), or of memberships.",
+            help="Quantity that tol bounds: change of centres (relative), of J (relative), or of memberships.",
         ),
         "noise_distance": Real(
             above=0,
             optional=True,
             help="Distance of a noise cluster from all rows; rows farther from all centres get label -1.",
         ),
-        "metric": Choice(*SPACES, help="Distance of rows and centres."),
+        "metric": Choice(*SPACES, help="Distance between rows and centres."),
     }
     ignored_when = (
         Ignored("n_clusters", {"n_clusters_range": GIVEN}),
@@ -133,10 +133,10 @@ class FuzzyCMeansOptions(Declaration):
 def criterion_of(criterion: str, noise_distance: float | None, covariance_type: str) -> str:
     """Return the validity index that `criterion` names; "auto" depends on the noise and the shape of clusters.
 
-    Noise: a row of the noise cluster adds the same amount to J wherever it lies, and nothing to a covariance. So
+    With noise, a row of the noise cluster adds the same amount to J wherever it lies, and nothing to a covariance. So
     Xie-Beni is lowest if few clusters lie far apart, and the hypervolume is lowest if few clusters are small; the rows
-    of the other clusters become noise. Covariances: Xie-Beni compares only centres, and long parallel clusters have
-    centres near each other. The hypervolume of clusters with many features falls with their number.
+    of the other clusters become noise. With covariances, Xie-Beni compares only centres, and long parallel clusters
+    have centres near each other. The hypervolume of clusters with many features falls with the number of clusters.
     """
     if criterion != "auto":
         return criterion

@@ -79,7 +79,7 @@ class FuzzyCMeansPresentation(Presentation):
         ),
     }
     captions = {
-        "objective": "Objective J against the iteration. It can rise only by rounding. The dotted line shows how much "
+        "objective": "Objective J against the iteration. J can rise only by rounding. The dotted line shows how much "
         "each iteration lowered it.",
         "validity": "Validity indices against the number of clusters. Left axis, lower is better: Xie-Beni index, or "
         "fuzzy hypervolume if clusters have covariances. Right axis, higher is better: modified partition coefficient, "
@@ -113,7 +113,7 @@ class FuzzyCMeansPresentation(Presentation):
         return drawn | super().draw(result, sample)
 
     def tables(self, result: Result) -> list[Table]:
-        """Add a table of all numbers of clusters with their validity indices, with the chosen one in bold."""
+        """Add a table of all numbers of clusters with their validity indices, and the chosen number in bold."""
         if "scan_n_clusters" not in result.arrays:
             return super().tables(result)
         arrays = {name: result.arrays[f"scan_{name}"] for name in SCAN_COLUMNS if f"scan_{name}" in result.arrays}

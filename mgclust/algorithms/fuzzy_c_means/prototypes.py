@@ -32,7 +32,7 @@ class Prototypes:
 
     @property
     def packed(self) -> np.ndarray:
-        """All values in one array: (c, d), or with factors (c, 1 + d, d), centres first."""
+        """All values in one array, centres first; its shape is (c, d), or (c, 1 + d, d) with factors."""
         return self.centers if self.factors is None else np.concatenate([self.centers[:, None], self.factors], axis=1)
 
     @property
@@ -78,7 +78,7 @@ class Prototypes:
         return float(np.sqrt(squares.max()))
 
     def separations(self) -> np.ndarray:
-        """Return the squared distance of each prototype to the nearest other one; infinite if there is no other.
+        """Return the squared distance of each prototype to the nearest other prototype; infinite if there is none.
 
         Without covariances, the distance is in the units of the rows. With covariances, it is in units of the cluster's
         own spread, in which rows are at a squared distance of 1 on average, and includes the difference of the

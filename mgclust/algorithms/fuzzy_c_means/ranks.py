@@ -25,7 +25,7 @@ The result is equal to these plain lines on n x c arrays::
         v = g.T @ x / g.sum(axis=0)[:, None]
     until centres, J or memberships change by at most tol, or max_iter iterations have passed
 
-Clusters may have their own covariances: `mgclust.algorithms.fuzzy_c_means.covariances`.
+Clusters may have their own covariances; see `mgclust.algorithms.fuzzy_c_means.covariances`.
 
 One pass over the rows does both steps (`mgclust.algorithms.fuzzy_c_means.weighted_sums`). A row's memberships exist
 only while its weighted sums are computed. At the centres v with which it began, the pass returns all sums of (2), J,
@@ -87,7 +87,7 @@ class FuzzyCMeansOutput:
 
     fit: Fit  # the set of centres with the lowest J, for the chosen number of clusters
     prepared: Prepared
-    sizes: np.ndarray  # (1 + c,) int64: number of rows in the noise, and in each cluster
+    sizes: np.ndarray  # (1 + c,) int64: number of rows in the noise cluster, and in each cluster
     dtype: str  # type of the computation
     m: float
     noise: float | None  # squared distance of a noise cluster
@@ -98,7 +98,7 @@ class FuzzyCMeansOutput:
     history: list[float]  # J of `fit` at the initial centres and after each iteration
     candidates: list[RangeCandidate]  # one for each number of clusters
     chosen: int  # position of the chosen candidate
-    moving: list[int]  # numbers of clusters whose fit ended by max_iter
+    moving: list[int]  # numbers of clusters whose fit ended at max_iter
     singular: int  # number of clusters whose covariance was bounded
     distance_error: float  # error of distances in silhouettes; see `fuzzy_silhouettes`
 
@@ -217,7 +217,7 @@ class Fit:
     stop_reason: str = ""  # "" until the iterations end, then "tol" or "max_iter"
     shift: float = math.inf  # largest move of a prototype in the last iteration
     change: float = math.inf  # change in the last iteration, of the quantity that `stop` names
-    idle: int = 0  # clusters in which no row has a membership; their centres do not move
+    idle: int = 0  # number of clusters in which no row has a membership; their centres do not move
     # squares, entropy: sums of w u^2 and of - w u log u at the final centres
     squares: float = math.nan
     entropy: float = math.nan
@@ -290,9 +290,9 @@ def iterate(
 ) -> None:
     """Pass over the rows until every set of prototypes has converged, and once more to score the final prototypes.
 
-    The device does not wait for the decision: it moves the centres and begins the next pass. If a set has converged,
-    that pass is the one that scores it. `done` has the outcomes for smaller numbers of clusters, out of `of` numbers in
-    all.
+    The device does not wait for the test of convergence: it moves the centres and begins the next pass. If a set has
+    converged, this next pass scores it. `done` has the outcomes for smaller numbers of clusters, and `of` is how many
+    numbers of clusters there are in all.
     """
     shown = {"n_clusters": len(fits[0].centers)} if of > 1 else {}
     moving = [fit for fit in fits if not fit.stop_reason]
@@ -367,8 +367,8 @@ def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndar
     most = float(np.finfo(context.dtype).max) ** 0.5 / (4 * centers.shape[1] ** 0.5)
     if not np.abs(centers).max() < most:
         raise InputError(
-            f"init holds centres up to {np.abs(centers).max():.3g} from the mean of the rows; this should be below "
-            f"{most:.1g} with dtype='{context.dtype}'. Give centres among the rows."
+            f"init holds centres up to {np.abs(centers).max():.3g} from the mean of the rows, but "
+            f"dtype='{context.dtype}' needs values below {most:.1g}; give centres among the rows."
         )
     return centers
 

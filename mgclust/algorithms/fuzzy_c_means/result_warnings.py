@@ -1,4 +1,4 @@
-"""Warnings about a result of fuzzy c-means: iterations that have not converged, and clusters that mean little."""
+"""Warnings about a result of fuzzy c-means: iterations that have not converged, and doubtful clusters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["problems_of"]
 # (`benchmarks.fuzzy_c_means.fuzzifier`).
 COINCIDE = 0.03
 MIN_SHARE = 0.01  # a cluster with less than this fraction of the mean number of rows is tiny
-ON_A_CENTER = 1e-12  # rows within this fraction of the data's spread are equal to their centre
+ON_A_CENTER = 1e-12  # rows within this fraction of the data's spread count as equal to their centre
 FEW = 5  # largest number of values that a warning lists
 SINGLE_OF = 10  # a cluster of one or two rows is tiny if the mean size is at least this many times as large
 
@@ -114,8 +114,8 @@ def _of_clusters(model: FuzzyCMeans, value: FuzzyCMeansOutput, inputs: Inputs) -
         )
     if c > n / 2:
         texts.append(
-            f"n_clusters={c} is more than half of the {n} rows: most clusters are one or two rows, and do not describe "
-            f"the other rows; request fewer clusters, for example {math.isqrt(n)}."
+            f"n_clusters={c} is more than half of the {n} rows: most clusters have one or two rows, and do not "
+            f"describe the other rows; request fewer clusters, for example {math.isqrt(n)}."
         )
     if (empty or tiny) and outside <= n / 2:
         what = [f"{empty} of {c} clusters have no rows"] * bool(empty)

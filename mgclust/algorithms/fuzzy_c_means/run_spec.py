@@ -28,12 +28,13 @@ MIN_M_IN_FLOAT32 = 1.25
 # data.
 FEW_NUMBERS = 1 << 20
 TYPICAL_ROWS = 1024  # number of the heaviest rows; the origin should be near them
-# Work for which a rank pays. Two CPU ranks are faster than one from about 100,000 rows of 8 features on, with 8
-# clusters. With two GPUs, 3,000,000 rows of 8 features and 8 clusters were 1.3 times as fast. 300,000 rows of 128
-# features and 256 clusters were not faster, because the ranks communicate once per cluster before the first iteration.
+# Least work for which another rank saves time. Two CPU ranks are faster than one from about 100,000 rows of 8 features
+# on, with 8 clusters. With two GPUs, 3,000,000 rows of 8 features and 8 clusters were 1.3 times as fast. 300,000 rows
+# of 128 features and 256 clusters were not faster, because the ranks communicate once per cluster before the first
+# iteration.
 PRODUCTS_OF_A_RANK = 3e6
-# Numbers in the data (rows times columns) for which a GPU pays, if clusters are few; with `AS_MUCH_AGAIN` clusters,
-# twice as many are needed.
+# Least size of the data (rows times columns) for which another GPU saves time, if clusters are few; with
+# `AS_MUCH_AGAIN` clusters, twice this size is needed.
 FEATURES_OF_A_GPU, AS_MUCH_AGAIN = 1e7, 200
 PRODUCTS_A_SECOND = {"cpu": 1e8, "cuda": 5e10}  # speed of one rank over all iterations of such fits (100 on GPUs)
 MAX_AUTOMATIC_M = 2.0

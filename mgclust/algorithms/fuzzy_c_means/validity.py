@@ -1,19 +1,19 @@
 r"""Validity indices of fuzzy partitions, and the choice of a number of clusters by one of them.
 
-n rows in c clusters have memberships u and weights w with the sum W; v are the centres, and J is the objective (see
+n rows in c clusters have memberships u and weights w, which sum to W; v are the centres, and J is the objective (see
 `mgclust.algorithms.fuzzy_c_means.ranks`):
 
-    partition coefficient   sum w u^2 / W                 from 1/c (nothing is clear) to 1 (every row has one cluster)
+    partition coefficient   sum w u^2 / W                 from 1/c (nothing is clear) to 1 (each row in one cluster)
     modified coefficient    1 - c / (c - 1) (1 - PC)      from 0 to 1 for any c (Dave 1996)
     partition entropy       - sum w u log u / W           from 0 to log c
     Xie-Beni                J / (W min over j != k of |v_j - v_k|^2)         lower: clusters are tight and far apart
     fuzzy silhouette        sum w (u1 - u2) s / sum w (u1 - u2)              from -1 to 1 (Campello and Hruschka 2006)
     fuzzy hypervolume       sum over j of sqrt(det F_j / det F_0)            lower is better (Gath, Geva 1989)
 
-u1 and u2 are a row's two largest memberships. s is its silhouette in the clusters of nearest centres, exact, over all
-pairs. F_j is the covariance of a cluster and F_0 that of all rows, if clusters have their own covariances
-(`mgclust.algorithms.fuzzy_c_means.covariances`). J then uses the distances of these covariances, but |v_j - v_k| is
-Euclidean.
+u1 and u2 are a row's two largest memberships. s is the silhouette of the row if each row belongs to its nearest centre;
+it is exact, from all pairs. F_j is the covariance of a cluster and F_0 the covariance of all rows, if clusters have
+their own covariances (`mgclust.algorithms.fuzzy_c_means.covariances`). J then uses the distances of these covariances,
+but |v_j - v_k| is Euclidean.
 
 Cost. The fuzzy silhouette needs the distances of all pairs of rows, or three passes over the rows for cosine and
 correlation, once for all numbers of clusters. The other indices cost nothing: they come with the sums of a pass.

@@ -49,7 +49,7 @@ class OwnWeights:
 
     @classmethod
     def of(cls, context: Context, own: np.ndarray | None) -> OwnWeights | None:
-        """Return the weights of this rank, or None without weights. Collective."""
+        """Return the weights of this rank, or None without weights; all ranks must call this together."""
         if own is None:
             return None
         unit = float(context.comm.all_reduce(np.array([own.max(initial=0.0)]), "max")[0])
@@ -100,7 +100,7 @@ class WeightedSums:
     Parameters
     ----------
     context : Context
-        With prepared rows.
+        Its rows are prepared.
     m : float
     weights : OwnWeights, optional
     noise : float, optional
@@ -117,12 +117,12 @@ class WeightedSums:
         self.weights = None if weights is None else weights.on_device
 
     def log2_scale(self, c: int) -> float:
-        """Return the exponent of 2 that scales all u^m in sums of c clusters against underflow; mostly 0."""
+        """Return the exponent of 2 that scales all u^m in sums of c clusters against underflow; usually 0."""
         bits = self.m * math.log2(c)
         return float(math.ceil(bits)) if bits > MAX_BITS else 0.0
 
     def at(self, centers: Array) -> Array:
-        """Compute the sums of some models at their centres; on a GPU, the work is queued.
+        """Compute the sums of some models at their centres; on a GPU, the work is only queued.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class WeightedSums:
                 parts[at : at + len(found), model] = found[:, 0]
 
     def _score_noise(self, found: Array, weights: Array | None, u: Array, rest: Array) -> None:
-        """Add the noise's J to that of blocks of rows, and write the last two sums.
+        """Add J of the noise to J of blocks of rows, and write the last two sums.
 
         `u` are the memberships in the clusters with noise, and `rest` the memberships in the noise.
         """

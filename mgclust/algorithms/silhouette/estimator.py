@@ -38,12 +38,12 @@ from mgclust.results.result import Result
 __all__ = ["Silhouette", "SilhouetteScores", "score_labelings", "silhouette_samples", "silhouette_score"]
 
 SCIKIT_LEARN_NAMES = {"l2": "euclidean", "l1": "manhattan", "cityblock": "manhattan"}
-DIAGONAL_ROUNDING = 100  # tolerance for distances of rows to themselves, in units of rounding of their type
+DIAGONAL_ROUNDING = 100  # tolerance for the distance of a row to itself, in units of the rounding error of its type
 
 
 @dataclass(frozen=True)
 class SilhouetteOutput:
-    """Findings of every rank."""
+    """Findings, equal on every rank."""
 
     scores: SilhouetteScores  # without the silhouettes of the rows
     negative: int  # number of rows whose silhouette is below 0
@@ -80,7 +80,7 @@ class Silhouette(SilhouetteOptions, Method):
     dtype : {"float32", "float64"}, default="float32"
         Number type of the distances. Only "euclidean" and "manhattan" use it; the other metrics compute in float64.
     device, client, n_workers, workers, resources, retries, memory_limit, verbose
-        As for `mgclust.DensityPeaks`.
+        See `mgclust.DensityPeaks`.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Silhouette(SilhouetteOptions, Method):
     classes_ : ndarray of shape (n_clusters,)
         The distinct labels, ascending.
     timings_, result_, n_features_in_
-        As for `mgclust.DensityPeaks`.
+        See `mgclust.DensityPeaks`.
 
     See Also
     --------
@@ -190,7 +190,7 @@ def _is_closed(metric: str) -> bool:
 
 
 def distances_left_out(dataset: Dataset) -> list[Doubt]:
-    """Warn if a sparse matrix does not store all distances."""
+    """Return a warning if a sparse matrix does not store all distances."""
     if not isinstance(dataset, SparseRows):
         return []
     matrix, n = dataset.matrix, dataset.shape[0]
@@ -228,7 +228,7 @@ def silhouette_samples(
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> Any:
-    """Compute the silhouette of each row, as ``sklearn.metrics.silhouette_samples``.
+    """Compute the silhouette of each row, like ``sklearn.metrics.silhouette_samples``.
 
     Parameters
     ----------
@@ -248,12 +248,13 @@ def silhouette_samples(
     Returns
     -------
     ndarray or Dask array of shape (n_samples,), float64
-        Silhouette of each row, from -1 to 1; 0 in a cluster of one row. On a cluster, a Dask array if `X` is one.
+        Silhouette of each row, from -1 to 1; 0 in a cluster of one row. A Dask array if `X` is one and the run is on a
+        Dask cluster.
 
     Raises
     ------
     InputError
-        If the labels do not fit the rows, or make fewer than 2 or more than n_samples - 1 clusters.
+        If the labels do not fit the rows, or form fewer than 2 or more than n_samples - 1 clusters.
 
     See Also
     --------
@@ -304,15 +305,15 @@ def silhouette_score(
     dtype: str = "float32",
     memory_limit: int | str | None = None,
 ) -> float:
-    """Compute the mean silhouette of all rows, as ``sklearn.metrics.silhouette_score``.
+    """Compute the mean silhouette of all rows, like ``sklearn.metrics.silhouette_score``.
 
     Parameters
     ----------
     X, labels, metric, device, client, n_workers, workers, resources, retries, dtype, memory_limit
-        As for `silhouette_samples`.
+        See `silhouette_samples`.
     sample_size : int, optional
-        Number of rows to draw, in the same way as scikit-learn. Only distances between these rows are used. By default,
-        all rows are used.
+        Number of rows to draw, in the same way as in scikit-learn. Only distances between these rows are used. By
+        default, all rows are used.
     random_state : int, RandomState or Generator, optional
         Seed of the draw. None means 0.
 
@@ -324,7 +325,7 @@ def silhouette_score(
     Raises
     ------
     InputError
-        If the labels do not fit the rows, or make fewer than 2 or more than n_samples - 1 clusters.
+        If the labels do not fit the rows, or form fewer than 2 or more than n_samples - 1 clusters.
 
     See Also
     --------

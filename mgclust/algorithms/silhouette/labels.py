@@ -15,8 +15,8 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["Labeling", "encode_labels"]
 
-SMALL_TABLE = 65_536  # entries that a table of labels may have for any number of rows
-PIECE = 65_536  # rows that are looked up at once
+SMALL_TABLE = 65_536  # number of entries that a table of labels may have, however few rows there are
+PIECE = 65_536  # number of rows that are looked up at once
 
 
 class Labeling(NamedTuple):
@@ -52,7 +52,7 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
     Raises
     ------
     InputError
-        If the labels do not fit the rows, some are negative, or they make fewer than 2 or more than
+        If the labels do not fit the rows, if some are negative, or if they form fewer than 2 or more than
         ``n_samples - 1`` clusters.
     """
     if is_dask(labels):
@@ -61,7 +61,7 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
         return _encode_on_workers(labels, n_samples)
     array = _one_dimensional(labels)
     if len(array) != n_samples:
-        raise InputError(f"labels: there are {len(array)} for n_samples={n_samples} rows; give one label per row.")
+        raise InputError(f"labels has {len(array)} entries for n_samples={n_samples} rows; give one label per row.")
     array = array if array.dtype.kind in "biu" else _discrete(array)
     if array.dtype.kind in "biu" and len(array):
         lowest, highest = int(array.min()), int(array.max())
@@ -76,13 +76,13 @@ def encode_labels(labels: Any, n_samples: int) -> Labeling:
 
 
 def _encode_by_table(labels: np.ndarray, lowest: int, highest: int) -> Labeling:
-    """Number integers >= 0 by a table with an entry for each integer from the lowest to the highest.
+    """Number labels >= 0 by a table with an entry for each integer from the lowest to the highest label.
 
     Sorting all labels would take twelve times the memory of the codes, before the memory of the run is checked.
     """
 
     def entries(rows: slice) -> np.ndarray:
-        # Differences in uint64 hold labels of all integer types, and bools.
+        # In uint64, differences hold for labels of all integer types, and for bools.
         return (labels[rows].astype(np.uint64) - np.uint64(lowest)).astype(np.intp)
 
     pieces = [slice(begin, begin + PIECE) for begin in range(0, len(labels), PIECE)]
@@ -152,7 +152,7 @@ def _one_dimensional(labels: Any) -> np.ndarray:
 
 
 def _discrete(array: np.ndarray) -> np.ndarray:
-    """Convert integers to int64, and everything else to strings; reject other numbers."""
+    """Convert labels to integers or to strings; reject numbers that are not integers."""
     if array.dtype.kind in "biu":
         return array if array.dtype.kind == "u" else array.astype(np.int64)
     if array.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in array):

@@ -22,7 +22,7 @@ class _Labels(Constraint):
     @property
     def expected(self) -> str:
         """See `Constraint`."""
-        return f"a label for each row, or the path of a file with them ({suffixes('labels')})"
+        return f"a label for each row, or the path of a file with the labels ({suffixes('labels')})"
 
     def _check(self, name: str, value: Any) -> Any:
         return os.fspath(value) if isinstance(value, os.PathLike) else value

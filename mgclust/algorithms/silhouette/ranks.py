@@ -1,7 +1,7 @@
 r"""Silhouettes (Rousseeuw, J. Comput. Appl. Math. 20:53, 1987), exact, on any number of ranks.
 
-With a_i the mean distance of row i to the other rows of its cluster and b_i the smallest of its mean distances to the
-rows of another cluster::
+a_i is the mean distance of row i to the other rows of its cluster. b_i is the mean distance of row i to the rows of
+another cluster, for the cluster with the smallest mean::
 
     s_i = (b_i - a_i) / max(a_i, b_i),      0 in a cluster of one row
 
@@ -14,14 +14,15 @@ sqeuclidean, cosine, correlation
 
         sum over j in C of |x - x_j|^2 = |C| |x - mu|^2 + W,      W = sum over j in C of |x_j - mu|^2
 
-    Three passes over the rows (means, W, distances to the means) and n K d multiply-adds, all in float64.
+    This takes three passes over the rows (means, W, distances to the means) and n K d multiply-adds, all in float64.
     Communication per rank: K d sums and 8 n bytes.
 euclidean, manhattan
-    One pass over all pairs, n^2 d, for any number of labelings. The distance of each pair is added, for every labeling,
-    to the sum of its column's cluster. If products are faster than differences on the device, distances are computed by
-    products about the mean of the column's cluster. A sample shows how many pairs would need differences anyway.
+    One pass over all pairs, with n^2 d operations, serves any number of labelings. For every labeling, the distance of
+    each pair is added to the sum of the cluster of the pair's column. If products are faster than differences on the
+    device, distances are computed by products about the mean of the column's cluster. A sample shows how many pairs
+    would need differences anyway.
 precomputed
-    The given distances are added unchanged.
+    The precomputed distances are added unchanged.
 
 A pass over all pairs takes batches of rows whose sums (rows x clusters of all labelings x 8 bytes) fit into memory.
 Every batch reads all columns, so more batches cost communication, but no arithmetic. Sums across rows are integers in
@@ -58,11 +59,11 @@ Array = Any
 
 FIXED_POINT_BITS = 60  # less than 63, because sums of rounded terms can exceed the bound by their rounding
 MIN_PIECE = 256  # least number of rows in a batch, whose sums must fit into memory
-MEANS_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # distances of rows to means at once; more is not faster
-SAMPLE = 1024  # rows of the sample that shows whether products pay
-MAX_DOUBTFUL = 1 / 500  # largest fraction of pairs that need differences; one costs as much as some hundred others
+MEANS_BYTES = {"cpu": 16 << 20, "cuda": 256 << 20}  # distances of rows to means in a step; more are not faster
+SAMPLE = 1024  # rows of the sample that shows whether products are faster
+MAX_DOUBTFUL = 1 / 500  # largest fraction of pairs that need differences; each costs as much as some hundred others
 FAR = 256  # limit, relative to a row's mean squared distance to a cluster; see `near_share`
-LOOKS = 50  # a pass over the rows counts as this small a part (1 / LOOKS) of the progress if all pairs follow
+LOOKS = 50  # a pass over the rows counts as 1 / LOOKS of the progress if a pass over all pairs follows
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class SilhouetteScores:
     samples : ndarray of shape (n_samples,), float64, or None
         Silhouette of each row, if requested.
     distance_error : float
-        Relative error of distances, if requested: see `Prepared.error_of`, for the larger of each row's two means.
+        Relative error of distances, if requested, from the larger of a and b of each row; see `Prepared.error_of`.
     """
 
     score: float
@@ -108,9 +109,9 @@ def score_labelings(
     labelings : list of int32 ndarrays of shape (n_samples,)
         Clusters 0 to K - 1, with K >= 2 and no empty cluster; equal on all ranks.
     keep_samples : bool
-        Whether to return also the silhouette of each row.
+        Whether to also return the silhouette of each row.
     prepared : Prepared, optional
-        Return value of `prepare_rows`, to find the error of distances.
+        Return value of `prepare_rows`, from which the error of distances is found.
 
     Returns
     -------
@@ -140,7 +141,7 @@ def score_with_matrix(
 ) -> list[SilhouetteScores]:
     """Compute the silhouettes of labelings from given similarities, on every rank.
 
-    Dissimilarities are ``-S``; if some similarity is positive, ``highest + 1 - S``, which is at least 1.
+    Dissimilarities are ``-S``. If some similarity is positive, they are ``highest + 1 - S``, which is at least 1.
 
     Parameters
     ----------
@@ -231,7 +232,7 @@ def has_closed_form(measure: Metric) -> bool:
 
 
 class _Scorer:
-    """Labelings on one rank, with common numbers: labeling l has the clusters ``edges[l]`` to ``edges[l + 1] - 1``."""
+    """Labelings on one rank, numbered together: labeling l has the clusters ``edges[l]`` to ``edges[l + 1] - 1``."""
 
     def __init__(self, context: Context, labelings: list[np.ndarray], *, watched: bool = False) -> None:
         self.context = context
@@ -242,8 +243,8 @@ class _Scorer:
         self.labels = xp.asarray(np.stack(numbered).astype(np.int32))
         self.all_sizes = xp.asarray(np.concatenate(self.sizes))
         self.samples = [xp.zeros(own, dtype="float64") for _ in labelings]
-        # For each row, the larger of its two means in multiples of `unit`. `rounding` is the distance by which rounding
-        # of sums seems to move a row.
+        # For each row, the larger of a and b in multiples of `unit`. `rounding` is the distance by which a row seems to
+        # move because sums are rounded.
         self.larger = [xp.zeros(own, dtype="float64") for _ in labelings if watched]
         self.unit, self.rounding = 1.0, 0.0
 
@@ -260,7 +261,7 @@ class _Scorer:
     def matrix(self, read: Callable[[int, int], Array], shift: float) -> None:
         """Compute silhouettes of local rows in each labeling, from the dissimilarities ``shift - s``.
 
-        ``read(start, stop)`` returns s of these local rows and all columns.
+        ``read(start, stop)`` returns s for these local rows and all columns.
         """
         context, xp = self.context, self.context.kernels.xp
         n = context.dataset_shape[0]
@@ -359,7 +360,7 @@ class _Scorer:
         return (means, spread) if doubtful <= MAX_DOUBTFUL else None
 
     def _means_and_spread(self, looks: int) -> tuple[Array, Array]:
-        """Return each cluster's mean, and its rows' mean squared distance to it, float64: two of `looks` passes."""
+        """Return each cluster's mean, and its rows' mean squared distance to the mean, in two of `looks` passes."""
         context, xp, rows = self.context, self.context.kernels.xp, self.context.rows
         total = context.sum_over_blocks(lambda x: abs(x).sum(axis=1, dtype="float64"))
         scale = _fixed_point(float(total.max()))
@@ -409,7 +410,7 @@ class _Scorer:
 
 
 def _row_sums(x: Array) -> Array:
-    """Return sums along the rows of a scratch array, in an order that depends only on its width."""
+    """Return the sum of each row of a scratch array, added in an order that depends only on the width."""
     width = x.shape[1]
     while width > 1:
         half = -(-width // 2)

@@ -142,7 +142,7 @@ def test_small_groups_are_not_lost_in_silence(seed):
     y = np.repeat([0, 1], [2000, 60])
     assert adjusted_rand_score(y, fit(X).labels_) == 1
     tested = fit(X, density="knn", k="adaptive", significance=1.65)
-    assert tested.n_clusters_ == 1 and "1 group of 60 rows in all lie" in " ".join(tested.result_.warnings)
+    assert tested.n_clusters_ == 1 and "1 group (60 rows in all) lie" in " ".join(tested.result_.warnings)
     assert not any("lie far" in text for text in fit(X[:2000]).result_.warnings)
 
 
@@ -158,20 +158,20 @@ def test_a_number_that_cuts_across_separated_clusters_is_warned_of():
         X, y = make(1000, noise=0.05, random_state=1, **options)
         model = fit(X, n_clusters=2)
         assert model.assignment_ == "denser" and adjusted_rand_score(y, model.labels_) < 0.5
-        assert "n_clusters=2 by denser rows cuts across 2 clusters" in model.result_.warnings[0]
+        assert "clusters for n_clusters=2 cut across 2 clusters" in model.result_.warnings[0]
         model = fit(X, n_clusters=2, assignment="separated")
         assert adjusted_rand_score(y, model.labels_) > 0.99 and not model.result_.warnings
         weights = np.random.default_rng(1).integers(1, 4, 1000).astype(float)
-        assert "cuts across 2 clusters" in fit(X, weights, n_clusters=2).result_.warnings[0]
+        assert "cut across 2 clusters" in fit(X, weights, n_clusters=2).result_.warnings[0]
     X = make_moons(300, noise=0.1, random_state=4)[0]
-    assert "cuts across 2 clusters" in fit(X, n_clusters=2).result_.warnings[0]
+    assert "cut across 2 clusters" in fit(X, n_clusters=2).result_.warnings[0]
     rng = np.random.default_rng(3)
     radius, angle = rng.integers(1, 4, 1500), rng.uniform(0, 2 * np.pi, 1500)
     rings = 2 * radius[:, None] * np.c_[np.cos(angle), np.sin(angle)] + rng.normal(0, 0.08, (1500, 2))
-    assert "cuts across 3 clusters" in fit(rings, n_clusters=3).result_.warnings[0]
+    assert "cut across 3 clusters" in fit(rings, n_clusters=3).result_.warnings[0]
     for std in (1.0, 3.0):
         X = make_blobs(1000, centers=3, cluster_std=std, random_state=4)[0]
-        assert not any("cuts across" in text for k in (2, 3, 8) for text in fit(X, n_clusters=k).result_.warnings)
+        assert not any("cut across" in text for k in (2, 3, 8) for text in fit(X, n_clusters=k).result_.warnings)
 
 
 @pytest.mark.parametrize(
@@ -184,5 +184,5 @@ def test_a_number_that_cuts_across_separated_clusters_is_warned_of():
 def test_what_is_refused(parameters, message):
     with pytest.raises(InputError, match=message):
         fit(SETS["rings"](), assignment="separated", **parameters)
-    with pytest.raises(InputError, match="needs more than 6 rows that differ, and there are 4"):
+    with pytest.raises(InputError, match="needs more than 6 distinct rows, and there are 4"):
         fit(np.eye(4), assignment="separated")

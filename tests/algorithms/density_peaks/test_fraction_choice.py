@@ -185,8 +185,8 @@ def test_thresholds_within_clusters_are_warned_of():
     X = np.random.default_rng(0).random((600, 2))
     (dense,) = fit(X, rho_min=8).result_.warnings
     assert dense == (
-        "513 of 600 rows are centres by rho_min=8 alone, because rows next to a centre are as dense: also give "
-        "delta_min, or give n_clusters."
+        "513 of 600 rows are centres with only rho_min=8, because rows next to a centre are as dense: also give "
+        "delta_min, or n_clusters."
     )
     (both,) = fit(X, rho_min=8, delta_min=0.01).result_.warnings
     assert both == (
@@ -340,7 +340,7 @@ def test_more_centres_than_different_rows():
 def test_where_nothing_could_be_chosen_nothing_is_called_chosen():
     model = fit(grid(2, 5)[0])
     lines = dict(model.presentation.summary(model.result_))
-    assert lines["fraction"] == "0.02 of the pairs within dc, no other tried: few rows, or many equal ones"
+    assert lines["fraction"] == "0.02 of the pairs within dc, no other tried: few rows, or many equal rows"
     assert "others" not in lines
 
 
@@ -366,5 +366,5 @@ def test_rows_that_are_all_equal_are_refused(X):
 def test_a_smallest_distance_without_a_square_is_refused():
     X = np.zeros((100, 1))
     X[:3, 0] = 1.0, 2.0, 1e-22
-    with pytest.raises(InputError, match="dc=1e-22: so many pairs coincide"):
+    with pytest.raises(InputError, match="dc=1e-22 is the smallest positive distance, because many rows are equal"):
         fit(reference.distances(X, X), metric="precomputed")

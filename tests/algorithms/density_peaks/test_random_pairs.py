@@ -139,5 +139,5 @@ def test_clusters_are_those_of_the_exact_distance(device):
 
 def test_more_pairs_than_there_are_are_refused():
     X = np.random.default_rng(0).normal(size=(100, 2))
-    with pytest.raises(InputError, match="sample_size=4951 should be at most 4950, the pairs of 100 rows"):
+    with pytest.raises(InputError, match="sample_size=4951 should be at most 4950, the number of pairs of 100 rows"):
         DensityPeaks(2, dc_method="sample", sample_size=4951, client=None, device="cpu").fit(X)

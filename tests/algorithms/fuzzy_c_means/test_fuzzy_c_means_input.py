@@ -66,7 +66,7 @@ def test_content_of_init(blobs):
     U = reference.memberships(blobs, blobs[:4], 2.0)
     sums = U.copy()
     sums[[17, 30]] *= 1.01
-    with pytest.raises(InputError, match=r"init has 2 rows.*row 17, which sums to 1\.01.*Divide"):
+    with pytest.raises(InputError, match=r"init has 2 rows.*row 17, which sums to 1\.01.*divide"):
         fit(blobs, n_clusters=4, init=sums)
     negative = U.copy()
     negative[5] = [-0.5, 1.5, 0, 0]

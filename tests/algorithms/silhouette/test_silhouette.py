@@ -219,7 +219,7 @@ def test_numbering_integers_takes_little_more_than_the_codes(dtype):
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ([0, 1, 0], "there are 3 for n_samples=5 rows; give one label per row"),
+        ([0, 1, 0], "labels has 3 entries for n_samples=5 rows; give one label per row"),
         ([0, 1, -1, 1, -1], r"labels=-1 in row 2 \(one of 2 negative labels\) should be >= 0.*drop these rows"),
         ([4] * 5, r"n_clusters=1 should be >= 2 and <= n_samples - 1 = 4.*all rows have the same label"),
         ([0, 1, 2, 3, 4], "n_clusters=5 .* each row has its own label"),

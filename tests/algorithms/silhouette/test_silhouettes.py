@@ -323,7 +323,7 @@ def test_command_with_other_metrics_and_files(command):
     [
         (None, "labels=None should be a label for each row"),
         ("missing.npy", "missing.npy does not exist"),
-        (np.arange(5) % 2, "there are 5 for n_samples=788 rows"),
+        (np.arange(5) % 2, "labels has 5 entries for n_samples=788 rows"),
         (np.arange(788) % 3 - 1, "labels=-1 in row 0 (one of 263 negative labels) should be >= 0"),
         (np.zeros(788, int), "n_clusters=1 should be >= 2"),
         (np.arange(788), "n_clusters=788 should be >= 2 and <= n_samples - 1 = 787"),

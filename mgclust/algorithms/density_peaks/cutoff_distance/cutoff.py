@@ -16,7 +16,7 @@ from mgclust.kernels.pairs.metrics import Metric
 
 __all__ = ["CHOOSE", "FIRST", "CutoffDistance", "find_cutoff"]
 
-# dc_fraction="auto" becomes FIRST, the first of `FRACTIONS`, if other parameters leave no choice; else CHOOSE.
+# dc_fraction="auto" becomes FIRST (the first of `FRACTIONS`) if other parameters exclude a choice, else CHOOSE.
 FIRST, CHOOSE = "first", "choose"
 
 
@@ -41,7 +41,7 @@ def find_cutoff(
     pairs: int | None,
     seed: int,
 ) -> CutoffDistance:
-    """Find dc, and record in `exactness` how.
+    """Find dc, and record in `exactness` how it was found.
 
     Parameters
     ----------
@@ -50,16 +50,16 @@ def find_cutoff(
     passes : AllPairs
         Passes over the pairs of rows.
     dc_fraction : float, `FIRST` or `CHOOSE`
-        Fraction of the pairs within dc. If so many pairs have equal rows that dc would be 0: for a given fraction, dc
-        is the smallest positive distance; for `FIRST` and `CHOOSE`, the quantile of the pairs whose rows differ.
+        Fraction of the pairs within dc. If so many pairs have equal rows that dc would be 0, a given fraction makes dc
+        the smallest positive distance, and `FIRST` and `CHOOSE` make it the quantile of the pairs whose rows differ.
     choice : dict or None
-        Return value of `choose_fraction`, for `CHOOSE`.
+        With `CHOOSE`: the dict that `choose_fraction` returned.
     exactness : dict
         Receives facts for `DensityPeaks.exactness_`.
     exact : bool
         Whether to pass over all pairs.
     pairs : int or None
-        Number of random pairs to draw, if not None.
+        Number of random pairs to draw; None: draw none.
     seed : int
         Seed of the samples.
 
@@ -78,7 +78,7 @@ def find_cutoff(
         else:
             s, error = random_pair_quantile(context, measure, fraction, pairs, seed)
             exactness["dc_pairs"] = pairs
-        if s <= 0 and not exact:  # too many of the sampled pairs have equal rows, but maybe not of all pairs
+        if s <= 0 and not exact:  # too many sampled pairs have equal rows, but perhaps not too many of all pairs
             s, error = passes.cutoff(fraction, exact=True, seed=seed)
             exactness.pop("dc_pairs", None)
     if s <= 0:
@@ -102,6 +102,6 @@ def _reject_too_small(context: Context, measure: Metric, s: float) -> None:
         raise InputError("dc=0: all rows are equal, so densities are the same; give rows that are not all duplicates.")
     if measure.distance(s) <= least:
         raise InputError(
-            f"dc={measure.distance(s):g}: so many pairs coincide that dc is the smallest positive distance; it should "
+            f"dc={measure.distance(s):g} is the smallest positive distance, because many rows are equal, but should "
             f"be > {least:.1g}, because dtype='{context.dtype}' must hold its square; drop duplicate rows, or give dc."
         )

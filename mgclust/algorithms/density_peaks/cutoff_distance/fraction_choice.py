@@ -1,12 +1,12 @@
 """Choice of the fraction of the pairs that lies within dc: ``dc_fraction="auto"``.
 
 Drop of rho * delta. A decision graph of a sample of rows is computed at each of `FRACTIONS`. The drop after k centres
-is the ratio of the k-th largest ``rho * delta`` to the next one. A drop at a single fraction is often chance, above all
-if few rows lie within dc. So each number of clusters is rated by its drops at two neighbouring fractions: by the
-largest geometric mean of both.
+is the ratio of the k-th largest ``rho * delta`` to the next one. A drop at a single fraction is often due to chance,
+above all if few rows lie within dc. So each number of clusters is rated by its drops at two neighbouring fractions: the
+rating is the geometric mean of both drops, for the two fractions with the largest mean.
 
-The number with the best rating is taken. The first fraction stays unless this rating is at least 2, and a third larger
-than the rating of the number that the first fraction shows::
+The number with the best rating is chosen. The first fraction is kept unless this rating is at least 2, and a third
+larger than the rating of the number that the first fraction shows::
 
     drop after k centres             at 0.02   0.01   0.005   0.002   0.001
     k = 9   (best at 0.02)              1.4    1.1     1.0     1.0     1.1
@@ -14,20 +14,20 @@ than the rating of the number that the first fraction shows::
 
 The constants of this rule were found on one half of the sets of ``benchmarks/density_peaks/defaults.py``.
 
-Clusters separated by low density (`separation`). If no number stands out by rho * delta, separated clusters are taken,
+Clusters separated by low density (`separation`). If no number stands out by rho * delta, separated clusters are used,
 even if their number is the same and only the clusters differ. If a number stands out, separated clusters must be
-clearer. If both rules find the same number, and the centres stand out, their clusters stay, provided that all rows show
-this number, too. `separated_number` has the full rule.
+clearer. If both rules find the same number and the centres stand out, the clusters of the centres are kept, provided
+that all rows also show this number. See `separated_number` for the full rule.
 
-Cost. One pass over the pairs of a sample serves all fractions. The sample (`row_sample`) is a third of the distinct
-rows, at least 3,072 and at most 16,384. Another pass finds the nearest rows of each row. For nearly all rows, they
-include the nearest denser row, whatever the densities are; they are also the graph of `separation`. On a GPU, each
-fraction takes its own pass for its density.
+Cost. One pass over the pairs of a sample serves all fractions; on a GPU, the density of each fraction takes its own
+pass. The sample (`row_sample`) is a third of the distinct rows, at least 3,072 and at most 16,384. Another pass finds
+the nearest rows of each row. For nearly all rows, these include the nearest denser row, whatever the densities are.
+They are also the edges of the graph of `separation`.
 
-dc. The dc of a fraction comes from 1,024 rows, within one bin of a histogram. The dc of the chosen fraction is found
-from all rows, as if the fraction had been given.
+dc. The dc of a fraction is found from 1,024 rows, to within one bin of a histogram. The dc of the chosen fraction is
+found from all rows, as if the fraction had been given.
 
-If at least 0.02 of the pairs have equal rows, dc would be 0. Then fractions refer to the pairs whose rows differ.
+If at least 0.02 of the pairs have equal rows, dc would be 0. Fractions then refer to the pairs whose rows differ.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ MIN_WITHIN = 5  # average number of rows within dc that a fraction needs
 CLEARER, MIN_DROP = 4 / 3, 2.0
 DC_ROWS = 1024  # rows of the sample from which the dc of each fraction is found
 BYTES_PER_ROW = 2048  # densities, nearest rows, and the edges between clusters
-MAX_SHOWN = 5  # numbers of clusters that are reported
+MAX_SHOWN = 5  # largest number of entries of "numbers"
 
 
 class NeighborGraph(NamedTuple):
-    """A decision graph of the sample."""
+    """Decision graph of the sample at one fraction."""
 
     fraction: float
     dc: float
@@ -93,17 +93,17 @@ def choose_fraction(
     on_a_line : bool
         Whether the rows lie on a line, so that they have one feature whatever the number of columns is.
     assignment : {"auto", "denser", "separated"}
-        As for `DensityPeaks`.
+        See `DensityPeaks`.
 
     Returns
     -------
     choice : dict
         `DensityPeaks.dc_choice_`, of types that JSON can hold: "dc_fraction", the choice; "rows", the size of the
-        sample; "tried", the decision graphs; "numbers", the numbers of clusters that stood out, with their evidence;
+        sample; "tried", the decision graphs; "numbers", the numbers of clusters that stood out, with their ratings;
         "different", whether fractions refer to pairs whose rows differ, because 0.02 of all pairs have equal rows;
-        "separated", the clusters separated by low density, or None if they are not taken.
+        "separated", the clusters separated by low density, or None if they are not used.
     better : BetterNumber or None
-        The number of separated clusters, if they are taken.
+        The number of separated clusters, if they are used.
     graph : SeparationGraph or None
         The graph of the sample, if it was made.
     """
@@ -146,7 +146,7 @@ def choose_fraction(
     choice = unknown | judge(counted)
     features = 1 if on_a_line else context.dataset_shape[1]
     if assignment == "denser" or (assignment == "auto" and features == 1) or m <= MIN_NEIGHBORS:
-        return choice, None, None  # with one feature, gaps in noise are as wide as between clusters
+        return choice, None, None  # with one feature, noise has gaps as wide as the gaps between clusters
     which = next(at for at, graph in enumerate(graphs) if graph.fraction == choice["dc_fraction"])
     first, centers = graphs[which], ranked[which]
     n_clusters = int(first.drops.argmax()) + 2
@@ -169,7 +169,7 @@ def choose_fraction(
 
 
 def judge(graphs: list[NeighborGraph]) -> dict[str, Any]:
-    """Choose among decision graphs of descending fractions; return the choice with its evidence.
+    """Choose among decision graphs at descending fractions; return the choice and the ratings behind it.
 
     Parameters
     ----------

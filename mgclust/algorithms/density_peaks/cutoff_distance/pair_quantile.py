@@ -8,15 +8,16 @@ bracket. Each bin holds neighbouring representable values; their number is a pow
    the rows) suffice, because a pair of the first sample costs two to four times as much as a pair outside a bracket.
    p_i is the fraction of the sample within s of row i. The standard error of the sampled fraction is about
    ``2 sd(p_i) / sqrt(m)`` (a U-statistic). The bracket spans four standard errors to each side.
-2. A sample of 32768 rows narrows the bracket, which is quick within the first bracket. (An eighth of the rows, if that
-   is less and the next step takes near-linear time.) Before a pass over all pairs, an eighth of the rows narrows it
-   once more. This takes 1.6% of the work of the pass, and pays because each pair within the bracket costs several times
-   as much as a pair outside. With a million rows and more in few dimensions, a tree does the same, because the number
-   of pairs within a bracket of fixed width grows with the square of n.
+2. A sample of 32768 rows narrows the bracket, which is quick within the first bracket. The sample is an eighth of the
+   rows if that is smaller and the next step takes near-linear time. Before a pass over all pairs, an eighth of the rows
+   narrows the bracket once more. This takes 1.6% of the work of the pass, and pays off because each pair within the
+   bracket costs several times as much as a pair outside. With a million or more rows in few dimensions, a tree counts
+   the pairs of such a sample, because the number of pairs within a bracket of fixed width grows with the square of n.
 3. One pass over all pairs counts the pairs below the bracket, and the pairs in each of its bins. The bin that holds
-   rank k becomes the next bracket, until bins are one value wide. In float32 the first bins nearly always are. If they
-   are not, all passes find the same number of bits of the value, so that there are few passes, on few bins. If the
-   bracket missed the value, the side that holds the rank becomes the next bracket, so the result is exact in any case.
+   rank k becomes the next bracket, until bins are one value wide. In float32, the first bins nearly always are one
+   value wide. Otherwise, each pass finds the same number of bits of the value, so that there are few passes, on few
+   bins. If the bracket missed the value, the side that holds the rank becomes the next bracket, so the result is exact
+   in any case.
 
 The caller provides the function that counts in the last step: over all pairs, or by a tree.
 """
@@ -53,14 +54,15 @@ __all__ = [
 Array = Any
 
 FEW_ROWS, BRACKETING_ROWS, FIRST_ROWS, SECOND_ROWS, THIRD_ROWS = 256, 1024, 2048, 32768, 131072
-MAX_BRACKETED = 1 << 14  # up to this number of rows, small samples bracket the value; beyond it, a larger sample pays
+MAX_BRACKETED = 1 << 14  # up to this number of rows, small samples bracket the value; beyond it, a larger one does
 MIN_TREE_SAMPLE = 1 << 17  # least number of rows for a tree; building a smaller tree costs more than it saves
 SECOND_WORK = 1 << 32  # most multiply-adds for all pairs of the second sample
 DIGITS = 20  # most binary digits of a value that one pass finds
 BINS = 1 << DIGITS
-SAMPLE_BINS = 1 << 16  # bins of a sample's bracket: in the first, 0.8% of a value, far less than the sampling error
+# Bins of a sample's bracket. In the first bracket, a bin spans 0.8% of a value, far less than the sampling error.
+SAMPLE_BINS = 1 << 16
 BLOCK = 1 << 10  # largest number of bins per block; the host gets only the sums of blocks
-FEWEST_BLOCKS = 1 << 5  # bins come in whole blocks; with this many, the excess beyond the bracket is small
+FEWEST_BLOCKS = 1 << 5  # bins fill whole blocks; with this many blocks, the excess beyond the bracket is small
 COARSE_DIGITS = 8  # binary digits of a value in the histogram of `sample_quantiles`
 STANDARD_ERRORS = 4.0
 LOW_SHARE, HIGH_SHARE = 0.6, 1.6  # factors of the fraction that bracket it in a sample of weighted rows
@@ -75,9 +77,9 @@ class PairSample:
     value : float
         The sampled reduced distance.
     low, high : float
-        Reduced distances that very probably bracket the exact one.
+        Reduced distances that very probably bracket the exact reduced distance.
     error : float
-        Distance from the sampled value, as a *distance*, to the farther end of its 95% confidence interval.
+        Distance from the sampled value to the farther end of its 95% confidence interval, in units of the metric.
     rank : int
         The exact value is the `rank`-th smallest of all pairs i < j, counted from 1.
     deviation : float
@@ -188,7 +190,7 @@ def pair_rank_of(pairs: int, fraction: float) -> int:
 
 
 def different_rank(pairs: int, fraction: float, equal: int) -> int:
-    """Return the rank, from 1, among the distances of all pairs, of the quantile of the pairs whose rows differ.
+    """Return the rank, from 1, that the quantile of the pairs whose rows differ has among the distances of all pairs.
 
     Parameters
     ----------
@@ -215,7 +217,7 @@ def sample_rows(
     sizes: list[int],
     count_rows: Callable[[Array], Count],
 ) -> PairSample:
-    """Bracket the quantile by the distances within samples of the rows, equally on every rank.
+    """Bracket the quantile by the distances within samples of the rows; every rank gets the same result.
 
     Parameters
     ----------
@@ -228,7 +230,7 @@ def sample_rows(
     sizes : list of int
         Return value of `sample_sizes`.
     count_rows : callable
-        ``count_rows(x)`` returns a function that counts the pairs of a sample, which every rank has.
+        ``count_rows(x)`` returns a function that counts the pairs of the sample x; every rank has this sample.
 
     Returns
     -------
@@ -255,7 +257,7 @@ def sample_rows(
 def _narrow(
     context: Context, measure: Metric, x: Array, count: Count, before: PairSample, share: float, dtype: np.dtype
 ) -> PairSample:
-    """Narrow the bracket by a larger sample, from a histogram within the bracket of the sample before."""
+    """Narrow the bracket by a larger sample, from a histogram within the bracket of the previous sample."""
     kernels, m = context.kernels, x.shape[0]
     first, stop = _bits(before.low, dtype), _bits(before.high, dtype)
     shift = _shift(first, stop, SAMPLE_BINS)
@@ -288,7 +290,7 @@ def sample_quantiles(
     """Find reduced distances below which fractions of the pairs of a few rows lie, within one histogram bin (0.4%).
 
     If at least the first fraction of all pairs have equal rows, the fractions refer to the pairs whose rows differ.
-    Else the distance of a fraction is 0 if at least this fraction of all pairs have equal rows.
+    Otherwise, the distance of a fraction is 0 if at least this fraction of all pairs have equal rows.
 
     Parameters
     ----------
@@ -365,7 +367,7 @@ def pair_quantile(context: Context, sample: PairSample, count: Count) -> tuple[f
 
 
 def _refine(context: Context, count: Count, rank: int, bracket: PairSample, dtype: np.dtype) -> tuple[float, int]:
-    """Find the value of a rank by histograms in ever narrower brackets; return it with the number of histograms."""
+    """Find the value of a rank by histograms in narrower and narrower brackets; return it and the number of passes."""
     first, stop = _bits(bracket.low, dtype), _bits(bracket.high, dtype)
     passes = 0
     while True:

@@ -1,9 +1,9 @@
 """Counts of weighted pairs for the exact quantile of distances: a pair counts as the product of its rows' weights.
 
-Weights become integer multiples of a unit. The unit is 1 if all weights are whole, else a power of two that is so small
-that the integers sum to nearly 2^31. A row of weight w makes ``w (w - 1) / 2`` pairs with itself, at distance 0, and
-none if w is less than 1. So whole weights count the same pairs as repeated rows. All n x n ordered pairs are counted,
-tile by tile. The rank of the quantile allows for the ordered pairs of rows with themselves that do not count.
+Weights become integer multiples of a unit. The unit is 1 if all weights are integers, else a power of two that is so
+small that the multiples sum to nearly 2^31. A row of weight w forms ``w (w - 1) / 2`` pairs with itself, at distance 0,
+and none if w is less than 1. So integer weights count the same pairs as repeated rows. All n x n ordered pairs are
+counted, tile by tile. Some ordered pairs of a row with itself do not count; the rank of the quantile allows for them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PairWeights:
 
     @classmethod
     def of(cls, weights: np.ndarray) -> PairWeights:
-        """Convert weights to units. The unit is 1 if the weights are whole and their sum is not too large."""
+        """Convert weights to units. The unit is 1 if the weights are integers and their sum is not too large."""
         total = float(weights.sum())
         if total <= MOST_WEIGHT and (weights == np.rint(weights)).all():
             return cls(weights.astype(np.int64), 1.0)
@@ -61,16 +61,19 @@ class PairWeights:
         return (int(self.units.sum()) ** 2 - self.diagonal) // 2
 
     def place(self, rank: int) -> int:
-        """Place of a pair, from 1, among all ordered pairs, including pairs of rows with themselves."""
+        """Convert the rank of an unordered pair to its place, from 1, among all ordered pairs.
+
+        Ordered pairs include pairs of rows with themselves.
+        """
         return self.diagonal + 2 * rank
 
     def in_rows(self, pairs: int) -> int:
-        """Convert pairs from squared units to units of weight, rounded."""
+        """Convert a number of pairs from squared units to squares of the weight 1, rounded."""
         return round(pairs * self.unit**2)
 
 
 def weighted_count(context: Context, weights: PairWeights, tiles: Tiles) -> Count:
-    """Return a function that counts weighted ordered pairs over the tiles of local rows, as `Pairs.pair_histogram`."""
+    """Return a function like `Pairs.pair_histogram` that counts weighted ordered pairs over the tiles of local rows."""
     xp, rows = context.kernels.xp, context.rows
     units = xp.asarray(weights.units)
     own_units = units[rows.start : rows.stop]

@@ -1,15 +1,15 @@
 """The approximate quantile of all pairwise distances from random pairs, with its confidence interval.
 
 Pairs of two different rows are drawn independently of each other, with replacement. The number of the m pairs whose
-distance is at most the exact quantile has a binomial distribution, with m draws and the fraction of the quantile. So
-the order statistics at its 2.5% and 97.5% points enclose the exact distance in at least 95 of 100 samples, whatever the
-distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
+distance is at most the exact quantile has a binomial distribution: m draws, each with the fraction of the quantile as
+its probability. So the order statistics at the 2.5% and 97.5% points of this distribution enclose the exact distance in
+at least 95 of 100 samples, whatever the distances are (Hahn and Meeker, Statistical Intervals, 1991, chapter 5).
 
-Pairs among sampled rows are not independent, nor are x entries of each row of the matrix, which CUDA-DP draws (Ge et
-al. 2017). No such interval exists for these samples.
+Pairs among sampled rows are not independent. Neither are x entries of each row of the distance matrix, which CUDA-DP
+draws (Ge et al. 2017). No such interval exists for these two kinds of samples.
 
-Every rank draws the same pairs and gets their rows, some at a time: 2 m d numbers over the network, and m distances on
-each rank. The cost does not depend on n.
+Every rank draws the same pairs and gets their rows in batches. This sends 2 m d numbers over the network, and each rank
+holds m distances. The cost does not depend on n.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["places", "random_pair_quantile", "random_pairs_bytes"]
 
 Array = Any
 CONFIDENCE = 0.95
-PAIRS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 18, 1 << 22  # most pairs, and most numbers in their rows, that are read at once
+PAIRS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 18, 1 << 22  # largest number of pairs in a batch, and of numbers in their rows
 
 
 def places(pairs: int, share: float) -> tuple[int, int, int]:

@@ -1,12 +1,12 @@
 """A sample of rows that does not depend on the order of the rows, for the choice of dc and for separated clusters.
 
-Each distinct row has the weight of all rows equal to it, and a random number that depends on its values and the seed.
+Each distinct row has the total weight of its copies, and a random number that depends on its values and the seed.
 The sample consists of all distinct rows if there are few, else of the rows with the largest ``weight / number``
 (priority sampling: Duffield, Lund, Thorup, J. ACM 54:32, 2007). A row in the sample counts with its own weight, or with
 the largest ``weight / number`` outside the sample if that is larger. So a repeated row and a row of weight 2 give the
 same sample.
 
-Precomputed distances: the values of a row are its distances in any order; rows at distance 0 are equal.
+With precomputed distances, the values of a row are its distances in any order, and rows at distance 0 are equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = Any
 
 MIN_ROWS, MAX_ROWS, MAX_GIVEN_ROWS = 3072, 16384, 8192
 COMPARED_ROWS = 1024  # size of the sample whose separated clusters are compared with clusters of a given number
-UNITS = 2.0**30  # units per largest distance, in which the distances of a row are summed
+UNITS = 2.0**30  # largest distance in the integer units in which the distances of a row are summed
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class RowSample:
     numbers : int64 array of shape (m,)
         Row numbers: among equal rows, the first one with a positive weight. On the host, in random order.
     x : array of shape (m, n_features)
-        The rows; if precomputed, their distances, shape (m, m).
+        The rows; with precomputed distances, the distances among them, of shape (m, m).
     weights : float64 array of shape (m,) or None
-        Number of rows that each row represents, on the host; None: one each.
+        Number of rows that each row represents, on the host; None if each row represents only itself.
     complete : bool
         Whether the sample holds all distinct rows of positive weight.
     """
@@ -80,7 +80,7 @@ def choice_rows(n: int, *, given: bool = False) -> int:
 def draw_sample(
     context: Context, seed: int, weights: Array | None, *, given: bool, most: int | None = None
 ) -> RowSample:
-    """Draw the sample, equally on every rank.
+    """Draw the sample; every rank gets the same sample.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def draw_sample(
 
 
 def _distance_kinds(context: Context, weights: Array | None) -> tuple[Array, Array]:
-    """Return a hash of each row's distances that does not depend on their order, and the first row at distance 0."""
+    """Return, for each row, a hash of its distances in any order, and the number of the first row at distance 0."""
     xp, rows = context.kernels.xp, context.rows
     largest = xp.zeros(1)
     for chunk in rows.chunks():

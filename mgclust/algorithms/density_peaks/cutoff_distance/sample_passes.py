@@ -1,4 +1,4 @@
-"""Passes over the pairs of a sample of rows, which every rank has: nearest rows, and densities at several dc.
+"""Passes over the pairs of a sample of rows that every rank has: nearest rows, and densities at several dc.
 
 Each rank computes consecutive rows of the sample, and the results of all ranks are gathered. With precomputed
 distances, the sample is a matrix whose rows are read.
@@ -22,8 +22,8 @@ from mgclust.kernels.pairs.metrics import Metric
 __all__ = ["densities_at", "nearest_denser", "nearest_rows"]
 
 Array = Any
-BLOCK_ROWS = 8192  # columns between two checks whether the run was cancelled
-GIVEN_ROWS = 256  # rows of distances that are sorted at a time
+BLOCK_ROWS = 8192  # number of columns between two checks for a cancelled run
+GIVEN_ROWS = 256  # number of rows of distances that are sorted at once
 
 
 def nearest_rows(context: Context, measure: Metric, sample: RowSample, k: int) -> Neighbors:
@@ -110,7 +110,7 @@ def _nearest_higher(context: Context, measure: Metric, x: Array, order: Array, n
     """Return the reduced distance of this rank's rows to their nearest denser row."""
     xp, own = context.kernels.xp, _own(context, len(x))
     higher = order[near.index] < order[own][:, None]
-    first = higher.argmax(axis=1)[:, None]  # the nearest, because lists ascend by distance
+    first = higher.argmax(axis=1)[:, None]  # the nearest denser row, because lists ascend by distance
     best = xp.take_along_axis(near.s, first, axis=1)[:, 0]
     which = own.start + xp.flatnonzero(~higher.any(axis=1))
     if measure is GIVEN:

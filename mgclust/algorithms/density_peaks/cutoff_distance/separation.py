@@ -18,21 +18,20 @@ count against 0. The bound is needed because dense clusters make dc too small fo
 
 The same bound holds for a cluster behind a neck, because a bridge of a few rows is as dense as the clusters that it
 joins. A cluster behind a neck has at least 2 k rows, with few edges to other rows. Few means at most half the
-``k (k + 2) / 4`` edges that cross a point of a curve if each row is joined to its k nearest rows. If k is less than 16,
-the bound is not used for necks, because curves then have necks by chance.
+``k (k + 2) / 4`` edges that cross a point of a curve if each of its rows is joined to its k nearest rows. If k is less
+than 16, the bound is not used for necks, because curves then have necks by chance.
 
 Number of clusters. Z_k is the k-th largest Z at a fraction, at most `CERTAIN_Z`. k clusters are rated by
 ``(max(Z_k, 1) / max(Z_k+1, 1))^k``, in the geometric mean over two neighbouring fractions. The power is needed because
 the few largest of many values lie farthest apart. At one of the two fractions, Z_k must be at least `MIN_Z`. The mean
 ratio, without the power, must be at least `MIN_RATIO`.
 
-Clusters of all rows. Each peak of the sample, also a merged one, is followed along links to nearest denser rows, while
-these rows are nearer than `Separated.reach` of the peak. The row at the end is a peak of all rows.
-The link of each such peak is cut. The peak begins its cluster, or joins the cluster that the saddles lead to. All other
-rows follow their links.
+Clusters of all rows. From each peak of the sample, merged or not, links to nearest denser rows are followed as long as
+each link is shorter than `Separated.reach` of the peak. The row at the end is a peak of all rows, and its own link is
+cut. This peak begins its cluster, or joins the cluster that the saddles lead to. All other rows follow their links.
 
-Equal rows of the sample are one row of the graph, with the density of all of them. Any number of ranks gives the same
-result.
+Equal rows of the sample are one row of the graph, with the density of all of them. The result does not depend on the
+number of ranks.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ Array = Any
 
 MIN_Z, CERTAIN_Z, MIN_RATIO = 2.6, 20.0, 1.5
 MIN_WITHIN = 3.5  # average number of rows within dc that a fraction needs; the two largest fractions always count
-SURE_RATIO = 2.0  # least ratio of separated clusters if a number stands out by rho * delta, or if they are fewer
+SURE_RATIO = 2.0  # least ratio if a number stands out by rho * delta, or if fewer clusters than centres are separated
 SURE_Z = 3.0  # least Z of each separated cluster if a number stands out
 STABLE_DROP = 3.0  # many centres are stable if rho * delta drops by this factor at two fractions
 MAX_DIMENSION = 4.0
@@ -86,20 +85,20 @@ MAX_CLUSTERS = 256
 
 
 class Separated(NamedTuple):
-    """Peaks of the sample, by which all rows are clustered; lists, densest peak first."""
+    """Peaks of the sample, by which all rows are clustered; the lists begin with the densest peak."""
 
     rows: list[int]  # row numbers among all rows
-    into: list[int]  # the peak that each peak becomes part of; -1: none
+    into: list[int]  # the peak that each peak merges into; -1: none
     prominence: list[float]  # Z of each peak
     reach: list[float]  # reduced distance within which no row of the sample is denser
     n_clusters: int
-    unless: int = 0  # if all rows show this number of centres, the centres may stay; 0: never
-    doubted: bool = False  # taken only if all rows show as many centres, whose clusters cut across these clusters
-    saddle: Sequence[float] = ()  # density at which each peak merges, as a fraction of its own density; 0: it does not
+    unless: int = 0  # if all rows show this number of centres, their clusters may be kept; 0: never
+    doubted: bool = False  # used only if all rows show the same number, and the other clusters cut across these
+    saddle: Sequence[float] = ()  # density at which each peak merges, as a fraction of its own density; 0: never
 
 
 class FullPeaks(NamedTuple):
-    """The peaks of `Separated` among all rows, on the host; `select_centers` needs them for other numbers."""
+    """The peaks of `Separated` among all rows, on the host; `select_centers` needs them for other choices."""
 
     rows: np.ndarray  # (p,), int64: the peak of all rows that each peak of the sample leads to
     into: np.ndarray  # (p,), int64: as in `Separated`
@@ -158,7 +157,7 @@ def best_number(prominence: list[np.ndarray]) -> tuple[int, int, float] | None:
     n_clusters : int
         Number of clusters, at least 2.
     ratio : float
-        Mean ratio of Z_k to Z_k+1. Instead of the three values, None if no number stands out.
+        Mean ratio of Z_k to Z_k+1. The function returns None instead of the three values if no number stands out.
     """
     z = np.zeros((len(prominence), MAX_CLUSTERS + 1))
     for row, values in zip(z, prominence, strict=True):
@@ -186,7 +185,7 @@ def cluster_of_peaks(into: np.ndarray, heads: np.ndarray) -> np.ndarray:
 
 
 def most_prominent(prominence: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return the peaks of the largest prominence, at most one per row that peaks lead to."""
+    """Return the `count` most prominent peaks; if several peaks lead to one row, only the most prominent of them."""
     order = np.argsort(-prominence, kind="stable")
     _, first = np.unique(rows[order], return_index=True)
     return order[np.sort(first)[:count]]
@@ -203,7 +202,7 @@ class BetterNumber(NamedTuple):
 
 
 class SeparationGraph:
-    """The graph that joins rows of a sample to their nearest rows; it separates clusters for the densities at any dc.
+    """Graph that joins rows of a sample to their nearest rows; with the densities at any dc, it separates clusters.
 
     Parameters
     ----------
@@ -211,7 +210,7 @@ class SeparationGraph:
     measure : Metric
     sample : RowSample
     near : Neighbors
-        The nearest rows of this rank's rows of the sample, at least `neighbors_of` of them.
+        The nearest rows of this rank's rows of the sample, at least ``neighbors_of(m)`` for each.
     """
 
     def __init__(self, context: Context, measure: Metric, sample: RowSample, near: Neighbors) -> None:
@@ -235,8 +234,8 @@ class SeparationGraph:
         rho : float64 array of shape (m,)
             Densities of the sample at the dc of all rows.
         n_clusters : int or None
-            Number of clusters. None: the number of `better`, else the number that stands out, else the number of peaks
-            above noise. If `compared`, the number of the other clusters.
+            Number of clusters. If it is None, the number comes from `better`. Without `better`, it is the number that
+            stands out, or else the number of peaks above noise. If `compared`: the number of the other clusters.
         better : BetterNumber or None
             The number that the sample shows.
         compared : bool
@@ -245,8 +244,8 @@ class SeparationGraph:
         Returns
         -------
         Separated or None
-            None only if `compared`: if no number stands out, or if it is another number than `n_clusters` and not
-            clear.
+            None only if `compared`, and if no number stands out, or a number other than `n_clusters` stands out but is
+            not clear.
         """
         tree, prominence = self.tree(rho)
         if better is None:
@@ -268,25 +267,25 @@ def graph_of(context: Context, measure: Metric, sample: RowSample) -> Separation
     """Find the nearest rows of a sample, and return its graph."""
     if len(sample) <= MIN_NEIGHBORS:
         raise InputError(
-            f"assignment='separated' needs more than {MIN_NEIGHBORS} rows that differ, and there are {len(sample)}; "
+            f"assignment='separated' needs more than {MIN_NEIGHBORS} distinct rows, and there are {len(sample)}; "
             "use assignment='denser'."
         )
     return SeparationGraph(context, measure, sample, nearest_rows(context, measure, sample, neighbors_of(len(sample))))
 
 
 def separated_number(graph: SeparationGraph, densities: list[np.ndarray], shown: Shown | None) -> BetterNumber | None:
-    """Find whether low density separates other clusters: at which fraction, how many, and how clearly.
+    """Find out whether low density separates other clusters: at which fraction, how many, and how clearly.
 
     The centres `shown` by rho * delta decide whether separated clusters replace them:
 
-    - More separated clusters: if the centres are clear, or their fraction was chosen for their number, the separated
-      clusters must be clear, too.
-    - Fewer separated clusters: they must be twice as clear as another number. If the centres that share a cluster are
+    - More separated clusters than centres: if the centres are clear, or their fraction was chosen for their number,
+      the separated clusters must also be clear.
+    - Fewer: the separated clusters must be twice as clear as another number. If the centres that share a cluster are
       stable, or the fraction was chosen for their number, the separated clusters are `doubted`.
-    - As many: the centres stay if they are clear, or if they are stable and each is in its own cluster, unless all
-      rows show another number.
+    - The same number: the centres are kept if they are clear, or if they are stable and each is in its own cluster,
+      unless all rows show another number.
 
-    If there are no centres to compare with, the separated clusters are taken.
+    If there are no centres to compare with, the separated clusters are used.
     """
     trees = [graph.tree(rho) for rho in densities]
     prominence = [each for _, each in trees]
@@ -362,7 +361,7 @@ def clusters_of(
     labels : int32 array of shape (n,)
     """
     cluster = cluster_of_peaks(peaks.into, heads)
-    # If two peaks lead to one peak of all rows, the first one decides.
+    # If several peaks lead to one peak of all rows, the first in this order decides.
     order = np.argsort(-peaks.prominence, kind="stable")
     order = np.concatenate([heads, order])
     order = order[cluster[order] >= 0]

@@ -1,8 +1,8 @@
 """Peaks of the density on a graph of rows, and the saddles at which they merge; see `separation`.
 
-The result is that of these lines, where an edge joins a row to each of its nearest rows::
+These lines define the result; an edge joins each row to each of its nearest rows::
 
-    each row leads to the densest of its nearest rows, if that is denser than the row; else the row is a peak
+    each row leads to the densest of its nearest rows if it is less dense than this row; otherwise, it is a peak
     the cluster of a peak consists of all rows that lead to it
     for edges (i, j) between different clusters, by decreasing min(rho_i, rho_j):
         p, q = the peaks of both clusters, p the denser one
@@ -29,10 +29,10 @@ class SpanningTree(NamedTuple):
     """Peaks of a sample of m rows, and their merges; p is the number of peaks."""
 
     rows: np.ndarray  # (p,): rows of the sample that are peaks, densest first
-    rho: np.ndarray  # (p,): their density
-    saddle: np.ndarray  # (p,): density at which the peak's cluster touches a denser one; 0: it touches none
-    into: np.ndarray  # (p,): the peak that it becomes part of at this saddle; -1: none
-    apart: np.ndarray  # (p,): rows of its cluster at this saddle, if only a neck leads to other rows; else 0
+    rho: np.ndarray  # (p,): density of each peak
+    saddle: np.ndarray  # (p,): density at which the peak's cluster touches a cluster with a denser peak; 0: none
+    into: np.ndarray  # (p,): the peak that each peak merges into at this saddle; -1: none
+    apart: np.ndarray  # (p,): number of rows of the cluster at this saddle, if only a neck leads to other rows; else 0
     peak: np.ndarray  # (m,): the peak that each row of the sample leads to
 
 

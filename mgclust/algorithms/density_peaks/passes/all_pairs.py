@@ -1,4 +1,4 @@
-"""Density peaks by passes over all pairs of rows, tile by tile: any metric, any number of features."""
+"""Density peaks by passes over all pairs of rows, tile by tile, for any metric and any number of features."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ class AllPairs:
         self.watch_distances(np.zeros(0))
 
     def watch_distances(self, distances: np.ndarray) -> None:
-        """Record the error by rounding of the distances on which densities depend, if it is too large."""
+        """Record the rounding error of the distances on which densities depend, if it is too large."""
         error = self._prepared.error_of(self._measure, distances)
         if doubtful(error, self._measure):
             self._exactness["distance_relative_error"] = float(f"{error:.2g}")
 
     def rho_error(self, dc: float, total: float) -> float:
-        """Bound the relative error of Gaussian densities of at least 1, if the weights of all rows sum to `total`.
+        """Return a bound on the relative error of Gaussian densities of at least 1, if all weights sum to `total`.
 
         The bound adds the error of the sum and the error of the rows. Rounding has moved the rows of a pair by
         e = 2 `moved`. With r = d / dc, the logarithm of a term t = exp(-r^2) changes by 2 r e / dc to first order. If d
@@ -123,7 +123,7 @@ class AllPairs:
         return SUM_ERROR[self._context.dtype.itemsize]
 
     def norm(self, s: float) -> str:
-        """Choose how distances are computed: by products if distances of this scale are exact enough with them."""
+        """Choose how distances are computed: by products, if products are exact enough for distances of this scale."""
         reach = self._kernels.pairs.PRODUCT_REACH
         return choose_norm(self._measure, self._context.dataset_shape[1], self._prepared.radius, s, reach)
 
@@ -188,7 +188,7 @@ class AllPairs:
         )
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
-        """Count the pairs i < j of all ranks in `bins` bins, as `Pairs.pair_histogram` with ``low=first``; int64."""
+        """Count the pairs i < j of all ranks in `bins` bins, like `Pairs.pair_histogram` with ``low=first``; int64."""
         out = self._xp.zeros(1 + bins, dtype="int64")
         for rows, columns, diagonal in half_pairs(self._context):
             self._kernels.pairs.pair_histogram(
@@ -258,7 +258,7 @@ class AllPairs:
         return self._recomputed(rho, low, norm, scale) if self._exactness["rho_recomputed_rows"] else rho
 
     def _recomputed(self, rho: Array, low: Array, norm: str, scale: float) -> Array:
-        """Return the densities of all rows; `gaussian_sum` sums the rows again that the mask `low` selects."""
+        """Sum again, with `gaussian_sum`, the rows that the mask `low` selects; return the densities of all rows."""
         context, xp = self._context, self._xp
         duplicate_rows = DuplicateRows(context)
         mine = rho[context.rows.start : context.rows.stop].copy()
@@ -310,10 +310,10 @@ class AllPairs:
         return 1.0 / positive_radii(last, k, self._xp)
 
     def weighted_rho(self, density: str, s_dc: float, weights: Array | None) -> Array:
-        """Compute the Gaussian or cutoff density of weighted rows, float64; `weights`: of all rows, or None for 1.
+        """Compute the Gaussian or cutoff density of weighted rows, float64; weights of None count as 1.
 
-        Rows at distance 0, the row itself included, count as one row. Its weight is the sum of their weights less 1,
-        and not below 0. So the densities of equal rows are bitwise identical, and a weight of 2 has the same effect as
+        Rows at distance 0, including the row itself, count as one row. Its weight is the sum of their weights minus 1,
+        but at least 0. So the densities of equal rows are bitwise identical, and a weight of 2 has the same effect as
         a repeated row.
         """
         xp = self._xp
@@ -362,7 +362,7 @@ class AllPairs:
             best[certain], index[certain] = known[certain], where[certain]
             missing = ~certain
             searched = context.comm.all_reduce(xp.asarray([count_true(missing)]), "sum")
-            self._exactness.setdefault("delta_searched_rows", int(searched[0]))  # only for the first densities
+            self._exactness.setdefault("delta_searched_rows", int(searched[0]))  # only from the first call
         for chunk, block in context.all_pairs():
             mine = self._own(chunk)
             x, which = chunk.x, mine
@@ -384,7 +384,7 @@ class AllPairs:
         return context.comm.all_gather(best), context.comm.all_gather(index)
 
     def nearest_below(self, order: Array, few: Array, limit: Array) -> tuple[Array, Array]:
-        """Find the nearest row whose order is below a limit, for a few rows and limits: reduced distance and index."""
+        """Return reduced distance and index of the nearest row with an order below `limit`, for each of a few rows."""
         context, xp, rows = self._context, self._xp, self._context.rows
         mine = xp.flatnonzero((few >= rows.start) & (few < rows.stop))
         best = xp.full(len(mine), xp.inf, dtype=context.dtype)
@@ -417,7 +417,7 @@ class AllPairs:
         return float(context.comm.all_reduce(best, "min").min())
 
     def border(self, norm: str, threshold: float, labels: Array) -> Array:
-        """Return a mask of the rows that have a row of another label within a reduced distance, uint8."""
+        """Return a mask of the rows that have a row with another label within a reduced distance, uint8."""
         mine = self._xp.zeros(len(self._context.rows), dtype="uint8")
         for chunk, block in self._context.all_pairs():
             self._kernels.pairs.border(
@@ -450,7 +450,10 @@ class AllPairs:
 
 
 def positive_radii(radius: Array, k: int, xp: Any, *, adaptive: bool = False) -> Array:
-    """Replace distances of 0 to the k-th nearest row by half the smallest positive one; reject them if all are 0."""
+    """Replace distances of 0 to the k-th nearest row by half the smallest positive distance.
+
+    If all distances are 0, raise InputError.
+    """
     apart = radius > 0
     if not any_true(apart):
         which, larger = ("'adaptive'", f"give a k above {k}") if adaptive else (str(k), "raise k")

@@ -25,7 +25,7 @@ Array = Any
 
 
 class DuplicateRows:
-    """First of all rows that is equal to a row, for each row of this rank.
+    """Map from each row of this rank to the first row, on any rank, that is equal to it.
 
     Parameters
     ----------
@@ -45,12 +45,12 @@ class DuplicateRows:
         Parameters
         ----------
         chunk, block : Block
-            From `Context.all_pairs`.
+            Chunk and block that `Context.all_pairs` yields.
 
         Returns
         -------
         int64 array of shape (rows of the chunk,)
-            The row's own number if no earlier row is equal to it. Numbers that lie in later blocks can still change.
+            The row's own number if no earlier row is equal to it. Row numbers in later blocks can still change.
         """
         first = self._first[chunk.start - self._start : chunk.stop - self._start]
         if self._some:
@@ -83,7 +83,7 @@ def first_of_duplicates(rows: Array, wanted: Array, xp: Any) -> Array:
 
 
 def kinds_of_rows(context: Context) -> tuple[Array, Array]:
-    """Hash of each row of all ranks, and the first row with that hash."""
+    """Return the hash of each row of all ranks, and the first row with the same hash."""
     xp = context.kernels.xp
     own = xp.concatenate([row_hashes(chunk.x, xp) for chunk in context.rows.chunks()])
     hashes = context.comm.all_gather(own)
@@ -92,7 +92,7 @@ def kinds_of_rows(context: Context) -> tuple[Array, Array]:
 
 def compared(x: Array, y: Array, own: Array, first: Array, xp: Any) -> Array:
     """Return the number of the first row if it is equal to the row, else the row's own number."""
-    return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `masks`
+    return xp.where((x == y).view("uint8").min(axis=1) > 0, first, own)  # see `mgclust.kernels.masks`
 
 
 def first_with_hash(hashes: Array, xp: Any) -> Array:

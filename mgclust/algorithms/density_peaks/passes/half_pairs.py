@@ -11,7 +11,7 @@ from mgclust.engine.spmd import Context
 
 __all__ = ["half_pairs"]
 
-GROUPS = 8  # groups of a rank's blocks; pairs within a rank are taken between groups
+GROUPS = 8  # number of groups of a rank's blocks; see `half_pairs`
 
 
 def half_pairs(context: Context) -> Iterator[tuple[Block, Block, bool]]:
@@ -26,7 +26,7 @@ def half_pairs(context: Context) -> Iterator[tuple[Block, Block, bool]]:
     partition, me = context.partition, context.comm.rank
     own, size = partition.blocks_of(me), partition.block_rows
     for chunk, block in context.all_pairs():
-        if len(chunk.x) == partition.n_rows:  # one rank has all rows and waits for no other: take a triangle
+        if len(chunk.x) == partition.n_rows:  # one rank has all rows, so no rank waits: count a triangle
             yield Block(0, block.start, chunk.x[: block.start]), block, False
             yield block, block, True
             continue
@@ -70,6 +70,6 @@ def _partners(own: range, theirs: range, j: int) -> list[tuple[int, int]]:
 
 
 def _group_edges(own: range) -> list[int]:
-    """Return the first block of each group of a rank, and the end of the last; few groups save launches of kernels."""
+    """Return the first block of each group of a rank, and the end of the last group; few groups need few launches."""
     count = min(len(own), GROUPS)
     return [own.start + len(own) * group // count for group in range(count + 1)] if count else [own.start]

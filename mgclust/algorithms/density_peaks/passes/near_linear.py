@@ -4,15 +4,15 @@ Passes over all pairs cost n^2. With few features, every rank can hold all rows 
 tree of bounding boxes (`mgclust.kernels.pairs.boxes.column_boxes`). Each rank computes a part of the results, and skips
 distant boxes::
 
-    dc       counts a pair of boxes at once if all is inside, or outside, the bracket       bitwise identical
+    dc       counts a pair of boxes at once if it is wholly inside or outside the bracket   bitwise identical
     delta    nearest denser row, best box first                                             bitwise identical
-    cutoff   counts boxes that lie wholly within dc at once                                 bitwise identical
+    cutoff   counts a box at once if it lies wholly within dc                               bitwise identical
     halo     searches only boxes of other labels                                            bitwise identical
     rho      Gaussian: convolution by non-uniform FFT (`low_dimension.gaussian_grid`)       stated absolute error
 
-"Bitwise identical" compares with the passes over all pairs. The error of the FFT bounds the error of the sum of any
-row. If rho is so small that this would exceed a relative error of `RHO_TOLERANCE`, the row is summed directly;
-`exactness_` has the number of these rows.
+"Bitwise identical" compares with the passes over all pairs. One error bound of the FFT holds for the sums of all rows.
+If rho is so small that this bound exceeds a relative error of `RHO_TOLERANCE`, the row is summed directly; `exactness_`
+has the number of these rows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
     Raises
     ------
     InputError
-        With "grid", if there are too many features, or for a metric without this path.
+        If `algorithm` is "grid" and there are too many features, or the metric does not allow this path.
     """
     n, d = shape
     possible = d <= CURVE_FEATURES and metric.norm == "l2"
@@ -70,18 +70,18 @@ def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
 
 
 def tree_bytes(n: int, sample: int, d: int, itemsize: int, *, vectors: int) -> int:
-    """Return the most bytes at once for boxes and the results of searches, in addition to a rank's rows.
+    """Return the largest number of bytes in use at once for boxes and searches, in addition to a rank's rows.
 
     Making boxes needs four copies of their rows, and the sorted positions. Finished boxes keep two copies, and the row
-    numbers. The boxes of all rows are made first, then the boxes of a sample; then come the searches, which need
-    `vectors` bytes.
+    numbers. The boxes of all rows are made first, then the boxes of a sample. The searches come last and need `vectors`
+    bytes.
     """
     made, kept = 64 + 4 * d * itemsize, 9 + 17 * d * itemsize // 8
     return max(made * n, kept * n + made * sample, kept * n + vectors)
 
 
 def most_cells(n: int) -> int:
-    """Return the most cells of a grid in `gaussian_rho`, which passes over all pairs if it would need a finer grid."""
+    """Return the largest number of grid cells that `gaussian_rho` uses; beyond it, the pass is over all pairs."""
     return min(max(MIN_CELLS, CELLS_PER_ROW * n), MAX_CELLS)
 
 
@@ -123,7 +123,7 @@ class NearLinear(AllPairs):
         return self._context.comm.all_reduce(out, "sum")
 
     def gaussian_rho(self, norm: str, dc: float) -> tuple[Array, Neighbors | None]:
-        """Sum by the FFT; over all pairs if the exponent is s squared, or the grid would be too large."""
+        """Sum by the FFT, or over all pairs if the exponent is s squared or the grid would be too large."""
         kernels, xp, rows, n = self._kernels, self._xp, self._sorted, len(self._sorted)
         scale = self._measure.scale(dc)
         low, high = (kernels.memory.to_host(end).tolist() for end in (rows.min(axis=0), rows.max(axis=0)))
@@ -178,7 +178,7 @@ class NearLinear(AllPairs):
         return self._xp.zeros(self._stop - self._start, dtype=dtype)
 
     def _by_row(self, mine: Array) -> Array:
-        """Gather the results of all ranks, and put them from the order along the curve into row order."""
+        """Gather the results of all ranks, and reorder them from the order along the curve to row order."""
         every = self._context.comm.all_gather(mine)
         out = self._xp.empty_like(every)
         out[self._boxes.index[: len(every)]] = every

@@ -1,4 +1,4 @@
-"""Density peaks of a precomputed matrix of distances.
+"""Density peaks from a precomputed matrix of distances.
 
 Each rank reads its own rows of the matrix. Nothing is computed twice, and no distances are sent, except for one check:
 to find whether the matrix is symmetric, all rows stream past each rank. If rounding has made the two distances of a
@@ -24,7 +24,7 @@ from mgclust.kernels.pairs.metrics import METRICS, Metric
 __all__ = ["PrecomputedPairs", "measure_of"]
 
 Array = Any
-CHECKED_ROWS = 512  # rows that are compared with columns at a time
+CHECKED_ROWS = 512  # number of rows that are compared with columns at once
 SMALLEST_SHARE = 2.0**20  # the largest distance must exceed the smallest normal number by this factor
 GIVEN = Metric("precomputed", norm="l1")  # the reduced distance s is the distance itself, as for "manhattan"
 
@@ -75,7 +75,7 @@ class PrecomputedPairs(AllPairs):
     def knn_rho(self, k: int) -> tuple[Array, Neighbors | None]:  # noqa: D102
         mine = self._own_zeros(self._context.dtype)
         for own, _, s in self._tiles():
-            mine[own] = self._xp.partition(s, k, axis=1)[:, k]  # position 0 is the row's own 0, or another 0
+            mine[own] = self._xp.partition(s, k, axis=1)[:, k]  # position 0 holds the row's own 0, or another 0
         return self._inverse(mine, k), None
 
     def nearest_rows(self, k: int) -> Neighbors:  # noqa: D102
@@ -94,7 +94,7 @@ class PrecomputedPairs(AllPairs):
         for own, _, s in self._tiles():
             higher = order < order[first + own.start : first + own.stop, None]
             s = xp.where(higher, s, xp.inf)
-            at = s.argmin(axis=1)  # the first of equal distances
+            at = s.argmin(axis=1)  # the first row among equal distances
             best[own] = s[xp.arange(len(s)), at]
             index[own] = xp.where(xp.isfinite(best[own]), at, -1)
         return self._context.comm.all_gather(best), self._context.comm.all_gather(index)
@@ -144,8 +144,8 @@ class PrecomputedPairs(AllPairs):
             return
         helps = context.dtype != np.float64 and largest > SMALLEST_SHARE * float(np.finfo(np.float64).tiny)
         raise InputError(
-            f"metric='precomputed': the largest distance is {largest:.3g}, with dtype='{context.dtype}' it should be "
-            f"above {least:.1g}; rescale the data{' or use dtype=' + repr('float64') if helps else ''}."
+            f"metric='precomputed': the largest distance is {largest:.3g} and should be above {least:.1g} with "
+            f"dtype='{context.dtype}'; rescale the data{' or use dtype=' + repr('float64') if helps else ''}."
         )
 
     def _reject_no_distances(self) -> None:
@@ -178,9 +178,9 @@ class PrecomputedPairs(AllPairs):
         here, there = (d[np.searchsorted(both, a), b] for a, b in ((i, j), (j, i)))
         raise InputError(
             (
-                f"Negative values in data: with metric='precomputed' the distance in row {i}, column {j} is {here:g}, "
-                "it should be >= 0; give distances, or use affinity propagation for similarities.",
-                f"metric='precomputed': the distance of row {i} to itself is {here:g}, it should be 0; give distances, "
+                f"Negative values in data: with metric='precomputed' the distance in row {i}, column {j} is {here:g} "
+                "and should be >= 0; give distances, or use affinity propagation for similarities.",
+                f"metric='precomputed': the distance of row {i} to itself is {here:g} and should be 0; give distances, "
                 "not similarities, and use np.fill_diagonal(D, 0) if it differs from 0 only by rounding.",
                 f"metric='precomputed': row {i}, column {j} is {here:g}, but row {j}, column {i} is {there:g}; "
                 f"distances should be symmetric (to {tolerance:.1g}): give (D + D.T) / 2 if their mean is correct.",

@@ -1,4 +1,4 @@
-r"""Densities and their standard errors, from the k nearest rows, or from a number chosen for each row (k="adaptive").
+r"""Densities and their standard errors, from the k nearest rows; with k="adaptive", k is chosen for each row.
 
 r_il is the distance of row i to its l-th nearest row, d is the intrinsic dimension
 (`mgclust.algorithms.density_peaks.topography.intrinsic_dimension`), omega_d is the volume of the unit ball in d
@@ -7,10 +7,10 @@ dimensions, and ``V_ik = omega_d r_ik^d``::
     integer k   log density = log(k / (n V_ik))                       error = 1 / sqrt(k)
     k_i*        the first k >= 3 at which the densities about row i and about its (k + 1)-th nearest row j differ:
                 2 k (2 log(V_ik + V_jk) - log V_ik - log V_jk - log 4) > 23.928,
-                which by chance has the probability 1e-6; at most 100
+                which has the probability 1e-6 by chance; k_i* is at most 100
     PAk         log density = b - log n, where b and a maximise the likelihood of the k = k_i* shells around row i
                 L = k b + a k (k + 1) / 2 - sum over l of v_il exp(b + a l)          v_il = V_il - V_i,l-1
-                so that a density that grows or falls by exp(a) with each neighbour does not bias it
+                The term a l removes the bias if the density grows or falls by exp(a) with each neighbour.
                 error = sqrt((4 k + 2) / (k (k - 1)))
 
 (Rodriguez, d'Errico, Facco, Laio, Computing the free energy without collective variables, J. Chem. Theory Comput.
@@ -20,16 +20,16 @@ Maximum of L. For given a, L is largest at ``exp(b) = k / S(a)`` with ``S = sum 
 of a is largest if the mean of l, weighted with ``v_l exp(a l)``, is (k + 1) / 2. This mean grows with a, so Newton's
 method within a bracket finds the root. If there is no root, because nearly all of the k shells are empty, a is 0.
 
-rho is, up to a constant, the d-th root of exp(log density - error): ``exp((b - error) / d)``, with volumes without
-omega_d; for an integer k it is 1 / r_k. It orders the rows as ``log density - error`` does, and does not overflow for
+rho is, up to a constant, the d-th root of exp(log density - error): ``exp((b - error) / d)``, where the volumes omit
+omega_d; for an integer k it is 1 / r_k. rho orders the rows as ``log density - error`` does, and does not overflow for
 any d.
 
-Duplicate rows. Distances of 0 do not end a neighbourhood: it contains at least the first row that differs, if that is
-among the 100. If it is not, r_k is half the smallest r_k of the other rows. The results of equal rows are bitwise
-identical.
+Duplicate rows. Distances of 0 do not end a neighbourhood: it contains at least the first row that differs, if this row
+is among the 100 nearest. If it is not, r_k is half the smallest r_k of the other rows. The results of equal rows are
+bitwise identical.
 
-Cost. The passes for the nearest rows; then a few dozen steps on 100 numbers per row. Each rank sends the distances of
-its lists to all others, one rank after the other.
+Cost. After the passes for the nearest rows come a few dozen steps on 100 numbers per row. The ranks take turns to send
+the distances of their lists to all others.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ PIECE_BYTES = 12 * 8 * MAX_K  # memory per row of a block
 
 
 class LogDensity(NamedTuple):
-    """Densities of all rows, on the device of every rank, with the dimension and neighbourhoods behind them."""
+    """Densities of all rows, on the device of every rank, with the dimension and neighbourhoods used for them."""
 
     dim: float  # intrinsic dimension
     dim_rows: int  # number of rows from which the dimension was found
-    k: Array  # (n,), int32: rows of each neighbourhood
+    k: Array  # (n,), int32: number of rows in each neighbourhood
     value: Array  # (n,), float64: log density
     error: Array  # (n,), float64: its standard error
 
 
 def most_neighbors(n: int) -> int:
-    """Return the length of the lists of nearest rows of n rows for ``k="adaptive"``.
+    """Return the length of the lists of nearest rows that ``k="adaptive"`` needs for n rows.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def neighborhoods(r: Array, beyond: Array, dim: float, xp: Any) -> Array:
 
 
 def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
-    """Return the logarithm of the density times the volume of a ball of radius r_k: b, which replaces log(k).
+    """Return b, the logarithm of the density times the volume of a ball of radius r_k; it replaces log(k).
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
     radius : float64 array of shape (m,)
         r_k, positive.
     k : int32 array of shape (m,)
-        Rows of each neighbourhood.
+        Number of rows in each neighbourhood.
     dim : float
         Intrinsic dimension.
     xp : module
@@ -243,7 +243,7 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
     v = volume.copy()
     v[:, 1:] -= volume[:, :-1]
     v = xp.where(inside, v, 0.0)
-    t = xp.where(inside, number - ((ks + 1) / 2)[:, None], 0.0)  # from the middle of the neighbourhood
+    t = xp.where(inside, number - ((ks + 1) / 2)[:, None], 0.0)  # position relative to the middle of the neighbourhood
     a = xp.zeros(len(r), dtype="float64")
     high = 2 * STEEPEST / (ks - 1)
     low = -high
@@ -263,7 +263,7 @@ def shells(r: Array, radius: Array, k: Array, dim: float, xp: Any) -> Array:
 
 
 def _moments(v: Array, t: Array, a: Array, xp: Any) -> tuple[Array, Array, Array]:
-    """Sum of the weights v exp(a t), and weighted mean and variance of t, for each row."""
+    """Return, for each row, the sum of the weights v exp(a t), and the weighted mean and variance of t."""
     weight = v * xp.exp(a[:, None] * t)
     total = weight.sum(axis=1)
     some = xp.where(total > 0, total, 1.0)

@@ -26,7 +26,7 @@ def two_nearest_dimension(log_ratios: np.ndarray) -> float:
     Returns
     -------
     float
-        Infinite if there is no such row, or the two nearest rows of every row are at the same distance.
+        Infinite if every row has a duplicate, or if the two nearest rows of every row are at the same distance.
     """
     m = len(log_ratios)
     kept = int(KEPT * m)

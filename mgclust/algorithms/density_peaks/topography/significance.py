@@ -1,22 +1,23 @@
 r"""Clusters whose peaks are significant: automatic topography of the density.
 
-The method is that of d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by
+The method follows d'Errico, Facco, Laio and Rodriguez, Automatic topography of high-dimensional data sets by
 non-parametric density peak clustering, Information Sciences 560:476-492, 2021. Each row has a log density and its
 standard error (`mgclust.algorithms.density_peaks.topography.adaptive_density`). The neighbourhood of row i consists of
 its k_i nearest rows. Rows are ordered by ``log density - error``, and "denser" refers to this order::
 
-    peak      a row without a denser row in its neighbourhood, that is not in the neighbourhood of a denser row; each
+    peak      a row that has no denser row in its neighbourhood, and is not in the neighbourhood of a denser row; each
               other row belongs to the peak to which its links to nearest denser rows lead
     border    row i of cluster c, unless it is a peak, borders on c' if the first row j of its neighbourhood outside c
               belongs to c', and no row of c in the list of j is nearer to j than i
     saddle    of c and c': the densest of all border rows of c that border on c', and of c' that border on c
-    height    of the peak of c over that saddle: (log density of peak - of saddle) / (error of peak + of saddle)
-    merge     while a height is less than `significance`: take the saddle of the largest log density with such a
-              height; of its two clusters, the one with the lower height joins the other, which takes over its saddles
+    height    of the peak of c over this saddle: difference of both log densities / sum of both errors
+    merge     while a height is less than `significance`: among the saddles with such a height, take the saddle with the
+              largest log density; of its two clusters, the cluster with the lower height joins the other cluster,
+              which takes over its saddles
 
 Each remaining peak exceeds the saddle to each neighbouring cluster by at least `significance` errors. Clusters without
-a common border do not merge. The halo of a cluster consists of its rows whose log density is less than that of its
-densest saddle.
+a common border do not merge. The halo of a cluster consists of its rows with a smaller log density than its densest
+saddle.
 
 Cost. The ranks exchange a few vectors of n numbers, and read each list once. Every rank finds saddles and merges, in
 time that grows with the number of pairs of clusters with a common border.
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 Array = Any
-# In noise, the lowest peak exceeds its saddle by at most 2.55: benchmarks/results/density_peaks/significance.json.
+# In noise, the lowest peak exceeds its saddle by at most 2.55; see benchmarks/results/density_peaks/significance.json.
 CLEAR_HEIGHT = 3.0
 # With densities from this number of nearest rows, small clusters stand out, and noise does not.
 CLEAR_NEIGHBORS = 24
@@ -61,13 +62,13 @@ class Peaks(NamedTuple):
     saddles: np.ndarray  # (n_saddles, 3), int64: two clusters, and the row at the densest border
     found: int  # number of peaks before merges
     merged: float | None  # largest height of a peak that was merged
-    standing: int = 0  # centres that stand out clearly with densities from `CLEAR_NEIGHBORS` nearest rows
-    joined: int = 0  # clusters that hold several of these centres
-    tiny: int = 0  # clusters of fewer than `FEW_IN_CLUSTER` rows
+    standing: int = 0  # number of centres that stand out clearly with densities from `CLEAR_NEIGHBORS` nearest rows
+    joined: int = 0  # number of clusters that hold several of these centres
+    tiny: int = 0  # number of clusters of fewer than `FEW_IN_CLUSTER` rows
 
 
 class Topography(NamedTuple):
-    """The clusters, equal on every rank."""
+    """The clusters; every rank has the same values."""
 
     centers: np.ndarray  # (n_clusters,), int64: by decreasing rho * delta
     labels: np.ndarray  # (n,), int32
@@ -169,7 +170,7 @@ def _borders(
     mine = xp.flatnonzero(borders)
     row, there = mine + rows.start, near.index[mine, other[mine].view("uint8").argmax(axis=1)]
     row, there = context.comm.all_gather(row), context.comm.all_gather(there)
-    # The lists of the rows on the other side are on the ranks that own these rows.
+    # The rank that owns the row on the other side of a border has the list of this row.
     nearer = xp.zeros(len(row), dtype="uint8")
     here = xp.flatnonzero((there >= rows.start) & (there < rows.stop))
     same = label[there[here] - rows.start] == labels[row[here], None]
