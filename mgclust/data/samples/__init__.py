@@ -1,4 +1,4 @@
-"""Small real data sets that are part of the package; README.md states their origin and terms."""
+"""Small real data sets that are part of the package; README.md states their origin and their terms of use."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def mask_path(name: str = "localizer") -> Path:
 
 
 def load(name: str) -> Dataset:
-    """Open a sample. Its `labels` are the known truth, if there is one.
+    """Open a sample. Its `labels` are the true labels, if they are known.
 
     Parameters
     ----------
