@@ -326,7 +326,7 @@ def _as_numbers(source: Any) -> np.ndarray:
 
 
 def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bool | None) -> Dataset:
-    """Open columns of a pandas, polars or pyarrow table, copied once unless they are stored as one block of floats."""
+    """Open columns of a pandas, polars or pyarrow table, copied once unless they are stored as one block of numbers."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     names = [str(label) for label in labels]

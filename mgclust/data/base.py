@@ -140,7 +140,7 @@ class Dataset:
         Raises
         ------
         InputError
-            The source vanished, changed, or cannot be read.
+            The source was deleted, has changed, or cannot be read.
         """
         if not 0 <= start <= stop <= self.shape[0]:
             raise InputError(f"rows {start}:{stop} should lie within 0:{self.shape[0]} of {self.name}.")
@@ -256,8 +256,8 @@ def dask_digests(array: Any) -> np.ndarray:
 def float_dtype(dtype: Any, name: str) -> np.dtype:
     """Return the floating type in which numbers of type `dtype` are read.
 
-    float32 and float64 stay. Small integers, bool and float16 become float32, which holds them without loss. All other
-    types become float64.
+    float32 and float64 stay the same. Small integers, bool and float16 become float32, which holds them without loss.
+    All other types become float64.
 
     Raises
     ------

@@ -147,8 +147,8 @@ def reject_foreign(location: Location, what: What) -> None:
 def at_hand(location: Location, what: What) -> Iterator[tuple[Location, Format]]:
     """Yield a location to read and the format of a file that is opened as `what`: rows, a graph or labels.
 
-    Standard input and named pipes are copied to a temporary file that is deleted afterwards. The caller must call
-    `hold` of the opened dataset before.
+    Standard input and named pipes are copied to a temporary file. The file is deleted at the end of the ``with`` block,
+    so the caller must call `hold` of the opened dataset before the end.
 
     Raises
     ------

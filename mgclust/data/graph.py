@@ -71,15 +71,15 @@ def open_graph(
 
         Text may be compressed (``.gz``, ``.bz2``, ``.zst``) or come from a named pipe or standard input (``-``).
     n_nodes : int, optional
-        Number of nodes. Nodes are 0 to n_nodes - 1, including nodes without edges. By default, the nodes of an array
-        are 0 to its largest number, and the nodes of a list or table are the ids that occur in it, in ascending order
-        (as integers if all are integers, else as text).
+        Number of nodes. Nodes are 0 to n_nodes - 1, including nodes without edges. By default, the nodes of an array of
+        numbers are 0 to the largest number. The nodes of a table, a text file or a list of names are the ids that occur
+        in it, in ascending order (as integers, or else as text).
     columns : sequence of str or int, optional
-        Columns of a table or list of edges: the two nodes, and optionally the weight. By default, their names are
-        ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, or a similar pair), and
-        ``weight``. If no pair of names fits, the first two columns are the nodes. A third column is then the weight,
-        unless it holds dates, times or durations. Integers are taken as names if each of them is the name of a column,
-        else as positions from 0.
+        Columns of a table or list of edges: the two nodes, and optionally the weight. By default, columns are found by
+        name: ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, or a similar
+        pair), and ``weight``. If there is no such pair, the first two columns are the nodes. A third column is then the
+        weight, unless it holds dates, times or durations. Integers are taken as names if each of them is the name of a
+        column, else as positions from 0.
     weight : str, int or None, default="weight"
         Weights of the edges. In a table: the column, by name or position. In a graph of networkx, igraph, GraphML or
         GML: the edge attribute; edges without it have weight 1. None (on the command line: "none"): all edges have

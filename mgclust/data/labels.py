@@ -60,8 +60,8 @@ def _volume_of(location: Location) -> Location:
         found = [name for name in location.listed() if name.endswith("_dseg.nii.gz") and "/" not in name]
     if len(found) != 1:
         raise InputError(
-            f"labels={location.name!r} is not a volume, but the other labels are; give a .nii or .nii.gz, or the "
-            "result directory of a volume."
+            f"labels={location.name!r} is not a volume, but the other labels are; give a .nii or .nii.gz file, or "
+            "the result directory of a volume."
         )
     return location.inside(found[0])
 

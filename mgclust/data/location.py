@@ -136,7 +136,7 @@ class Location:
         except IsADirectoryError as error:
             raise InputError(f"{self.name} is a directory; give the path of a file.") from error
         except PermissionError as error:
-            raise InputError(f"{self.name} may not be read (permission denied); change its permissions.") from error
+            raise InputError(f"{self.name} cannot be read (permission denied); change its permissions.") from error
         except (EOFError, BadZipFile, zlib.error) as error:
             raise InputError(f"{self.name} is damaged or truncated: {reason(error)}; write it again.") from error
         except RecursionError as error:

@@ -53,7 +53,8 @@ _TABLE_OPTIONS = (
 
 # `mgclust.output.file_run.open_sources` accepts these options.
 ROW_OPTIONS = (
-    Option("mask", None, Anything(help="Voxels of a volume that are rows: a 3-D NIfTI file, 1 there, else 0.")),
+    Option("mask", None,
+           Anything(help="Voxels of a volume that are rows: a 3-D NIfTI file, 1 in these voxels, else 0.")),
     Option("constant", "drop",
            Choice("drop", "refuse", help="What to do with voxels that never change: leave them out, or stop.")),
     Option("columns", None, Anything(help="Columns of a table, by name or position from 0, separated by commas.")),

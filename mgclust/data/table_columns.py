@@ -146,7 +146,7 @@ def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, li
 
 
 def index_columns(names: Sequence[str]) -> int:
-    """Return how many of the first columns are named like an index, but not more than all columns except one."""
+    """Return how many of the first columns are named like an index; at least one column is never counted."""
     count = 0
     while count < len(names) - 1 and _INDEX.fullmatch(str(names[count]).strip().strip('"')):
         count += 1
@@ -183,7 +183,7 @@ def numbers_rows(name: str, values: Any) -> bool:
 
 
 def holds_times(values: Any) -> bool | None:
-    """Return whether the fields or numbers of a column are times; None if numbers only look like times."""
+    """Return whether the fields or numbers of a column are times; None if they are numbers that may be times."""
     values = np.asarray(values)
     if values.dtype.kind in "OUST":
         fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]

@@ -41,7 +41,7 @@ def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
     parent = target.parent
     if not parent.is_dir():
         problem = "is not a directory" if parent.exists() else "does not exist"
-        raise InputError(f"output={str(path)!r} cannot be made: {str(parent)!r} {problem}.")
+        raise InputError(f"output={str(path)!r} cannot be made: {str(parent)!r} {problem}; choose another folder.")
     probe = parent / _temporary_name(target)
     try:
         # Permission bits do not show everything (root, read-only file systems, quotas), so try to create a directory.

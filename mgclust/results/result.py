@@ -67,7 +67,7 @@ class Result:
         does not fit into memory is a ``mgclust.results.array_files.Deferred``; `load_result` opens it as a
         ``zarr.Array``.
     scores : dict
-        Single numbers, such as ``n_clusters``, ``dc``, or the agreement with a known truth.
+        Single numbers, such as ``n_clusters``, ``dc``, or the agreement with true labels.
     parameters : dict
         Every parameter of the estimator with the value that was used.
     source : dict

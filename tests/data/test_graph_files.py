@@ -258,7 +258,7 @@ WRONG = {
         ("2 1\n2\n\n", "lists an edge only at one of its nodes"),
         ("2 1 1\n2 5\n1 6\n", "or with two weights"),
         ("2 1\n3\n1\n", r"line 2 \('3'\): node id 3 is out of range"),
-        ("% c\n2 1\n2\n% c\n1\n1\n", r"line 6 \('1'\) comes after the lines of n_nodes=2"),
+        ("% c\n2 1\n2\n% c\n1\n1\n", r"line 6 \('1'\) comes after the last node: the first line states n_nodes=2"),
         ("2 1\n2\nx\n", r"line 3 \('x'\): 'x' is not a number"),
         ("2 1 1\n2\n1 1\n", r"line 2 \('2'\) does not have neighbours with a weight each"),
         ("2 1 1\n2 -1\n1 -1\n", r"line 2 \('2 -1'\): weight -1.0 should be"),

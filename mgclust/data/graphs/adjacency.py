@@ -21,9 +21,9 @@ _EDGE_NAMES = {"source", "target", "weight"}
 def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Graph:
     """Open a SciPy sparse adjacency matrix.
 
-    A matrix that is triangular, or symmetric up to rounding, holds undirected edges. Any other matrix holds arcs.
-    Duplicate entries are added up. An entry on the diagonal is the weight of a self-loop. If all entries are 1,
-    edges have no weights.
+    A matrix that is triangular, or symmetric up to rounding, holds undirected edges. Any other matrix holds arcs
+    (directed edges). Duplicate entries are added up. An entry on the diagonal is the weight of a self-loop. If all
+    entries are 1, edges have no weights.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")

@@ -1,4 +1,4 @@
-"""Edges in memory as numbers: NumPy, CuPy and Dask arrays, and pairs of edges and weights."""
+"""Edges in memory as numbers: NumPy, CuPy and Dask arrays, with or without weights."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _count_nodes(pairs: Any, name: str) -> int:
 
 
 def _reject_invalid(array: Any, parts: Any, bound: int, name: str) -> None:
-    """Raise the error for the first chunk with an invalid edge; `parts` has the `largest_id` of each chunk."""
+    """Raise the error for the first chunk with an invalid edge; `parts` holds the `largest_id` of each chunk."""
     first = int(computed(parts.argmax()))
     block, where = computed(array.blocks[first]), row_number(f"a chunk of {name}")
     edge_rows(block[:, :2], block[:, 2] if block.shape[1] == 3 else None, bound, where)

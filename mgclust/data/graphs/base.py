@@ -1,4 +1,4 @@
-"""Base class of all sources of edges: community methods take a `Graph` as other methods take a `Dataset`."""
+"""Base class of all sources of edges. Community methods take a `Graph`; all other methods take a `Dataset`."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Graph(Dataset):
         self._notes.append(sentence)
 
     def describe(self) -> dict[str, Any]:
-        """Describe the source as plain values that fit into JSON."""
+        """Describe the source by values that JSON can hold."""
         return {
             **super().describe(),
             "n_nodes": self.n_nodes,
@@ -235,7 +235,7 @@ def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
     ------
     InputError
         A node number is not an integer or out of range, or a weight is negative or not finite. The message names the
-        first edge with such an error.
+        first invalid edge.
     """
     xp = namespace_of(pairs)
     check_ids(pairs, n_nodes, where)

@@ -47,8 +47,8 @@ class Head:
     """The first lines of a file."""
 
     comments: str  # the lines before the first line that is not a comment
-    lines: list[str]  # the first line that is not a comment and lines after it, without blank lines and comments
-    starts: list[tuple[int, int]]  # (byte, line number) of the first line and of the next
+    lines: list[str]  # the first line that is not a comment and the lines after it, without blank lines and comments
+    starts: list[tuple[int, int]]  # (byte, line number) of the first of `lines`, and of the line after it
     marked: list[str]  # lines below the first line that look like comments
 
 
@@ -170,11 +170,11 @@ def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_node
     except SpelledIds:
         dialect = replace(dialect, text=True)
         found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
-    return replace(dialect, zeros=True), *found  # ranks need not check for spelled ids again
+    return replace(dialect, zeros=True), *found  # ranks need not check again for ids such as 007
 
 
 def _has_tags(head: Head, suffix: str) -> bool:
-    """Return whether names of nodes begin with ``#``, so that such lines are edges and not comments."""
+    """Return whether names of nodes begin with ``#``; lines that begin with ``#`` are then edges, not comments."""
     if any(map(partial(_like_last, head, suffix), head.marked if head.lines else ())):
         return True
     lines = head.lines or head.comments.splitlines()

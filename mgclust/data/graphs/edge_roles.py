@@ -51,8 +51,7 @@ def edge_columns(
     is_index : bool
         Whether the first column numbers the rows.
     is_time : sequence of bool or None
-        Whether each column holds dates or durations; None: its numbers look like times. By default, no column holds
-        them.
+        Whether each column holds dates or durations; None: its numbers may be times. By default, no column holds them.
     """
     index = roles.get("index")
     if columns is None:
@@ -64,7 +63,7 @@ def edge_columns(
         raise InputError("columns=... names all columns of a table of edges; leave out source, target and index.")
     chosen = select_columns(list(names), columns, name)
     if len(chosen) not in (2, 3):
-        raise InputError(f"columns={columns!r} should be two columns of nodes, and at most one of weights.")
+        raise InputError(f"columns={columns!r} should be two columns of nodes, and at most one column of weights.")
     if len(set(chosen)) != len(chosen):
         raise InputError(f"columns={columns!r} names a column twice; name different columns.")
     return chosen, []
@@ -91,7 +90,7 @@ def _edge_roles(
     is_index : bool
         Whether the first column numbers the rows. If so, it is left out, unless its name marks it as a node.
     is_time : sequence of bool or None
-        Whether each column holds dates or durations; None: its numbers look like times.
+        Whether each column holds dates or durations; None: its numbers may be times.
     may_guess : bool
         Whether the first column may also be taken as an index because of its name.
 
@@ -112,7 +111,7 @@ def _edge_roles(
     left = max(left, int(is_index))
     fit = [j for j in range(left, len(names)) if is_time[j] is False and plain[j] not in _WEIGHTS]
     if may_guess and found is None and len(fit) < 2:
-        left = 0  # the first column is a node
+        left = 0  # too few other columns can be nodes
     others = [j for j in range(len(names)) if j not in given.values()]
     if found is None or given["source"] is not None or given["target"] is not None:
         named = [j for j in others if plain[j] in _WEIGHTS] if len(names) > 2 else []

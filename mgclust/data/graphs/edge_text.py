@@ -110,7 +110,7 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
     Raises
     ------
     InputError
-        A line is malformed. The message has the number and content of the first such line.
+        A line is malformed. The message has the number and content of the first malformed line.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -229,7 +229,7 @@ def _why(line: str, dialect: Dialect) -> str:
         try:
             good = 0 <= float(weight) < np.inf and "_" not in weight
         except ValueError:
-            return f"weight {_short(weight)} is not a number; fix the line, or leave weights out by columns=[...]."
+            return f"weight {_short(weight)} is not a number; fix the line, or leave weights out with columns=[...]."
         if not good:
             return (
                 f"weight {shortened(weight, 60)} should be a finite number >= 0, because modularity is not defined for "

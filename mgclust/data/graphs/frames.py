@@ -28,7 +28,7 @@ _TIMES = (datetime.date, datetime.time, datetime.timedelta)
 
 
 def open_pairs(source: Any, n_nodes: int | None) -> Graph:
-    """Open a list of edges such as ``[("Ann", "Bob"), ...]``, with the weight as an optional third item."""
+    """Open a list or array of edges with named nodes, such as ``[("Ann", "Bob"), ...]``; a third item is the weight."""
     rows = list(source) if hasattr(source, "__iter__") else []
     widths = {len(row) if hasattr(row, "__len__") and not isinstance(row, str) else 0 for row in rows}
     if not rows or not widths <= {2, 3} or len(widths) != 1:
@@ -80,7 +80,7 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
     ids: Any = TextIds() if text else IntegerIds()
     for label in chosen[:2]:
         column = frame[label]
-        # Find the distinct names of each partition. Names in several partitions cost less than sorting all names.
+        # Names are made distinct per partition, because repeating a few of them costs less than sorting all names.
         meta = sys.modules["dask.dataframe"].utils.make_meta(column)
         distinct = computed(column.map_partitions(by_value(chunks.distinct, chunks), meta=meta)).to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
@@ -100,7 +100,7 @@ def _dask_rows(frame: Any) -> Any:
 
 
 def _is_time(frame: Any, position: int) -> bool | None:
-    """Return whether a column of a table holds dates, times or durations; None if its numbers look like times."""
+    """Return whether a column of a table holds dates, times or durations; None if its numbers may be times."""
     values = _first(frame, position, SAMPLE_LINES)
     if values.dtype.kind == "O" and isinstance(next(iter(values), None), _TIMES):
         return True

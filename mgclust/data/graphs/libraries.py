@@ -61,7 +61,7 @@ class _Weights:
     weight : str or None
         Name of the attribute; None if the weights are not used.
     samples : list of (str, object)
-        Names and values of attributes of some edges, one of which the user could have meant.
+        Names and values of attributes of some edges, one of which the user may have meant.
     edges : iterable
         The edges; each begins with its two nodes.
     name : str
@@ -89,7 +89,7 @@ class _Weights:
         self._unused = sorted(numeric)
 
     def mention(self, graph: Graph) -> None:
-        """Add warnings to the graph: of edges without a weight, or of attributes that the user could have meant."""
+        """Add warnings to the graph, about edges without a weight or about attributes that the user may have meant."""
         if self._missing:
             graph.mention_missing(str(self._weight), self._missing)
         if self._unused:

@@ -128,7 +128,8 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
         if len(extra):
             at = where(form.n_nodes - first_node + int(extra[0]))
             raise InputError(
-                f"{at} comes after the lines of n_nodes={shortened(form.n_nodes)} in the first line; write it again."
+                f"{at} comes after the last node: the first line states n_nodes={shortened(form.n_nodes)}; write it "
+                "again."
             )
         lines = form.n_nodes - first_node
         counts = counts[:lines]

@@ -118,7 +118,7 @@ def _permute(numbers: Any, size: int, keys: Sequence[int]) -> Any:
 
 
 def _feistel(numbers: Any, bits: int, keys: Sequence[int]) -> Any:
-    """Permute 0 to ``2**bits - 1``: in each round, one half of the bits is combined with a hash of the other half."""
+    """Permute the numbers below ``2**bits``: each round combines one half of the bits with a hash of the other half."""
     u64 = np.uint64
     low_bits = bits // 2
     masks = (u64(2**low_bits - 1), u64(2 ** (bits - low_bits) - 1))

@@ -45,7 +45,7 @@ _CHUNK_BYTES = 2**25
 # Maximum bytes of a header with extensions. The largest headers in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
 _VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
-_ONE_VALUE = 1e-6  # relative differences that scaling may cause between the values of a mask that are not 0
+_ONE_VALUE = 1e-6  # relative difference that scaling may cause between nonzero values of a mask
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class SeriesFile:
 
     @property
     def plain(self) -> bool:
-        """True if the values are the stored numbers."""
+        """True if the values equal the stored numbers."""
         return self.slope == 1 and self.inter == 0
 
     def values(self, stored: np.ndarray) -> np.ndarray:
@@ -383,7 +383,7 @@ def _truncated(location: Location, what: str) -> InputError:
 
 
 def _check_size(location: Location, stamp: Stamp, wanted: int) -> None:
-    """Reject a file that is too small for its header, before memory is taken for it."""
+    """Reject a file that is too small for its header, before memory is allocated for it."""
     with location.open() as file:
         compressed = file.read(2) == b"\x1f\x8b"
     if stamp.size:  # some servers do not report the size

@@ -340,7 +340,10 @@ def _check_alike(runs: Sequence[SeriesFile]) -> None:
             from mgclust.data.readers.cifti import brain_models
 
             if brain_models(run.location) != brain_models(first.location):
-                raise InputError(f"{run.location.name} has other grayordinates than {first.location.name}.")
+                raise InputError(
+                    f"{run.location.name} has other grayordinates than {first.location.name}; give runs with the same "
+                    "grayordinates."
+                )
         elif not run.grid.same_as(first.grid):
             raise InputError(
                 f"{run.location.name} is on another grid than {first.location.name}: it has {run.grid}, and the first "

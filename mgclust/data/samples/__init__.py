@@ -67,7 +67,7 @@ def mask_path(name: str = "localizer") -> Path:
     'localizer_mask.nii.gz'
     """
     if name != "localizer":
-        raise InputError(f"name={name!r} has no mask; 'localizer' has one.")
+        raise InputError(f"name={name!r} has no mask; give 'localizer'.")
     return Path(__file__).with_name("localizer_mask.nii.gz")
 
 
