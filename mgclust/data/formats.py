@@ -153,7 +153,7 @@ def at_hand(location: Location, what: What) -> Iterator[tuple[Location, Format]]
     Raises
     ------
     InputError
-        The file does not exist, or its suffix is not one of `what`.
+        The file does not exist, or its suffix is not known for `what`.
     """
     if not location.once:
         yield location, _format_of(location, what)

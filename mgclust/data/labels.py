@@ -39,7 +39,7 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     ndarray, ndarray of shape (n,)
-        The labels. Voxels of volumes that have no label in either volume are left out.
+        The labels. For volumes, a voxel is left out if it has no label in both volumes.
     """
     given = [Location.of(each) for each in (first, second)]
     if not any(map(is_volume, given)):

@@ -168,7 +168,7 @@ def is_running(values: Any) -> bool:
 
 
 def numbers_rows(name: str, values: Any) -> bool:
-    """Return whether a column numbers the rows: by running numbers, or by distinct numbers and the name of an id."""
+    """Return whether a column holds running numbers, or distinct numbers under a name such as ``id``."""
     if is_running(values):
         return True
     if len(values) < 3 or _ID.fullmatch(str(name).strip().strip('"')) is None:
@@ -197,7 +197,7 @@ def holds_times(values: Any) -> bool | None:
 
 
 def is_text_id(name: str, values: Any) -> bool:
-    """Return whether a column has the name of an id and holds text or times; for `values`, see `index_content`."""
+    """Return whether a column is named like an id and holds text or times; for `values`, see `index_content`."""
     if _ID.fullmatch(str(name).strip().strip('"')) is None:
         return False
     values = np.asarray(values)

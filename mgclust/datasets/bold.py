@@ -38,7 +38,10 @@ class Bold(NamedTuple):
 
     @property
     def affine(self) -> np.ndarray:
-        """Affine matrix from voxels to mm: voxels are 3 mm wide, the origin is central, the first axis points right."""
+        """Affine matrix from voxels to mm.
+
+        Voxels are cubes of 3 mm. The origin is in the middle of the grid, and the first axis points to the right.
+        """
         affine = np.diag([VOXEL_SIZE] * 3 + [1.0])
         affine[:3, 3] = -VOXEL_SIZE * (np.array(self.mask.shape) - 1) / 2
         return affine

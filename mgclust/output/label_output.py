@@ -46,8 +46,7 @@ def write_labels(
 
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
-      per cluster, with the names ``parcel 1``, ``parcel 2``, ... ``_dseg.json`` describes how the clusters were
-      computed.
+      per cluster; cluster 0 is called ``parcel 1``. ``_dseg.json`` describes how the clusters were computed.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume.
     - Graph with names of nodes: ``labels.csv`` with these names instead of row numbers.
     - Any other input: no further file.

@@ -28,7 +28,7 @@ def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
     Returns
     -------
     Path
-        The same path as an absolute path.
+        `path` as an absolute path.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Agreement of two labellings of the same rows, for ``mgclust compare`` and for scores against a known truth."""
+"""Agreement of two labellings of the same rows, for ``mgclust compare`` and for scores against true labels."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Result:
     warnings : list of str
         Warnings for the user, one sentence each.
     diagnostics : dict
-        Small facts about the computation (how dc was found, fallbacks, errors).
+        Short facts about the computation (how dc was found, fallbacks, errors).
     """
 
     method: str

@@ -117,8 +117,8 @@ class Graph(Dataset):
         sentences = []
         if self.directed:
             sentences.append(
-                f"{shortened(self.name, 60)} is directed, and the direction is dropped: an arc and its reverse become "
-                "an edge of weight 2 (or their sum); to avoid this, make it undirected first."
+                f"{shortened(self.name, 60)} is directed, and the direction is dropped: two opposite arcs become "
+                "an edge of weight 2 (or their sum); to avoid this, make it undirected."
             )
         return [*sentences, *self._notes]
 
