@@ -5,7 +5,7 @@
     open_dataset(source)  (dataset.py)
       |-- arrays.py    NumPy, CuPy and Dask arrays, memory maps, DataFrames, lists
       |-- sparse.py    sparse matrices of SciPy; `open_sparse` is for methods that use only the stored pairs
-      |-- formats.py   table from suffix to the functions that open a file as rows, graph or labels
+      |-- formats.py   lists for each suffix the functions that open a file as rows, graph or labels
       |-- location.py  one local path or URL: opened, hashed, watched for changes
       `-- readers/     numpy_files.py, zarr_files.py, tables.py (text and Parquet), volumes.py (BOLD series, read by
                        nifti.py and cifti.py). files.py has their base classes, options.py their options.
@@ -21,7 +21,7 @@
     read_labels(source)   (labels.py, label_files.py)
     samples/              small data sets of the package
 
-Until a source needs another package, only NumPy is imported.
+Only NumPy is imported until a source needs another package.
 """
 
 from mgclust.data.base import Dataset

@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 Columns = Sequence[str | int] | str | None
-_CHECKED_NUMBERS = 2**16  # numbers that are checked at a time
+_CHECKED_NUMBERS = 2**16  # numbers per block of a checksum
 
-# Objects that hold more than rows, by package and class, with advice on what to give instead.
+# Objects that hold more than rows, by package and class, with a remedy for the message.
 _REMEDIES = {
     ("anndata", "AnnData"): "give an array of it, X.X or X.obsm['X_pca'], or a graph, X.obsp['connectivities']",
-    ("nibabel", "SpatialImage"): "its voxels are rows for methods that take rows, and for open_dataset",
+    ("nibabel", "SpatialImage"): "give it to a method that takes rows, or to open_dataset: rows are its voxels",
     ("nibabel", "Cifti2Image"): "save it (nibabel.save(image, 'x.dtseries.nii')) and give the path",
-    ("nibabel", "GiftiImage"): "its vertices are rows of numpy.stack([each.data for each in image.darrays], axis=1)",
+    ("nibabel", "GiftiImage"): "give its vertices as rows: numpy.stack([each.data for each in image.darrays], axis=1)",
     ("dask", "Delayed"): "give dask.array.from_delayed(X, shape, dtype)",
     ("dask", "Bag"): "give X.to_dataframe()",
     ("distributed", "Future"): "give dask.array.from_delayed(X, shape, dtype), or X.result()",
@@ -72,7 +72,7 @@ class ArrayDataset(CheckedDataset):
         return np.ascontiguousarray(self._array[start:stop], dtype=self.dtype)
 
     def checksum(self) -> int:
-        """CRC-32 of all rows or, if the array is large, of evenly spread blocks with 1/16 of the rows.
+        """Return the CRC-32 of all rows or, if the array is large, of evenly spread blocks with 1/16 of the rows.
 
         See `Dataset.checksum`.
         """
@@ -98,7 +98,7 @@ class DeviceDataset(CheckedDataset):
 
 
 class DaskDataset(CheckedDataset):
-    """A Dask array. Its chunks may be on workers already; the engine takes `dask_array` and leaves them there."""
+    """A Dask array. The engine takes `dask_array` and leaves chunks on the workers that hold them already."""
 
     kind = "dask array"
 
@@ -129,7 +129,7 @@ class DaskDataset(CheckedDataset):
         return self._array
 
     def fingerprint(self) -> str:
-        """SHA-256 of shape, dtype and rows, hashed by the workers that hold them."""
+        """Return the SHA-256 of shape, dtype and rows; the workers hash the rows that they hold."""
         return self._combine(dask_digests(self._array))
 
     def take(self, indices: Any) -> np.ndarray:
@@ -185,7 +185,7 @@ def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bo
     module = type(source).__module__
     if is_sparse(source):
         if columns is not None:
-            raise InputError("columns=... chooses columns of a table (DataFrame, csv, Parquet); slice a sparse matrix.")
+            raise InputError("columns=... applies to tables (DataFrame, csv, Parquet); slice the sparse matrix.")
         return open_sparse_rows(source)
     if module.startswith("dask.") and hasattr(source, "to_dask_array"):
         labels = list(source.columns)
@@ -208,7 +208,7 @@ def open_array(source: Any, columns: Sequence[str | int] | str | None, index: bo
     if hasattr(source, "column_names") or (hasattr(source, "to_numpy") and hasattr(source, "columns")):
         return _from_frame(source, columns, index)
     if columns is not None or index is not None:
-        raise InputError("columns and index apply to tables (DataFrame, csv, Parquet); slice an array.")
+        raise InputError("columns and index apply to tables (DataFrame, csv, Parquet); slice the array instead.")
     if module.startswith("dask.array"):
         return DaskDataset(source)
     if hasattr(source, "__cuda_array_interface__"):
@@ -229,8 +229,8 @@ def _numeric(frame: Any) -> Any:
     for name, dtype in types.items():
         if getattr(dtype, "kind", "O") not in "fiubc":
             raise InputError(
-                f"column {name!r} of the Dask DataFrame is of type {dtype}, not numeric; choose others by "
-                "open_dataset(X, columns=[...]), or convert it with astype(float)."
+                f"column {name!r} of the Dask DataFrame is of type {dtype}, not numeric; choose other "
+                "columns with open_dataset(X, columns=[...]), or convert it with astype(float)."
             )
         wanted.append(getattr(dtype, "numpy_dtype", dtype))
     if all(isinstance(dtype, np.dtype) and dtype.kind in "fiuc" for dtype in types.values()):
@@ -265,7 +265,7 @@ def collected(source: Any) -> Any:
 
 
 def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | None, name: str) -> list[int]:
-    """Positions of the requested columns among `names`; all if `columns` is None. See also `integers_as_names`."""
+    """Return the positions of the requested columns in `names`; all if `columns` is None. See `integers_as_names`."""
     if columns is None:
         return list(range(len(names)))
     if isinstance(columns, (str, int, np.integer)):
@@ -277,7 +277,7 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
         elif column in names:
             if names.count(column) > 1:
                 raise InputError(
-                    f"columns={column!r} names {names.count(column)} columns of {name}; give their numbers, from 0."
+                    f"columns={column!r} names {names.count(column)} columns of {name}; give their positions, from 0."
                 )
             chosen.append(names.index(column))
         else:
@@ -293,7 +293,7 @@ def select_columns(names: Sequence[str], columns: Sequence[str | int] | str | No
 
 
 def integers_as_names(names: Sequence[str], columns: Sequence[Any]) -> list[Any]:
-    """Replace integers by names if each integer is the name of exactly one column; else they are positions."""
+    """Replace integers by names if each integer is the name of exactly one column; otherwise keep them as positions."""
     count = Counter(names)
     named = all(count[str(column)] == 1 for column in columns if _is_integer(column))
     return [str(column) if named and _is_integer(column) else column for column in columns]
@@ -309,7 +309,7 @@ def _as_numbers(source: Any) -> np.ndarray:
     if source is None or isinstance(source, (dict, set, bytes)) or hasattr(source, "__next__"):
         raise InputTypeError(f"{name} is a {type(source).__name__}; give an array of rows x features or a path.")
     if isinstance(source, np.ma.MaskedArray) and np.ma.is_masked(source):
-        # A masked value is missing: it must not come back as the number under the mask.
+        # A masked value is missing: the number under the mask must not be used.
         source = np.ma.filled(source.astype(float_dtype(source.dtype, name)), np.nan)
     try:
         array = np.asarray(source)
@@ -326,7 +326,7 @@ def _as_numbers(source: Any) -> np.ndarray:
 
 
 def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bool | None) -> Dataset:
-    """Open columns of a pandas, polars or pyarrow table; they are copied once unless they are one float block."""
+    """Open columns of a pandas, polars or pyarrow table, copied once unless they are stored as one block of numbers."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     names = [str(label) for label in labels]
@@ -353,7 +353,7 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bo
 
 
 def _index_columns(frame: Any, labels: Sequence[Any]) -> int:
-    """Return how many of the first columns of a table are an index, by their names and values."""
+    """Return how many of the first columns of a table are an index, judged by their names and values."""
     if len(labels) < 2 or not all(isinstance(label, str) for label in labels):
         return 0
     if count := index_columns(labels):
@@ -365,7 +365,7 @@ def _index_columns(frame: Any, labels: Sequence[Any]) -> int:
 
 
 def _first_values(frame: Any, most: int = SAMPLE_LINES) -> np.ndarray:
-    """First values of the first column of a table."""
+    """Return the first values of the first column of a table."""
     if hasattr(frame, "iloc"):
         return np.asarray(frame.iloc[:most, 0].to_numpy())
     first = frame.column(0) if hasattr(frame, "column_names") else frame[frame.columns[0]]
@@ -373,7 +373,7 @@ def _first_values(frame: Any, most: int = SAMPLE_LINES) -> np.ndarray:
 
 
 def _feature_names(labels: Sequence[Any]) -> list[str] | None:
-    """Names of the columns; None if they are numbered, as in scikit-learn."""
+    """Return the names of the columns; None unless all are strings, as in scikit-learn."""
     return list(labels) if labels and all(isinstance(label, str) for label in labels) else None
 
 
@@ -387,9 +387,7 @@ def _column(frame: Any, position: int, name: str) -> np.ndarray:
     values = series.to_numpy()
     first = next(iter(values), None)
     if values.ndim != 1 or (hasattr(first, "__len__") and not isinstance(first, (str, bytes))):
-        raise InputError(
-            f"{name} holds lists or arrays; give numbers, one in each row: numpy.stack(column) makes a table."
-        )
+        raise InputError(f"{name} holds lists or arrays; give one number per row: numpy.stack(column) makes a table.")
     if values.dtype.kind == "O":
         try:
             if hasattr(frame, "iloc"):  # NumPy cannot convert pandas' own missing value
@@ -397,6 +395,6 @@ def _column(frame: Any, position: int, name: str) -> np.ndarray:
             return values.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"{name} is not numeric: {error}; choose others by open_dataset(X, columns=[...])."
+                f"{name} is not numeric: {error}; choose other columns with open_dataset(X, columns=[...])."
             ) from error
     return values.astype(float_dtype(values.dtype, name), copy=False)

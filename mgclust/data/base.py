@@ -1,4 +1,4 @@
-"""Base classes of all sources of rows, with checks of their shapes and types of number."""
+"""Base classes of all sources of rows, with checks of shapes and number types."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["TAKE_NUMBERS", "CheckedDataset", "Dataset", "InputTypeError", "check_shape", "dask_digests", "float_dtype"]
 
-# Rows are hashed in blocks of this many bytes, so that each chunk of a Dask array can be hashed where it is.
+# Rows are hashed in blocks of this many bytes, so that workers can hash the chunks of a Dask array that they hold.
 _DIGEST_BYTES = 2**24
 _MAX_NUMBERS = 2**56
 TAKE_NUMBERS = 2**22  # numbers that `Dataset.take` reads at a time
 
 
 class InputTypeError(InputError, TypeError):
-    """Input whose elements are not numbers at all. It is a TypeError as well, which scikit-learn expects here."""
+    """Error for input whose elements are not numbers. It is also a TypeError, because scikit-learn expects one."""
 
 
 class Dataset:
@@ -34,7 +34,7 @@ class Dataset:
     Parameters
     ----------
     shape : tuple of int
-        (n_samples, n_features). Also an attribute, like `dtype` and `name`.
+        Numbers of rows and columns: (n_samples, n_features). `shape`, `dtype` and `name` are also attributes.
     dtype : numpy.dtype
         Type of the numbers that `read` returns: float32 or float64.
     name : str
@@ -43,9 +43,9 @@ class Dataset:
     Attributes
     ----------
     labels : ndarray of shape (n_samples,) or None
-        Known truth, if the source holds it.
+        True labels of the rows, if the source holds them.
     dask_array : dask.array.Array or None
-        The rows as a Dask array with one chunk across the columns, if the source is one.
+        The rows as a Dask array with one chunk across the columns, if the source is a Dask array.
     feature_names : list of str or None
         Names of the columns, if the source has them.
 
@@ -70,21 +70,21 @@ class Dataset:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """Known truth, if the source holds it."""
+        """True labels of the rows, if the source holds them."""
         return None
 
     @property
     def dask_array(self) -> Any:
-        """The rows as a Dask array, if the source is one."""
+        """The rows as a Dask array, if the source is a Dask array."""
         return None
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about these rows for the user of a result, as sentences."""
+        """Warnings about these rows for the user of a result, one sentence each."""
         return []
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
-        """Clusters as a volume, in the form of the arguments of `mgclust.plots.label_slices`.
+        """Return the clusters as a volume: the arguments of `mgclust.plots.label_slices`.
 
         Parameters
         ----------
@@ -94,17 +94,17 @@ class Dataset:
         Returns
         -------
         dict or None
-            None if the rows are not voxels.
+            Arguments by name; None if the rows are not voxels.
         """
         return None
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of memory that `read` takes in addition to the rows that it returns, e.g. for chunks that it decodes.
+        """Return the bytes of memory that `read` needs in addition to the returned rows, e.g. to decode chunks.
 
         Parameters
         ----------
         rows : int
-            Number of neighbouring rows that this process is going to read, a few at a time.
+            Number of consecutive rows that this process is going to read, a few at a time.
 
         Returns
         -------
@@ -140,7 +140,7 @@ class Dataset:
         Raises
         ------
         InputError
-            The source vanished, changed, or cannot be read.
+            The source was deleted, has changed, or cannot be read.
         """
         if not 0 <= start <= stop <= self.shape[0]:
             raise InputError(f"rows {start}:{stop} should lie within 0:{self.shape[0]} of {self.name}.")
@@ -163,7 +163,7 @@ class Dataset:
         chosen = np.asarray(indices, np.int64)
         ascending = np.sort(chosen)
         rows = np.empty((len(chosen), d), self.dtype)
-        # Read in blocks: a file that is not an array has to be read from its beginning for every read.
+        # Read in blocks, because each read of some file formats starts at the beginning of the file.
         block = max(1, TAKE_NUMBERS // d)
         for start in range(0, n, block):
             stop = min(start + block, n)
@@ -177,7 +177,7 @@ class Dataset:
         raise NotImplementedError
 
     def fingerprint(self) -> str:
-        """SHA-256 by which to recognise the data in another run, in hexadecimal.
+        """Return the SHA-256 of the data in hexadecimal, which identifies the data in other runs.
 
         It covers the bytes of a file, or the shape, dtype and rows of an array. NumPy, CuPy and Dask arrays of equal
         content have the same fingerprint, whatever their chunks.
@@ -191,7 +191,7 @@ class Dataset:
         return self._combine(row_digests(self.read(i, min(i + block, n))) for i in range(0, n, block))
 
     def checksum(self) -> int | None:
-        """Checksum of rows that other code may change in memory; None if the source itself notices changes."""
+        """Return a checksum of rows that other code may change in memory; None if the source detects changes itself."""
         return None
 
     def _combine(self, digests: Any) -> str:
@@ -201,7 +201,7 @@ class Dataset:
         return total.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Describe the source as plain values that fit into JSON."""
+        """Describe the source by values that JSON can hold."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -217,7 +217,7 @@ class Dataset:
 
 
 class CheckedDataset(Dataset):
-    """Base class for sources that state their shape and type of number: both are checked here.
+    """Base class of sources whose shape and number type are known when they are opened, and are checked here.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def _digest_rows(n_features: int, dtype: np.dtype) -> int:
 
 
 def dask_digests(array: Any) -> np.ndarray:
-    """`row_digests` of the blocks of a Dask array, computed by the workers that hold them."""
+    """Return the `row_digests` of the blocks of a Dask array, which the workers compute from the blocks they hold."""
     rows = array.rechunk((_digest_rows(array.shape[1], array.dtype), array.shape[1]))
     sizes = ((1,) * rows.numblocks[0], (32,))
     meta = np.empty((0, 0), dtype=np.uint8)
@@ -256,13 +256,13 @@ def dask_digests(array: Any) -> np.ndarray:
 def float_dtype(dtype: Any, name: str) -> np.dtype:
     """Return the floating type in which numbers of type `dtype` are read.
 
-    float32 and float64 stay. Small integers, bool and float16 become float32, which holds them without loss. All other
-    types become float64.
+    float32 and float64 stay the same. Small integers, bool and float16 become float32, which holds them without loss.
+    All other types become float64.
 
     Raises
     ------
     InputError
-        The type is not one of real numbers.
+        `dtype` is not a type of real numbers.
     """
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
@@ -280,7 +280,7 @@ def float_dtype(dtype: Any, name: str) -> np.dtype:
 
 
 def check_shape(shape: Any, name: str) -> tuple[int, int]:
-    """Reject shapes other than a table of at least one row and one column; return the shape."""
+    """Return the shape of a table; reject shapes that are not two-dimensional, or have no rows or columns."""
     shape = tuple(shape)
     if not shape:
         raise InputError(

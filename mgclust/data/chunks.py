@@ -1,7 +1,7 @@
 """Functions that Dask tasks run on chunks of arrays and data frames.
 
-They are sent by value (`mgclust.base.by_value`), so that any worker that can compute a chunk can run them, even without
-mgclust or with another version of it. Therefore this module needs nothing of mgclust.
+They are sent by value (`mgclust.base.by_value`), so that any worker that can compute a chunk can run them, even if the
+worker has no mgclust or another version of it. Therefore this module does not depend on mgclust.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def plain_rows(block: Any, dtype: Any) -> Any:
     Parameters
     ----------
     block : array
-        Chunk of a Dask array. It may have another type than the array states.
+        Chunk of a Dask array. Its type may differ from the type that the array states.
     dtype : dtype
         Floating type to which a masked array is converted.
     """
@@ -72,7 +72,7 @@ def is_sparse_block(block: Any) -> bool:
 
 
 def row_digests(rows: Any) -> np.ndarray:
-    """SHA-256 of one block of rows as an array (1, 32) of bytes."""
+    """Return the SHA-256 of one block of rows, as an array of bytes of shape (1, 32)."""
     host = rows.get() if hasattr(rows, "get") else np.asarray(rows)
     host = np.ascontiguousarray(host, dtype=host.dtype.newbyteorder("<"))
     return np.frombuffer(hashlib.sha256(host.reshape(-1).view(np.uint8).data).digest(), np.uint8)[None, :]
@@ -101,7 +101,7 @@ def _transformed(x: Any, detrend: bool, zscore: bool, xp: Any) -> tuple[Any, Any
     constant = xp.zeros(x.shape[0], dtype=bool)
     if zscore:
         deviation = (wide * wide).mean(axis=1, keepdims=True) ** 0.5
-        # After the mean is subtracted from a constant row, only rounding is left.
+        # After the mean is subtracted from a constant row, only rounding errors are left.
         flat = deviation <= 1e-12 * scale
         constant = (flat & finite)[:, 0]
         wide = wide / xp.where(flat, 1.0, deviation)
@@ -109,7 +109,7 @@ def _transformed(x: Any, detrend: bool, zscore: bool, xp: Any) -> tuple[Any, Any
 
 
 def transform_chunk(chunk: Any, detrend: bool, zscore: bool, block_info: Any = None) -> Any:
-    """Transform the rows of a chunk; a constant row is an error."""
+    """Transform the rows of a chunk; raise an error if a row cannot be scaled."""
     if not chunk.size:  # Dask calls the function with an empty chunk to infer types
         return chunk
     rows, constant = transformed(chunk, detrend, zscore)
@@ -129,25 +129,25 @@ def constant_rows(count: int, of: int, first: int) -> str:
 
 
 def largest_id(block: Any, bound: int) -> np.ndarray:
-    """Return the largest number of a node in a chunk of edges, as an array (1, 1).
+    """Return the largest node number in a chunk of edges, as an array of shape (1, 1).
 
     Parameters
     ----------
     block : array of shape (m, 2) or (m, 3)
-        Edges, perhaps with weights.
+        Edges, with weights in the third column if there is one.
     bound : int
-        Numbers of nodes must be smaller.
+        Node numbers must be smaller than this number.
 
     Returns
     -------
     ndarray
-        -1 if there are no edges. INVALID if a number of a node is not an integer or out of range, or if a weight is
-        negative or not finite.
+        -1 if there are no edges. INVALID if a node number is not an integer or out of range, or if a weight is negative
+        or not finite.
     """
     ids, weights, largest = block[:, :2], block[:, 2:], -1
     if len(block):
         largest = ids.max().item()
-        # A comparison with NaN is False.
+        # Comparisons with NaN are False, so NaN is invalid.
         valid = ids.min().item() >= 0 and largest < bound
         valid = valid and (ids.dtype.kind != "f" or bool((ids == np.floor(ids)).all()))
         valid = valid and bool(((weights >= 0) & (weights < np.inf)).all())
@@ -156,7 +156,7 @@ def largest_id(block: Any, bound: int) -> np.ndarray:
 
 
 def distinct(column: Any) -> Any:
-    """Distinct values of one partition of a column of a Dask DataFrame."""
+    """Return the distinct values of one partition of a column of a Dask DataFrame."""
     return column.drop_duplicates()
 
 
@@ -166,7 +166,7 @@ def number_partition(part: Any, names: Any, text: bool) -> Any:
     Parameters
     ----------
     part : DataFrame
-        Two columns of names, and perhaps one of weights.
+        Two columns of names, and optionally a column of weights.
     names : NodeNames
         Names of all nodes.
     text : bool
@@ -186,5 +186,5 @@ def number_partition(part: Any, names: Any, text: bool) -> Any:
 
 
 def positions_in(labels: Any, classes: np.ndarray) -> np.ndarray:
-    """Positions of labels among the sorted classes, int32."""
+    """Return the positions of labels in the sorted classes, as int32."""
     return np.searchsorted(classes, np.asarray(labels).astype(classes.dtype)).astype(np.int32)

@@ -38,8 +38,8 @@ def open_dataset(
 ) -> Dataset:
     """Open rows for clustering, without reading more of them than needed.
 
-    Values of tables are not checked here: the run that reads them finds NaN and infinity. A volume is read when it is
-    opened, and rejected if a voxel of the mask holds such values.
+    Values of tables are not checked here: the run that reads them rejects NaN and infinity. A volume is read when it is
+    opened, and is rejected if the series of a voxel in the mask holds NaN or infinity.
 
     Parameters
     ----------
@@ -47,17 +47,17 @@ def open_dataset(
         One of the following.
 
         - In memory: a NumPy, CuPy or Dask array, a memory map, a table of pandas, polars, pyarrow or Dask, or a nested
-          list; also a sparse matrix of SciPy or CuPy, which becomes dense some rows at a time.
-        - A path, or a URL that fsspec knows (``http``, ``s3``, ``file``): .npy, .npz, .csv, .tsv, .parquet, .pq,
+          list; also a sparse matrix of SciPy or CuPy, of which a few rows at a time are made dense.
+        - A path, or a URL that fsspec supports (``http``, ``s3``, ``file``): .npy, .npz, .csv, .tsv, .parquet, .pq,
           .feather, .zarr, or a folder of .parquet. A .npz file needs an array ``X`` or only one array; its array ``y``
           becomes the labels. Text may be compressed (.gz, .bz2, .zst), or come from a named pipe or standard input
           (``-``).
         - A BOLD series: .nii or .nii.gz (4-D), .dtseries.nii, or an image of nibabel. Rows are the voxels, in C order
           of the grid (the order of ``volume[mask]``), or the grayordinates; features are the points in time. A list of
-          such files are runs on one grid. They are joined in time; each run is detrended and standardised by itself.
+          files holds runs on one grid. They are joined in time; each run is detrended and standardised by itself.
     mask : path, nibabel image or array, optional
         Voxels of a NIfTI series that are rows: a 3-D NIfTI file, image or array on the same grid, which is 1 in these
-        voxels and 0 elsewhere. By default, every voxel whose series has a value other than 0.
+        voxels and 0 elsewhere. By default, each voxel whose series has a value other than 0 is a row.
     standardize : {None, "zscore"}
         "zscore" scales each row to mean 0 and standard deviation 1 over its features (divisor: their number).
     detrend : bool
@@ -65,20 +65,20 @@ def open_dataset(
     delimiter : str, optional
         Separator of the fields of a .csv or .tsv file. By default it is guessed from the first line.
     columns : sequence of str or int, optional
-        Columns of a table to read, by name or by position from 0. By default all columns. Integers are names if each of
-        them names a column (such as a year), else positions.
+        Columns of a table to read, by name or by position from 0. By default all columns. Integers are taken as names
+        if each of them is the name of a column (such as a year), else as positions.
     constant : {None, "drop", "refuse"}
         What to do with voxels of a volume that do not change over time in at least one run. "drop" and None: leave them
         out; `mgclust.data.Dataset.warnings` states how many. "refuse": raise an InputError.
     header : bool, optional
         Whether the first line of a .csv or .tsv file names the columns. By default it does if its fields are not
-        numbers, or are numbers that look like names: 0, 1, 2, ..., or years or wavelengths above other data. If the
-        line may be read in both ways, there is a warning.
+        numbers, or are numbers that look like names: 0, 1, 2, ..., or years or wavelengths above other data. If both
+        are possible, there is a warning.
     index : bool, optional
         Whether to leave out the first column of a table, because it numbers or names the rows. By default, it is
         left out with a warning in three cases: it has no name (or is called ``index`` or ``Unnamed: 0``); its values
         are 0, 1, 2, ... in any order; or it is called ``id`` and holds text or distinct whole numbers. If `columns` is
-        given, it decides instead.
+        given, the first column is read only if `columns` lists it.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def open_dataset(
 
 
 def _volumes(source: Any) -> list[Location]:
-    """Locations of the runs, if `source` is a volume (its path or an image) or a list of volumes."""
+    """Return the locations of the runs if `source` is a volume (a path or an image) or a list of volumes."""
     if is_path(source) or is_image(source):
         location = _location(source)
         return [location] if is_volume(location) or is_image(source) else []
@@ -142,8 +142,8 @@ def _volumes(source: Any) -> list[Location]:
     for location in locations:
         if not is_volume(location):
             raise InputError(
-                f"source names {len(source)} files, but {location.name} is not a volume; several files must be runs of "
-                "a BOLD series (.nii, .nii.gz). Give one file."
+                f"source names {len(source)} files, but {location.name} is not a volume; give one file, or several "
+                "runs of a BOLD series (.nii, .nii.gz)."
             )
     return locations
 

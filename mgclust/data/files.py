@@ -13,14 +13,14 @@ __all__ = ["FileDataset", "InFile", "LoadedDataset"]
 
 
 class InFile(Dataset):
-    """Rows or edges at a `Location`, whose content must not change after it was opened."""
+    """Rows or edges at a `Location`. The content must not change after it was opened."""
 
     location: Location
     _stamp: Any
     _held: Any = None
 
     def hold(self) -> None:
-        """Keep all rows in memory, because the file is about to vanish."""
+        """Read all rows into memory, because the file is going to be deleted."""
         self._held = self.read(0, self.shape[0])
 
     def read(self, start: int, stop: int) -> Any:
@@ -35,7 +35,7 @@ class InFile(Dataset):
         self.location.check(self._stamp)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the file's bytes, or of the rows if the file was a pipe."""
+        """Return the SHA-256 of the file's bytes, or of the rows if the file was a pipe."""
         if self._held is not None:
             return super().fingerprint()
         self.location.check(self._stamp)
@@ -45,14 +45,15 @@ class InFile(Dataset):
 class FileDataset(InFile, CheckedDataset):
     """Rows at a `mgclust.data.location.Location`. A pickle holds only the path and the options.
 
-    To add a format, implement ``_read(start, stop)``. It is called with valid bounds and returns these rows.
+    To add a format, implement ``_read(start, stop)``. It is called with valid bounds, and returns the rows ``start`` to
+    ``stop - 1``.
 
     Parameters
     ----------
     location : Location
         Location of the file, which must not change.
     shape : tuple of int
-        (n_samples, n_features), as the file states.
+        Numbers of rows and columns in the file: (n_samples, n_features).
     dtype : numpy.dtype
         Type of the numbers in the file. Rows are read as float32 or float64.
     """
@@ -79,7 +80,7 @@ class LoadedDataset(FileDataset):
         raise NotImplementedError
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of all rows, twice because they are converted while they are loaded; 0 once they are in memory.
+        """Return twice the bytes of all rows, because loading converts them; 0 once the rows are in memory.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Table of file formats: by suffix, the functions that open a file as rows, as a graph, and as labels.
+"""Table of file formats: for each suffix, the functions that open a file as rows, as a graph or as labels.
 
 Volumes (.nii, .nii.gz) are not in this table, because several of them are one data set
 (`mgclust.data.readers.volumes`).
@@ -117,7 +117,7 @@ _MORE = {"rows": _VOLUMES, "graph": "", "labels": f"{_VOLUMES} or a result direc
 def suffixes(what: What) -> str:
     """List the suffixes that are read as rows, as a graph or as labels, for messages and help texts."""
     listed = ", ".join(suffix for suffix, each in FORMATS.items() if getattr(each, what))
-    return f"{listed}{_MORE[what]}; text as {', '.join(COMPRESSIONS)} too"
+    return f"{listed}{_MORE[what]}; text also as {', '.join(COMPRESSIONS)}"
 
 
 # Formats that are not read, with Python code that reads them.
@@ -147,20 +147,20 @@ def reject_foreign(location: Location, what: What) -> None:
 def at_hand(location: Location, what: What) -> Iterator[tuple[Location, Format]]:
     """Yield a location to read and the format of a file that is opened as `what`: rows, a graph or labels.
 
-    Standard input and named pipes are copied to a temporary file that is deleted afterwards, so the opened dataset has
-    to `hold` its rows.
+    Standard input and named pipes are copied to a temporary file. The file is deleted at the end of the ``with`` block,
+    so the caller must call `hold` of the opened dataset before the end.
 
     Raises
     ------
     InputError
-        The file does not exist, or its suffix is not one of `what`.
+        The file does not exist, or its suffix is not known for `what`.
     """
     if not location.once:
         yield location, _format_of(location, what)
         return
     found = _format_of(location, what) if location.suffix else _DELIMITED
     if not found.text:
-        raise InputError(f"{location.name} is a pipe, and only text is read from pipes; write it to a file.")
+        raise InputError(f"{location.name} is a pipe, and only text can be read from pipes; write it to a file.")
     with location.copied() as copy:
         yield copy, found
 

@@ -43,23 +43,23 @@ def open_graph(
     graph : array, tuple, matrix, graph, table, path, URL or Graph
         One of the following.
 
-        - Edges: an array of shape (m, 2) with numbers of nodes, or (m, 3) with a weight; NumPy, CuPy (it stays on its
-          device) or Dask; integers, or floats without a fraction. Tuples add the weights, the number of nodes or both:
-          ``(edges, n_nodes)``, ``(edges, weights)``, ``(edges, weights, n_nodes)``. A list of pairs may also hold
-          names: ``[("Ann", "Bob"), ...]``.
+        - Edges: a NumPy, CuPy or Dask array of shape (m, 2) with node numbers, or (m, 3) with a weight as the third
+          column. Node numbers are integers, or floats without a fraction. A CuPy array stays on its device. Tuples add
+          the weights, the number of nodes or both: ``(edges, n_nodes)``, ``(edges, weights)``,
+          ``(edges, weights, n_nodes)``. A list of pairs may also hold names: ``[("Ann", "Bob"), ...]``.
         - An adjacency matrix: of `scipy.sparse`, or a square array that is not an array of edges. If it is symmetric up
           to rounding, or triangular, its edges are undirected. An entry on the diagonal is the weight of a self-loop. A
-          table of pandas with equal names of rows and columns is an adjacency matrix, too.
-        - A graph of networkx or igraph. The edge attribute `weight` is the weight; in igraph, the vertex attribute
-          ``name`` gives the names of the nodes.
-        - A table of pandas, polars, pyarrow or Dask: two columns of nodes, and optionally one of weights.
+          table of pandas with equal names of rows and columns is also an adjacency matrix.
+        - A graph of networkx or igraph. The option `weight` names the edge attribute with the weights; in igraph, the
+          vertex attribute ``name`` holds the names of the nodes.
+        - A table of pandas, polars, pyarrow or Dask: two columns of nodes, and optionally a column of weights.
         - The return value of `mgclust.datasets.make_random_network`.
-        - A path or URL; the suffix decides.
+        - A path or URL; the suffix determines the format.
 
         Suffixes of files:
 
-        - ``.npz``: arrays ``edges`` and optionally ``n``, ``weights``, ``names`` and ``labels`` (the known truth); or a
-          matrix that `scipy.sparse.save_npz` wrote.
+        - ``.npz``: arrays ``edges`` and optionally ``n``, ``weights``, ``names`` and ``labels`` (the true communities);
+          or a matrix that `scipy.sparse.save_npz` wrote.
         - ``.npy``: an array of edges.
         - ``.parquet``, ``.pq`` (or a folder of these), ``.feather``: a table.
         - ``.txt``, ``.tsv``, ``.csv``, ``.edges``, ``.edgelist``, ``.el`` (SNAP and similar): one edge per line.
@@ -71,23 +71,25 @@ def open_graph(
 
         Text may be compressed (``.gz``, ``.bz2``, ``.zst``) or come from a named pipe or standard input (``-``).
     n_nodes : int, optional
-        Number of nodes. Nodes are 0 to n_nodes - 1, including nodes without edges. By default, arrays have nodes up to
-        the largest number; lists and tables have the nodes that they name, in ascending order of their ids (as
-        integers, or else as text).
+        Number of nodes. Nodes are 0 to n_nodes - 1, including nodes without edges. By default, the nodes of an array of
+        numbers are 0 to the largest number. The nodes of a table, a text file or a list of names are the ids that occur
+        in it, in ascending order (as integers, or else as text).
     columns : sequence of str or int, optional
-        Columns of a table or list of edges: the two nodes, and optionally the weight. By default, names decide:
-        ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, and similar names), and
-        ``weight``. Without such names, the first two columns are the nodes. A third column is then the weight, unless
-        it holds dates, times or durations. Integers are names if each of them names a column, else positions from 0.
+        Columns of a table or list of edges: the two nodes, and optionally the weight. By default, columns are found by
+        name: ``source`` and ``target`` (or ``src`` and ``dst``, ``from`` and ``to``, ``u`` and ``v``, or a similar
+        pair), and ``weight``. If there is no such pair, the first two columns are the nodes. A third column is then the
+        weight, unless it holds dates, times or durations. Integers are taken as names if each of them is the name of a
+        column, else as positions from 0.
     weight : str, int or None, default="weight"
         Weights of the edges. In a table: the column, by name or position. In a graph of networkx, igraph, GraphML or
         GML: the edge attribute; edges without it have weight 1. None (on the command line: "none"): all edges have
-        weight 1. If edges have numbers that could be weights, but none is used, there is a warning.
+        weight 1. If edges have numbers that could be weights, but none of them are used, there is a warning.
     source, target : str or int, optional
         Columns of the two nodes of a table or list of edges, by name or position from 0.
     header : bool, optional
         Whether the first line of a text file names the columns. By default it does if it has one of the names above,
-        words above numbers, or words that do not occur below; in the last case there is a warning.
+        words above columns of numbers, or words that do not occur in the lines below. In the last case there is a
+        warning.
     index : bool, optional
         Whether to leave out the first column of a table, because it numbers or names the rows. By default, it is
         left out with a warning in two cases: it has no name (or is called ``index`` or ``Unnamed: 0``), or it holds
@@ -119,7 +121,7 @@ def open_graph(
     for option, value in (("header", header), ("index", index)):
         if value not in (None, True, False):
             raise InputError(f"{option}={value!r} should be True, False or None.")
-    weight = None if isinstance(weight, str) and weight == "none" else weight  # the command line has no None
+    weight = None if isinstance(weight, str) and weight == "none" else weight  # the command line writes None as "none"
     roles = {"source": source, "target": target, "index": index}
     roles["weight"] = None if weight == DEFAULT_WEIGHT else False if weight is None else weight
     asked = Requested(columns=columns, n_nodes=n_nodes, header=header, roles=roles)
@@ -157,9 +159,7 @@ def _open_location(location: Location, asked: Requested) -> Graph:
         if not format.table:
             _reject_roles(asked, location.name, weight=not format.attributes)
             if asked.columns is not None:
-                raise InputError(
-                    f"columns=... chooses columns of a table or a list of edges; leave it out for {location.name}."
-                )
+                raise InputError(f"columns=... applies to tables and lists of edges; leave it out for {location.name}.")
         elif asked.header is not None and not format.text:
             raise InputError(f"header={asked.header} applies to text; leave it out for {location.name}.")
         assert format.graph is not None
@@ -199,7 +199,7 @@ def _open_edges(source: Any, asked: Requested) -> Graph:
         return open_frame(source, columns, n_nodes, asked.roles) if matrix is None else _agreed(matrix, n_nodes, None)
     _reject_roles(asked, "an array or a list")
     if columns is not None:
-        raise InputError("columns=... chooses columns of a table or a list of edges; slice an array.")
+        raise InputError("columns=... applies to tables and lists of edges; slice the array instead.")
     if type(source).__module__.startswith("dask.array"):
         return DaskGraph(source, n_nodes)
     weights, told = None, False
@@ -256,10 +256,10 @@ def _agreed(graph: Graph, n_nodes: int | None, columns: Columns) -> Graph:
     if n_nodes not in (None, graph.n_nodes):
         raise InputError(f"n_nodes={n_nodes} should be {graph.n_nodes}, as in {graph.name}; leave it out.")
     if columns is not None:
-        raise InputError(f"columns=... chooses columns of a table or a list of edges; leave it out for {graph.name}.")
+        raise InputError(f"columns=... applies to tables and lists of edges; leave it out for {graph.name}.")
     return graph
 
 
 def _is_a(source: Any, package: str, name: str) -> bool:
-    """Return whether the class of an object belongs to a package or derives from one that does, without an import."""
+    """Return whether an object is an instance of the class `name` of a package, without importing the package."""
     return any(kind.__module__.partition(".")[0] == package and kind.__name__ == name for kind in type(source).__mro__)

@@ -24,7 +24,9 @@ def is_image(source: Any) -> bool:
 
 
 def image_location(image: Any) -> Location:
-    """Write an image to memory unchanged: stored numbers, scaling, and for NIfTI both transforms.
+    """Return the location of an image, which is written to memory as NIfTI.
+
+    The stored numbers and the scaling stay the same, and for NIfTI also both transforms.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def image_location(image: Any) -> Location:
 
 
 def mask_location(mask: Any, grid: Grid) -> Location:
-    """Convert a mask in memory: an image, or an array on the grid of the series.
+    """Return the location of a mask in memory: an image, or an array on the grid of the series.
 
     Parameters
     ----------
@@ -79,7 +81,7 @@ def mask_location(mask: Any, grid: Grid) -> Location:
 
 
 def _bytes(header: Any, stored: np.ndarray, slope: float, inter: float) -> bytes:
-    """Return the bytes of a NIfTI file of stored numbers, without extensions."""
+    """Return the bytes of a NIfTI file with these stored numbers, without extensions."""
     if stored.dtype == bool or stored.dtype == np.float16:
         stored = stored.astype(np.uint8 if stored.dtype == bool else np.float32)
     stored = stored.astype(stored.dtype.newbyteorder(header.endianness), copy=False)

@@ -55,8 +55,8 @@ def read_plain_labels(location: Location) -> np.ndarray:
     wrong = next((number for number, (line,) in table if len(line.split()) != 1 or set(line) & set(DELIMITERS)), None)
     if wrong is not None:
         raise InputError(
-            f"labels={location.name!r}, line {wrong} holds no label, or several fields; a .txt should hold one label "
-            "per line: fix it, or save a table as .csv with a column 'label'."
+            f"labels={location.name!r}, line {wrong} holds no label, or several fields; write one label per line, or "
+            "save a table as .csv with a column 'label'."
         )
     labels = [line for _, (line,) in table]
     return _numbers(labels[1:] if _is_header(table, 0) else labels)
@@ -81,7 +81,9 @@ def read_text_labels(location: Location) -> np.ndarray:
         table = table[1:]
     for line, fields in table:
         if len(fields) != width or not fields[column].strip():
-            raise InputError(f"labels={location.name!r}, line {line} has no label or another number of fields; fix it.")
+            raise InputError(
+                f"labels={location.name!r}, line {line} has no label, or not as many fields as the first line; fix it."
+            )
     labels = _numbers([fields[column].strip() for _, fields in table])
     if row_column is None:
         return labels
@@ -101,14 +103,14 @@ def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
         return names.index(candidates[0]), names.index("row") if "row" in names else None
     if len(names) > 1:
         raise InputError(
-            f"labels={location.name!r} has {len(names)} columns, none of them called 'label'; call the column with "
-            "the labels 'label' in the first line, or keep only this column."
+            f"labels={location.name!r} has {len(names)} columns, none of them called 'label'; name the column of "
+            "labels 'label' in the first line, or keep only this column."
         )
     return 0, None
 
 
 def _is_header(table: list[tuple[int, list[str]]], column: int) -> bool:
-    """Return whether the first line names columns: it has a known name, or is not a number above numbers."""
+    """Return whether the first line names columns: its field is a known name, or is text above numbers."""
     name = table[0][1][column].strip()
     if name.lower() in _LABEL_COLUMNS:
         return True

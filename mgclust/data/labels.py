@@ -19,7 +19,7 @@ __all__ = ["labels_location", "read_label_pair", "read_labels"]
 
 
 def labels_location(source: str | os.PathLike[str] | RootedFile) -> Location:
-    """Return the location of labels: of a file, or of the labels of a result directory."""
+    """Return the location of labels: the file itself, or the file of labels in a result directory."""
     location = Location.of(source)
     if location.remote or not location.is_directory():
         return location
@@ -33,13 +33,13 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     first, second : path or URL
-        Files or directories that `read_labels` reads. If one is a volume, the other must be a volume, too, or the
+        Files or directories that `read_labels` reads. If one is a volume, the other must also be a volume, or the
         result of clustering a volume.
 
     Returns
     -------
     ndarray, ndarray of shape (n,)
-        The labels. Voxels of volumes that have no label in either volume are left out.
+        The labels. For volumes, a voxel is left out if it has no label in both volumes.
     """
     given = [Location.of(each) for each in (first, second)]
     if not any(map(is_volume, given)):
@@ -52,7 +52,7 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _volume_of(location: Location) -> Location:
-    """Return the location of the volume of labels: the file itself, or the one in a result directory."""
+    """Return the location of the volume of labels: the file itself, or the volume in a result directory."""
     if is_volume(location):
         return location
     found = []
@@ -60,14 +60,14 @@ def _volume_of(location: Location) -> Location:
         found = [name for name in location.listed() if name.endswith("_dseg.nii.gz") and "/" not in name]
     if len(found) != 1:
         raise InputError(
-            f"labels={location.name!r} is not a volume, but the other labels are; give a .nii or .nii.gz, or the "
-            "result directory of a volume."
+            f"labels={location.name!r} is not a volume, but the other labels are; give a .nii or .nii.gz file, or "
+            "the result directory of a volume."
         )
     return location.inside(found[0])
 
 
 def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | None = None) -> np.ndarray:
-    """Read labels in the form in which results hold them.
+    """Read labels from a file or a result directory: one integer or string per row.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
     elif not location.remote and location.is_directory():
         labels = load_result(location.path).labels
         if labels is None:
-            raise InputError(f"labels={location.name!r} is a result without labels; give another.")
+            raise InputError(f"labels={location.name!r} is a result without labels; give a result with labels.")
         return np.array(labels)
     with location.reading(), at_hand(location, "labels") as (file, format):
         assert format.labels is not None

@@ -1,8 +1,8 @@
 """One file, directory or URL: opened, hashed, and watched for changes.
 
 A dataset in a file is pickled as its location and stamp, and is opened again when it is unpickled. The stamp then shows
-whether the content has changed since the file was first opened. Workers on other hosts see the file through a network
-file system, or see a copy, whose time of change may differ although its content is the same.
+whether the content has changed since the file was first opened. Workers on other hosts read the file from a network
+file system, or read a copy. The time of change of a copy may differ although its content is the same.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Location:
     path : str
         Absolute local path, or a URL.
     beneath : RootedFile or None
-        The local file with the root folder that contains it. If given, the file is never opened by its path.
+        The local file with the root folder that contains it. If it is set, the file is never opened by its path.
     content : bytes or None
         Bytes of the file if they are in memory; `path` is then only a name.
     """
@@ -68,7 +68,7 @@ class Location:
 
     @classmethod
     def of(cls, source: str | os.PathLike[str] | RootedFile) -> Location:
-        """Make a location from a path or URL of the user.
+        """Make a location from the user's path or URL.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Location:
 
     @property
     def remote(self) -> bool:
-        """True if fsspec is needed to read it."""
+        """True if reading needs fsspec."""
         return self.beneath is None and self.content is None and "://" in self.path
 
     @property
@@ -118,7 +118,7 @@ class Location:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Convert exceptions of reading to messages that name this location, and quote its content only if allowed."""
+        """Convert exceptions of a block to errors that name this location, and quote its content only if allowed."""
         with ExitStack() as stack:
             if self.beneath is not None and not self.beneath.quotable:
                 stack.enter_context(without_quotes())
@@ -136,7 +136,7 @@ class Location:
         except IsADirectoryError as error:
             raise InputError(f"{self.name} is a directory; give the path of a file.") from error
         except PermissionError as error:
-            raise InputError(f"{self.name} may not be read (permission denied); change its permissions.") from error
+            raise InputError(f"{self.name} cannot be read (permission denied); change its permissions.") from error
         except (EOFError, BadZipFile, zlib.error) as error:
             raise InputError(f"{self.name} is damaged or truncated: {reason(error)}; write it again.") from error
         except RecursionError as error:
@@ -152,7 +152,7 @@ class Location:
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """Open for reading bytes; exceptions become messages."""
+        """Open the location to read bytes; `reading` converts the exceptions."""
         with self.reading():
             if self.remote:
                 import fsspec
@@ -165,7 +165,7 @@ class Location:
 
     @contextmanager
     def open_text(self) -> Iterator[IO[bytes]]:
-        """Open for reading text, decompressed. Carriage returns that end a line become line feeds."""
+        """Open the location to read text, decompressed. Carriage returns that end a line become line feeds."""
         with self.open() as file:
             text = inflated(file, self.compression, self.name) if self.compression else file
             yield with_line_ends(text)
@@ -185,7 +185,7 @@ class Location:
             yield Location(self.name, copy)
 
     def exists(self) -> bool:
-        """Return whether a local file or directory exists."""
+        """Return whether there is a local file or directory at this location."""
         if self.beneath is None:
             return self.content is not None or os.path.exists(self.path)
         try:
@@ -195,7 +195,7 @@ class Location:
         return True
 
     def is_directory(self) -> bool:
-        """Return whether a local directory exists."""
+        """Return whether there is a local directory at this location."""
         if self.beneath is None:
             return self.content is None and os.path.isdir(self.path)
         return self.exists() and self.beneath.is_directory()
@@ -263,7 +263,7 @@ class Location:
             raise InputError(f"{self.name} changed since it was opened; open it again.")
 
     def sha256(self) -> str:
-        """SHA-256 of the bytes; for a directory, of the names and bytes of its files in sorted order."""
+        """Return the SHA-256 of the bytes; for a directory, of the names and bytes of its files in sorted order."""
         digest = hashlib.sha256()
         if not self.remote and self.is_directory():
             with self.reading():
@@ -278,7 +278,7 @@ class Location:
 
     def _open(self) -> IO[bytes]:
         if self.once:
-            raise InputError(f"{self.name} is a pipe, and only text is read from pipes; write it to a file.")
+            raise InputError(f"{self.name} is a pipe, and only text can be read from pipes; write it to a file.")
         if self.content is not None:
             return io.BytesIO(self.content)
         return open(self.path, "rb") if self.beneath is None else self.beneath.open()

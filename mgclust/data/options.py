@@ -13,7 +13,7 @@ __all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS", "Requested"]
 
 @dataclass(frozen=True)
 class Requested:
-    """Options that were given with the path; None where an option was not given.
+    """Options that were given with the path; None for each option that was not given.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Requested:
     index : bool or None
         Whether the first column of a table numbers or names the rows.
     roles : mapping
-        Columns of the nodes and weights of a table of edges: ``source``, ``target``, ``weight``.
+        Columns of a table of edges that hold the nodes and weights, by role: ``source``, ``target``, ``weight``.
     """
 
     delimiter: str | None = None
@@ -53,18 +53,20 @@ _TABLE_OPTIONS = (
 
 # `mgclust.output.file_run.open_sources` accepts these options.
 ROW_OPTIONS = (
-    Option("mask", None, Anything(help="Voxels of a volume that are rows: a 3-D NIfTI file, 1 there, else 0.")),
+    Option("mask", None,
+           Anything(help="Voxels of a volume that are rows: a 3-D NIfTI file, 1 in these voxels, else 0.")),
     Option("constant", "drop",
            Choice("drop", "refuse", help="What to do with voxels that never change: leave them out, or stop.")),
     Option("columns", None, Anything(help="Columns of a table, by name or position from 0, separated by commas.")),
     Option("delimiter", None, Anything(help="Separator of a .csv or .tsv file; guessed by default.")),
     *_TABLE_OPTIONS,
     Option("standardize", None, Choice("zscore", help="Scale each row (of each run) to mean 0, standard deviation 1.")),
-    Option("detrend", False, Boolean(help="First subtract the least-squares line from each row (of each run).")),
+    Option("detrend", False,
+           Boolean(help="Subtract the least-squares line from each row (of each run), before scaling.")),
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,
-           Anything(help="Columns of a table or list of edges, by name or position from 0: nodes, weight.")),
+           Anything(help="Columns of a table or list of edges, by name or position from 0: nodes, then weight.")),
     Option("source", None, Anything(help="Column of the first node of each edge, by name or position.")),
     Option("target", None, Anything(help="Column of the second node of each edge, by name or position.")),
     Option("weight", None, Anything(help="Column of the weights, by name or position; 'none' for no weights.")),

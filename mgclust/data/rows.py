@@ -22,7 +22,7 @@ __all__ = ["RowTransform", "TransformedDataset"]
 
 @dataclass(frozen=True)
 class RowTransform:
-    """Transformations of each row, applied in this order."""
+    """Transformations of each row: first `detrend`, then `zscore`."""
 
     detrend: bool  # subtract the row's least-squares line
     zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)
@@ -45,7 +45,7 @@ class RowTransform:
             The transformed rows, in float64. A row with NaN or infinity stays unchanged, so that a later count finds as
             many of these values as the source has.
         constant : array of shape (m,), bool
-            Whether a row cannot be scaled, because all its values are equal.
+            True for rows that cannot be scaled, because all their values are equal.
         """
         return chunks.transformed(x, self.detrend, self.zscore)
 
@@ -85,7 +85,7 @@ class TransformedDataset(Dataset):
         return array.map_blocks(by_value(partial(chunks.transform_chunk, **what), chunks), dtype=self.dtype)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the source; `describe` lists the transformations."""
+        """Return the SHA-256 of the source; `describe` lists the transformations."""
         return self.source.fingerprint()
 
     def checksum(self) -> int | None:
@@ -98,7 +98,7 @@ class TransformedDataset(Dataset):
         return {**self.source.describe(), **done}
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes for the source, and for some rows in float64."""
+        """Return the bytes that the source needs, and the bytes of some rows in float64."""
         return self.source.reading_bytes(rows) + 5 * 8 * max(chunks.NUMBERS_AT_ONCE, self.shape[1])
 
     def _read(self, start: int, stop: int) -> Any:
@@ -108,7 +108,7 @@ class TransformedDataset(Dataset):
         return rows
 
     def _reject_constant_rows(self) -> InputError:
-        # One more pass, only in this case, so that every rank reports the same count for the whole source.
+        # Pass over all rows once more, so that every rank reports the count of the whole source.
         n, d = self.shape
         step = max(1, chunks.NUMBERS_AT_ONCE // d)
         count, first = 0, -1

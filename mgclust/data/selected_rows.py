@@ -21,17 +21,17 @@ class SelectedRows(Dataset):
     indices : ndarray of shape (m,), int
         Row numbers, ascending.
     pairwise : bool
-        Whether rows hold distances to all rows. The columns of the same numbers are then selected, too.
+        Whether rows hold distances to all rows. If so, the columns with these numbers are also selected.
     """
 
-    kind = "array"  # rows are read in this process and sent to ranks elsewhere
+    kind = "array"  # rows are read in this process and sent to other processes
 
     def __init__(self, source: Dataset, indices: np.ndarray, *, pairwise: bool = False) -> None:
         super().__init__((len(indices), len(indices) if pairwise else source.shape[1]), source.dtype, source.name)
         self._source, self._indices, self._pairwise = source, indices, pairwise
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes for the source, and for the rows from which some are selected."""
+        """Return the bytes that the source needs, and the bytes of the block of rows from which rows are selected."""
         n, d = self._source.shape
         return self._source.reading_bytes(n) + min(TAKE_NUMBERS, n * d) * self.dtype.itemsize
 

@@ -1,4 +1,4 @@
-"""Sparse matrices in memory: as rows with zeros that are not stored, or as numbers of some pairs of rows."""
+"""Sparse matrices in memory, read as rows in which missing elements are 0, or as similarities of some pairs of rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_sparse(source: Any) -> bool:
 
 
 class SparseRows(CheckedDataset):
-    """Rows of a sparse matrix, which become dense when they are read, some at a time.
+    """Rows of a sparse matrix. Only the rows that are being read become dense.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class SparseRows(CheckedDataset):
 
 
 def open_sparse_rows(source: Any) -> SparseRows:
-    """Open a sparse matrix as rows. Elements that are not stored are 0; elements that are stored twice add up.
+    """Open a sparse matrix as rows. Elements that are not stored are 0, and duplicate elements are added up.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def _reject_damaged(source: Any, name: str) -> None:
 
 
 class SparseDataset(Dataset):
-    """Numbers for some pairs of rows; all other pairs and the diagonal are -inf.
+    """Similarities of some pairs of rows; all other pairs and the diagonal are -inf.
 
     Parameters
     ----------
     values, columns : ndarray of shape (n_pairs,), float and int
-        Number and second row of each pair, sorted by the first row. No pair occurs twice, and none joins a row to
-        itself. Also attributes, like `bounds`.
+        Similarity and second row of each pair, sorted by the first row. No pair occurs twice, and no pair joins a row
+        to itself. `values`, `columns` and `bounds` are also attributes.
     bounds : ndarray of shape (n_samples + 1,), int64
         The pairs of row i are ``bounds[i]`` to ``bounds[i + 1] - 1``.
     dtype : dtype
@@ -112,7 +112,7 @@ class SparseDataset(Dataset):
         return rows
 
     def fingerprint(self) -> str:
-        """SHA-256 of the shape and the stored pairs."""
+        """Return the SHA-256 of the shape and the stored pairs."""
         total = hashlib.sha256(f"sparse {self.shape[0]} {self.dtype.name}".encode())
         for array, kind in ((self.bounds, "<i8"), (self.columns, "<i8"), (self.values, "<f8")):
             total.update(np.ascontiguousarray(array, kind).data)
@@ -127,7 +127,8 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
     source : sparse matrix or array of SciPy or CuPy, shape (n_samples, n_samples)
         Every stored element is a pair, including stored zeros, except elements on the diagonal and -inf.
     distances : bool
-        True: the numbers are distances, and the similarity is minus the squared distance. False: they are similarities.
+        True: the numbers are distances, and a similarity is minus the squared distance. False: the numbers are
+        similarities.
 
     Raises
     ------
@@ -144,13 +145,13 @@ def open_sparse(source: Any, *, distances: bool) -> SparseDataset:
     dtype = float_dtype(source.dtype, name)
     _reject_damaged(source, name)
     matrix = source.tocsr(copy=True)
-    # Only the format of coordinates adds up duplicates when it is converted to rows.
+    # Only a COO matrix adds up duplicates when it is converted to CSR.
     stored = source.nnz if source.format == "coo" else matrix.nnz
     matrix.sum_duplicates()
     if matrix.nnz != stored:
         raise InputError(
-            f"{name} holds {stored - matrix.nnz} pairs more than once, and it is not known which number counts; "
-            "remove duplicates, or add them with X.sum_duplicates()."
+            f"{name} holds {stored - matrix.nnz} pairs more than once; remove the duplicates, or add them up with "
+            "X.sum_duplicates()."
         )
     n, values = matrix.shape[0], matrix.data.astype(np.float64)
     rows = np.repeat(np.arange(n), np.diff(matrix.indptr))
@@ -168,14 +169,13 @@ def _refuse(rows: np.ndarray, values: np.ndarray, distances: bool, name: str) ->
         raise InputError(f"{name} holds no pair of two different rows; give at least one such pair.")
     bad = ~np.isfinite(values) | (distances & (values < 0))
     if bad.any():
-        what = "NaN, infinite or negative, which no distance is" if distances else "NaN or infinite"
+        what = "not distances, but NaN, infinite or negative" if distances else "NaN or infinite"
         raise InputError(
             f"{name}: {bad.sum()} values are {what}, the first in row {rows[bad.argmax()]}; leave them out."
         )
     if not distances and values.min() >= 0 < values.max():
         raise InputError(
-            f"{name}: no value is negative, so they may be distances or similarities. For distances, e.g. of "
-            "kneighbors_graph(mode='distance'), give affinity='precomputed_nearest_neighbors'. From similarities, "
-            "subtract the largest (X.data -= X.data.max()); the clusters stay the same if you also subtract it from "
-            "preference."
+            f"{name}: no value is negative, so the values may be distances or similarities. For distances, e.g. from "
+            "kneighbors_graph(mode='distance'), give affinity='precomputed_nearest_neighbors'. For similarities, "
+            "subtract their maximum (X.data -= X.data.max()); to keep the clusters, also subtract it from preference."
         )

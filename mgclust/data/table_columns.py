@@ -1,7 +1,7 @@
-"""Roles of lines and columns of tables: the header and an index. `graphs.edge_roles` finds nodes and weights.
+"""Detection of the header and the index of a table. `graphs.edge_roles` finds columns of nodes and weights.
 
-Names decide before positions. If a table can be read in two ways, the more likely way is taken, and a warning names
-the option that selects the other way.
+Names take precedence over positions. If a table can be read in two ways, the more likely way is taken, and a warning
+names the option that selects the other way.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ID = re.compile(r"(edge|link|row|record|sample)?_?(id|no|nr)", re.IGNORECASE)
 
 
 def is_number(text: str, missing: bool = False) -> bool:
-    """Return whether a field is a number; if `missing`, also whether it is a missing value."""
+    """Return whether a field is a number or, if `missing` is True, a missing value."""
     if missing and text.strip().lower() in MISSING:
         return True
     try:
@@ -65,7 +65,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     first : sequence of str
         Fields of the first line.
     below : sequence of sequence of str
-        Fields of lines below it.
+        Fields of lines below the first line.
     header : bool or None
         The user's choice. None: decide by the fields.
 
@@ -74,7 +74,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
     is_header : bool
         Whether the first line names the columns.
     doubt : str
-        A sentence if the line may also be read in the other way, else empty.
+        A warning if the line may also be read in the other way, else an empty string.
     """
     if header is not None:
         return header, ""
@@ -109,7 +109,7 @@ def find_header(first: Sequence[str], below: Sequence[Sequence[str]], header: bo
         or (len(values) >= 3 and monotonic and outside and (even or (whole and all(fractions))))
     ):
         return True, _READ_AS_NAMES.format(shortened(", ".join(first), 40))
-    # Whole numbers may begin with 0, 1, ... by chance, but rarely if hundreds of other lines are possible.
+    # A line of whole numbers may be 0, 1, ... by chance, but this is rare if hundreds of other lines are possible.
     doubtful = running and len(values) > 1 and np.prod([np.ptp(c) + 1 for c in columns if len(c)]) >= 100
     doubtful |= integers and len(values) == 1 and min(fractions) >= 0.9
     if (
@@ -130,7 +130,7 @@ def _counts(values: Sequence[str]) -> bool:
 
 
 def with_row_names(first: Sequence[str], below: Sequence[Sequence[str]]) -> list[str]:
-    """Return the fields of a header. R leaves out the field above the names of rows; an empty field is inserted."""
+    """Return the fields of a header. If R left out the field above the names of rows, an empty field is inserted."""
     left_out = len(below) > 1 and all(len(row) == len(first) + 1 for row in below) and not any(map(is_number, first))
     return ["", *first] if left_out else list(first)
 
@@ -146,7 +146,7 @@ def with_points(rows: Sequence[Sequence[str]], delimiter: str) -> tuple[bool, li
 
 
 def index_columns(names: Sequence[str]) -> int:
-    """Return how many of the first columns have names that programs give to an index; at least one column stays."""
+    """Return how many of the first columns are named like an index; at least one column is never counted."""
     count = 0
     while count < len(names) - 1 and _INDEX.fullmatch(str(names[count]).strip().strip('"')):
         count += 1
@@ -168,7 +168,7 @@ def is_running(values: Any) -> bool:
 
 
 def numbers_rows(name: str, values: Any) -> bool:
-    """Return whether a column numbers the rows: by running numbers, or by distinct numbers and the name of an id."""
+    """Return whether a column holds running numbers, or distinct numbers under a name such as ``id``."""
     if is_running(values):
         return True
     if len(values) < 3 or _ID.fullmatch(str(name).strip().strip('"')) is None:
@@ -183,7 +183,7 @@ def numbers_rows(name: str, values: Any) -> bool:
 
 
 def holds_times(values: Any) -> bool | None:
-    """Return whether the fields or numbers of a column are times; None if numbers only look like times."""
+    """Return whether the fields or numbers of a column are times; None if they are numbers that may be times."""
     values = np.asarray(values)
     if values.dtype.kind in "OUST":
         fields = [str(value).strip() for value in values.tolist() if str(value).strip().lower() not in MISSING]
@@ -197,7 +197,7 @@ def holds_times(values: Any) -> bool | None:
 
 
 def is_text_id(name: str, values: Any) -> bool:
-    """Return whether a column has the name of an id and holds text or times; for `values`, see `index_content`."""
+    """Return whether a column is named like an id and holds text or times; for `values`, see `index_content`."""
     if _ID.fullmatch(str(name).strip().strip('"')) is None:
         return False
     values = np.asarray(values)

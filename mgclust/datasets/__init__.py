@@ -1,4 +1,4 @@
-"""Generated data with known clusters: Gaussian clusters (`gaussians`), BOLD series (`bold`), random `networks`.
+"""Generated data with known clusters: Gaussian clusters (`gaussians`), BOLD series (`bold`), networks (`networks`).
 
 `npz` writes the data to files.
 """

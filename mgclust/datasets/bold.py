@@ -38,7 +38,10 @@ class Bold(NamedTuple):
 
     @property
     def affine(self) -> np.ndarray:
-        """Affine matrix from voxels to mm: cubes of 3 mm, the origin in the middle, the first axis to the right."""
+        """Affine matrix from voxels to mm.
+
+        Voxels are cubes of 3 mm. The origin is in the middle of the grid, and the first axis points to the right.
+        """
         affine = np.diag([VOXEL_SIZE] * 3 + [1.0])
         affine[:3, 3] = -VOXEL_SIZE * (np.array(self.mask.shape) - 1) / 2
         return affine
@@ -151,7 +154,7 @@ def _seeds(mask: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _grow(mask: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Grow parcels from their seeds across the faces of voxels until they fill the mask, so that each is connected."""
+    """Grow parcels from their seeds across the faces of voxels until they fill the mask; each parcel is connected."""
     padded = np.full([size + 2 for size in mask.shape], -1, dtype=np.int32)
     inner = padded[1:-1, 1:-1, 1:-1]
     inner[mask] = 0

@@ -1,4 +1,4 @@
-"""Gaussian clusters like well-known point sets of the literature, with the true labels and centres."""
+"""Gaussian clusters like well-known point sets in the literature, with the true labels and centres."""
 
 from __future__ import annotations
 
@@ -183,7 +183,8 @@ def make_gaussian_clusters(
     _check_count(n_clusters=n_clusters, cluster_size=cluster_size, n_features=n_features)
     _check_size(separation=separation)
     rng = _generator(random_state)
-    # In a square, discs of diameter `separation` then cover a third of the area. Random placing fails at about 0.55.
+    # In a square of this side, discs of diameter `separation` cover a third of the area. Random placing fails if they
+    # cover about 0.55.
     side = 1.5 * separation * n_clusters ** (1 / n_features)
     centers = np.empty((n_clusters, n_features))
     for k in range(n_clusters):
@@ -206,7 +207,7 @@ def _draw(centers: np.ndarray, cluster_size: int, rng: np.random.Generator) -> P
 
 
 def _generator(random_state: Any) -> np.random.Generator:
-    """Return the generator; a seed starts PCG64, because the generator of `default_rng` may change between versions."""
+    """Return the generator. A seed starts PCG64, because NumPy may change the generator of `default_rng`."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     return np.random.Generator(np.random.PCG64(random_state))

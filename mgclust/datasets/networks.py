@@ -23,7 +23,7 @@ class Network(NamedTuple):
     Attributes
     ----------
     edges : array of shape (n_edges, 2), int32
-        Each edge once, without self-loops; a NumPy or CuPy array.
+        NumPy or CuPy array with each edge once, and without self-loops.
     labels : ndarray of shape (n_nodes,), int32
         The cluster of each node.
     """
@@ -154,7 +154,7 @@ class RandomNetwork(Graph):
         return np.repeat(np.arange(n_clusters, dtype=np.int32), cluster_size)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the parameters, which determine all edges."""
+        """Return the SHA-256 of the parameters, which determine all edges."""
         return hashlib.sha256(self.name.encode()).hexdigest()
 
     def _read(self, start: int, stop: int) -> Any:

@@ -24,7 +24,7 @@ from mgclust.results.result import Result
 __all__ = ["compared", "fit", "open_sources", "placed", "save"]
 
 CANDIDATES = "candidates"  # subfolder of a result directory with one result directory per candidate
-AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # scores of the agreement with a known truth
+AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # scores of the agreement with true labels
 
 
 def open_sources(
@@ -37,9 +37,9 @@ def open_sources(
     method : type
         Class of the estimator, which determines whether the input is rows or a graph.
     sources : sequence of str or RootedFile
-        Paths or URLs: several runs, which are joined in time, or one graph.
+        Paths or URLs: one data set or graph, or several runs, which are joined in time.
     columns : str, optional
-        Names or numbers of columns, separated by commas.
+        Names or positions of columns, separated by commas.
     **how
         Other options of `open_dataset`; for a graph, ``n_nodes`` (as text or number) and other options of `open_graph`.
 
@@ -67,7 +67,7 @@ def _name_or_number(column: str) -> str | int:
 def placed(
     scheduler: str | None = None, gpus: int | None = None, cpu: bool = False, workers: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield where to run, as parameters of an estimator. Workers that are started here end with the block."""
+    """Yield the estimator parameters that determine where to run. Workers started here stop when the block ends."""
     device = "cpu" if cpu else "cuda" if gpus else "auto"
     count = gpus or workers
     if not scheduler and count in (None, 1):
@@ -78,7 +78,7 @@ def placed(
 
 
 def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
-    """Cluster, and compare with the known truth if the data hold it. Warnings of the result also go to `progress`."""
+    """Cluster the data, and compare the labels with true labels if the data hold them; pass warnings to `progress`."""
     result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
     for text in result.warnings:
         progress({"warning": text})
@@ -86,12 +86,12 @@ def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: Checkp
 
 
 def compared(result: Result, dataset: Dataset) -> Result:
-    """Return the result with scores of its agreement with the known truth, if the data hold it."""
+    """Return the result, with scores of its agreement with the true labels if the data hold them."""
     if dataset.labels is None or result.labels is None:
         return result
     truth, labels = dataset.labels, result.labels
     if "n_nodes" in result.source and truth.dtype.kind == "i":
-        truth, labels = truth[truth >= 0], labels[truth >= 0]  # nodes of unknown community have the label -1
+        truth, labels = truth[truth >= 0], labels[truth >= 0]  # the true label -1 means that the community is unknown
     figures = compare_labels(truth, labels)
     scores = {name: figures[name] for name in AGREEMENT if figures[name] is not None}
     return replace(result, scores={**result.scores, **scores})
@@ -106,7 +106,7 @@ def save(
     command: list[str],
     progress: Progress,
 ) -> None:
-    """Write the result directory with its report and pictures, and with the candidates that the result has saved."""
+    """Write the result directory with its report, its pictures and the candidates that the result holds."""
     progress({"stage": "write"})
 
     def add_labels(directory: Path, found: Result) -> None:
@@ -127,7 +127,7 @@ def save(
             candidate.save(directory / CANDIDATES / str(k), add=partial(add_labels, found=candidate))
         if not report:
             return
-        from mgclust.output.report import (  # matplotlib takes a second to load
+        from mgclust.output.report import (  # imported here, because matplotlib takes a second to load
             draw_pictures,
             draw_volume,
             sample_rows,

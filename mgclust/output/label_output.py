@@ -1,4 +1,4 @@
-"""Clusters in the format of their source.
+"""Writing of clusters in the format of the input.
 
 For a graph with names, the clusters are written as a table. For a BOLD series, they are written as files that fMRI
 programs read: a label volume, a table, and a description of how they were computed. File names follow BIDS derivatives:
@@ -42,27 +42,27 @@ def write_labels(
     centers: Any = None,
     parameters: dict[str, Any] | None = None,
 ) -> list[Path]:
-    """Write clusters in the format of their source, in addition to ``labels.csv``.
+    """Write clusters in the format of the input, in addition to ``labels.csv``.
 
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
-      per cluster, named as in the report. ``_dseg.json`` describes how the clusters were computed.
+      per cluster; cluster 0 is called ``parcel 1``. ``_dseg.json`` describes how the clusters were computed.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume.
     - Graph with names of nodes: ``labels.csv`` with these names instead of row numbers.
-    - Any other source: no further file.
+    - Any other input: no further file.
 
     Parameters
     ----------
     dataset : Dataset or Graph
         The data that were clustered.
     labels : array of shape (n_samples,), int
-        Cluster of each row: 0, 1, ..., or -1 for none. For a graph, one label per node: shape (n_nodes,).
+        Cluster of each row: 0, 1, ..., or -1 for no cluster. For a graph, one label per node: shape (n_nodes,).
     directory : path
         Directory to write to, which must exist.
     method : str
         Name of the method, which becomes a part of the file names.
     centers : array of shape (n_clusters,), int, optional
-        Number of the row that represents each cluster.
+        Index of the row that represents each cluster.
     parameters : dict, optional
         Parameters of the method, for the JSON file.
 
@@ -163,13 +163,13 @@ def output_stem(paths: list[str], method: str) -> str:
     if others_parts:
         shared = [part for part in parts if all(part in each for each in others_parts)]
         kept = [part for part in shared if not re.fullmatch(r"run-\d+", part)]
-        parts = kept or [part for part in parts if "-" not in part]  # the names are not BIDS: use the first
+        parts = kept or [part for part in parts if "-" not in part]  # not BIDS names: use the first
     first, *others = re.findall(r"[A-Za-z0-9]+", method) or ["labels"]
     return "_".join([*parts, f"desc-{first}{''.join(map(str.capitalize, others))}", "dseg"])
 
 
 def _name_parts(path: str) -> list[str]:
-    """Split a BIDS name into its entities, without its suffix."""
+    """Return the entities of a BIDS name, without its suffix."""
     name = PurePosixPath(urlparse(path).path if "://" in path else Path(path).name).name
     name = re.sub(r"(\.dtseries)?\.nii(\.gz)?$", "", name, flags=re.IGNORECASE)
     parts = [part for part in name.split("_") if not part.startswith("desc-")]
@@ -204,7 +204,7 @@ def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
 
 
 def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.ndarray, models: Any, title: str) -> None:
-    """Write one label per grayordinate: 0 for none, 1, 2, ... for the names."""
+    """Write one label per grayordinate: 0 for no cluster, and 1, 2, ... for the names in their order."""
     nibabel = need_nibabel(str(path))
     table: dict[int, tuple[str, tuple[float, ...]]] = {0: ("???", (1.0, 1.0, 1.0, 0.0))}
     table |= {k + 1: (name, (*map(float, colors[k]), 1.0)) for k, name in enumerate(names)}
@@ -215,7 +215,7 @@ def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.nda
 
 
 def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
-    """Columns with the position of each cluster: the mean of its voxels, and its exemplar."""
+    """Return columns with the position of each cluster: the mean of its voxels, and its exemplar."""
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
     own = labels >= 0

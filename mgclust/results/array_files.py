@@ -1,4 +1,4 @@
-"""Files of the arrays of a result. The kind of an array decides its file, for writing and for reading.
+"""Files of the arrays of a result. The kind of an array determines the format of its file.
 
 NAME.npy    array in memory, or Dask array (written chunk by chunk); memory-mapped when it is read
 NAME.zarr   `Deferred` array; written and read block by block
@@ -43,7 +43,7 @@ ZARR_CODECS = {
     "fletcher32", "gzip", "lz4", "lzma", "quantize", "shuffle", "sharding_indexed", "transpose", "zlib", "zstd",
 }  # fmt: skip
 _LONGEST_METADATA = 2**24  # bytes
-CSV_ROWS = 65_536  # rows that are formatted at a time, which limits the memory for writing labels.csv
+CSV_ROWS = 65_536  # rows formatted at a time, to limit the memory for writing labels.csv
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def write_array(path: Path, array: Any) -> None:
         from scipy.sparse import save_npz
 
         whole = computed(array) if is_dask(array) else array
-        save_npz(path, whole.tocsr(), compressed=False)  # compressing takes longer than all else
+        save_npz(path, whole.tocsr(), compressed=False)  # compression would take longer than all other steps
     else:
         write_npy(path, array)
 
@@ -91,7 +91,7 @@ def write_npy(path: Path, array: Any) -> None:
 
 
 def read_array(directory: Path | RootedFile, entry: dict[str, Any]) -> Any:
-    """Open an array of a result directory from its entry in ``result.json``; only a sparse array is read at once."""
+    """Open an array of a result directory from its entry in ``result.json``; only a sparse array is read as a whole."""
     name = str(entry["file"])
     last = Path(name).name
     path = directory.inside(last) if isinstance(directory, RootedFile) else directory / last
@@ -105,7 +105,7 @@ def read_array(directory: Path | RootedFile, entry: dict[str, Any]) -> Any:
         raise InputError(f"{str(path)!r} is missing or damaged ({error}); run the job again.") from None
     if list(array.shape) != entry["shape"]:
         raise InputError(
-            f"{str(path)!r} has shape {array.shape}, result.json says {tuple(entry['shape'])}; run the job again."
+            f"{str(path)!r} has shape {array.shape}, but {tuple(entry['shape'])} in result.json; run the job again."
         )
     return array
 
@@ -131,7 +131,7 @@ def read_npy_parameter(text: str | RootedFile, instead: str) -> np.ndarray:
 
 
 def open_zarr(path: str | RootedFile) -> dict[str, Any]:
-    """Open the arrays of a zarr store by name; the name of a single array is "".
+    """Open a zarr store, and return its arrays by name; the name of a single array is "".
 
     If `path` is a `RootedFile`, each file of the store is opened under its root folder when it is read.
 
@@ -152,15 +152,15 @@ def open_zarr(path: str | RootedFile) -> dict[str, Any]:
         store = RootedStore(path)
     for file, content in () if remote else _zarr_metadata(path):
         _reject_wide(parse_json(content), file)
-    # Consolidated metadata of a group may name arrays elsewhere, so local stores are read without it. For a URL, it may
-    # be the only list of the arrays.
+    # Consolidated metadata of a group may name arrays elsewhere, so local stores are read without it. For a URL, this
+    # metadata may be the only list of the arrays.
     node = zarr.open(store, mode="r", use_consolidated=None if remote else False)
     arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     for array in arrays.values():
         unknown = set(_zarr_codecs(array.metadata.to_dict())) - ZARR_CODECS
         if unknown:
             raise InputError(
-                f"{str(path)!r} is encoded by {shortened(', '.join(sorted(unknown)))}, which is refused; write it "
+                f"{str(path)!r} is encoded by {shortened(', '.join(sorted(unknown)))}, which is rejected; write it "
                 "with zarr's defaults."
             )
         if isinstance(path, RootedFile):
@@ -205,7 +205,7 @@ def _open(path: Path | RootedFile, shape: list[int]) -> Any:
 
 
 def _copy_zarr(array: Any, path: Path) -> None:
-    """Copy the array of a loaded result; at a time, as many rows as a chunk has."""
+    """Copy the array of a loaded result, one chunk of rows at a time."""
     import zarr
 
     copy = zarr.create_array(path, shape=array.shape, chunks=array.chunks, dtype=array.dtype)
@@ -215,7 +215,7 @@ def _copy_zarr(array: Any, path: Path) -> None:
 
 
 def _map_npy(path: str | Path, shape: list[int]) -> np.ndarray:
-    # An empty file section cannot be mapped.
+    # An array without elements cannot be memory-mapped.
     mode = "r" if math.prod(shape) else None
     array: np.ndarray = np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[arg-type]
     return array
@@ -229,7 +229,7 @@ def _single_zarr(path: Path | RootedFile) -> Any:
 
 
 def _zarr_metadata(path: str | RootedFile) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and content of each metadata file of a store: of the store, and of the arrays of a group."""
+    """Yield the name and content of each metadata file of a store, including the files of the arrays of a group."""
     if isinstance(path, str):
         for name in (".zarray", "zarr.json", "*/.zarray", "*/zarr.json"):
             for file in Path(path).glob(name):
@@ -244,10 +244,10 @@ def _zarr_metadata(path: str | RootedFile) -> Iterator[tuple[str, bytes]]:
 
 
 def _reject_wide(said: Any, name: str) -> None:
-    """Reject elements of 10,000 bytes and more, because zarr creates a fill value of this size on opening the array."""
+    """Reject elements of 10,000 bytes or more, because zarr creates a fill value of this size on opening the array."""
     kind = json.dumps([said.get("dtype"), said.get("data_type")] if isinstance(said, dict) else None)
     if re.search(r"\d{5}", kind):
-        raise InputError(f"{name} says that an element is of type {shortened(kind, 80)}; it should be a number.")
+        raise InputError(f"{name} has elements of type {shortened(kind, 80)}; they should be numbers.")
 
 
 def _zarr_codecs(said: Any) -> Iterator[str]:

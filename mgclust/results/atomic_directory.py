@@ -28,7 +28,7 @@ def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
     Returns
     -------
     Path
-        The same path as an absolute path.
+        `path` as an absolute path.
 
     Raises
     ------
@@ -41,10 +41,10 @@ def check_target(path: str | os.PathLike[str], overwrite: bool = False) -> Path:
     parent = target.parent
     if not parent.is_dir():
         problem = "is not a directory" if parent.exists() else "does not exist"
-        raise InputError(f"output={str(path)!r} cannot be made: {str(parent)!r} {problem}.")
+        raise InputError(f"output={str(path)!r} cannot be made: {str(parent)!r} {problem}; choose another folder.")
     probe = parent / _temporary_name(target)
     try:
-        # Permission bits do not show everything (root, read-only file systems, quotas): try what the run will do.
+        # Permission bits do not show everything (root, read-only file systems, quotas), so try to create a directory.
         probe.mkdir()
         probe.rmdir()
     except OSError as error:
@@ -79,12 +79,12 @@ def atomic_directory(path: str | os.PathLike[str], overwrite: bool = False) -> I
         _put_in_place(temporary, target)
         _flush(target.parent)
     finally:
-        # After an error or Ctrl-C, remove the directory that did not get its final name.
+        # After an error or Ctrl-C, the directory still has its temporary name.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _check_replaceable(target: Path, overwrite: bool) -> None:
-    """Reject an existing target unless it may be overwritten, and is empty or has only files that its run wrote."""
+    """Reject an existing target, unless it may be overwritten and is empty or holds only files that its run wrote."""
     if not overwrite:
         raise InputError(f"output={str(target)!r} exists; choose another name, or give overwrite=True (--overwrite).")
     folder = target.is_dir() and not target.is_symlink()
@@ -98,7 +98,7 @@ def _check_replaceable(target: Path, overwrite: bool) -> None:
     if others:
         raise InputError(
             f"output={str(target)!r} holds {others[0]!r}, which its run did not write, so it is not overwritten; "
-            "move that away, or choose another name."
+            "move it away, or choose another name."
         )
 
 

@@ -12,7 +12,7 @@ __all__ = ["candidate_results"]
 
 
 def candidate_results(result: Result) -> dict[int, Result]:
-    """Make a result of each candidate that a scan has saved.
+    """Make a result from each candidate that a scan has saved.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def candidate_results(result: Result) -> dict[int, Result]:
     Returns
     -------
     dict of int to Result
-        Results by number of clusters; their scores are the values of the scan. Empty if no candidates are saved.
+        Results by number of clusters. Their scores are the values from the scan. Empty if no candidates were saved.
     """
     if "candidates" not in result.arrays:
         return {}

@@ -1,4 +1,4 @@
-"""Agreement of two labellings of the same rows, for ``mgclust compare`` and for scores against a known truth."""
+"""Agreement of two labellings of the same rows, for ``mgclust compare`` and for scores against true labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["adjusted_rand", "compare_labels"]
 
-MAX_PAIRS = 1 << 22  # pairs of clusters up to which the best matching is computed
+MAX_PAIRS = 1 << 22  # the best matching is computed for at most this many pairs of clusters
 NOISE = ("cluster", "drop")
 
 
@@ -56,7 +56,7 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
 
         - "rows": number of rows that were compared.
         - "clusters": list of two: the number of clusters in each labelling, without noise.
-        - "noise": list of two: the number of rows in no cluster of each labelling, also if they were left out.
+        - "noise": list of two: the number of rows in no cluster of each labelling, including rows that were left out.
 
         "error_rate" is None if there are more than 4 million pairs of clusters.
 
@@ -87,14 +87,14 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
     arrays = [_one_dimensional(labels, name) for labels, name in ((first, "first"), (second, "second"))]
     if len(arrays[0]) != len(arrays[1]):
         raise InputError(
-            f"labels: {len(arrays[0])} of the first and {len(arrays[1])} of the second should be as many; give two "
+            f"labels: the first labelling has {len(arrays[0])} rows and the second has {len(arrays[1])}; give two "
             "labellings of the same rows."
         )
     outside = [array < 0 if array.dtype.kind == "i" else np.zeros(len(array), bool) for array in arrays]
     kept = ~(outside[0] | outside[1]) if noise == "drop" else np.ones(len(arrays[0]), bool)
     n = int(kept.sum())
     if not n:
-        raise InputError("labels: there is no row that is in a cluster of both; give two labellings with rows.")
+        raise InputError("labels: no row is in a cluster of both labellings; check the labels.")
     codes, clusters = [], []
     for array, none in zip(arrays, outside, strict=True):
         one_noise = np.where(none, array.dtype.type(-1), array) if none.any() else array
@@ -127,12 +127,12 @@ def _one_dimensional(labels: Any, name: str) -> np.ndarray:
     try:
         array = np.asarray(given)
     except ValueError:
-        raise InputError(f"labels: the {name} is a list of lists of several lengths; give one label a row.") from None
+        raise InputError(f"labels: the {name} labelling is a ragged list; give one label per row.") from None
     missing = np.ma.getmaskarray(given) if isinstance(given, np.ma.MaskedArray) else np.zeros(array.shape, bool)
     if array.ndim == 2 and array.shape[1] == 1:
         array, missing = array[:, 0], missing[:, 0]
     if array.ndim != 1:
-        raise InputError(f"labels: the {name} of shape {array.shape} should be of shape (n,); give one label a row.")
+        raise InputError(f"labels: the {name} labelling has shape {array.shape}, not (n,); give one label per row.")
     if array.dtype.kind == "O":
         missing = missing | np.array([each is None for each in array], bool)
         there = array[~missing].tolist()
@@ -149,10 +149,10 @@ def _one_dimensional(labels: Any, name: str) -> np.ndarray:
     elif array.dtype.kind in "bu":
         array = _numbered(array) if _beyond(array) else array.astype(np.int64)
     if array.dtype.kind not in "iSU":
-        raise InputError(f"labels: the {name} of type {array.dtype} should be whole numbers or strings.")
+        raise InputError(f"labels: the {name} labelling has type {array.dtype}; give whole numbers or strings.")
     if not missing.any():
         return array
-    # No string can mean "in no cluster", so strings are replaced by numbers.
+    # No string means "in no cluster", so strings are replaced by numbers.
     return np.where(missing, -1, array if array.dtype.kind == "i" else _numbered(array))
 
 

@@ -7,7 +7,8 @@ A result directory is written under a temporary name in the same folder and rena
     DIR/<array>.npy       every array of `Result.arrays`; DIR/<array>.zarr if it was `Deferred`
     DIR/report.html, *.png   files that the caller adds before the directory is renamed
 
-A directory with the final name is therefore complete, even if a process was interrupted or killed or the disk was full.
+A directory with the final name is therefore complete, even if a process was interrupted or killed, or the disk was
+full.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["Deferred", "Result", "load_result"]
 
 FORMAT = "mgclust-result"
 FORMAT_VERSION = 1
-# The fields of `Result` that are kept as JSON, the most interesting first.
+# The fields of `Result` that are saved as JSON, the most important first.
 JSON_FIELDS = (
     "method",
     "parameters",
@@ -48,7 +49,7 @@ JSON_FIELDS = (
     "versions",
     "diagnostics",
 )
-SHORT_ARRAY = 1_000  # number of elements up to which an array among the parameters is written out
+SHORT_ARRAY = 1_000  # arrays among the parameters are written out if they have at most this many elements
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +67,7 @@ class Result:
         does not fit into memory is a ``mgclust.results.array_files.Deferred``; `load_result` opens it as a
         ``zarr.Array``.
     scores : dict
-        Single numbers, such as ``n_clusters``, ``dc``, or the agreement with a known truth.
+        Single numbers, such as ``n_clusters``, ``dc``, or the agreement with true labels.
     parameters : dict
         Every parameter of the estimator with the value that was used.
     source : dict
@@ -78,7 +79,7 @@ class Result:
     warnings : list of str
         Warnings for the user, one sentence each.
     diagnostics : dict
-        Small facts about the computation (how dc was found, fallbacks, errors).
+        Short facts about the computation (how dc was found, fallbacks, errors).
     """
 
     method: str
@@ -114,20 +115,21 @@ class Result:
     def compute(self) -> Result:
         """Return the result with NumPy and SciPy arrays instead of Dask arrays, for plots and reports.
 
-        All arrays must fit into the memory of this process. `save` does not need this: it writes them chunk by chunk.
+        All arrays must fit into the memory of this process. `save` does not need `compute`: it writes Dask arrays chunk
+        by chunk.
         """
         labels = computed(self.labels) if is_dask(self.labels) else self.labels
         arrays = {name: computed(array) if is_dask(array) else array for name, array in self.arrays.items()}
         return replace(self, labels=labels, arrays=arrays)
 
     def methods_text(self) -> str:
-        """Write the paragraph that a paper needs: method, parameters, versions and size, then the references.
+        """Return a paragraph for a paper: method, parameters, versions and size of the data, then the references.
 
         Returns
         -------
         str
         """
-        methods = importlib.import_module("mgclust.algorithms")  # a layer above: each method writes its own text
+        methods = importlib.import_module("mgclust.algorithms")  # by name, because it is a layer above mgclust.results
         known = methods.declarations()
         options = known[self.method].options() if self.method in known else ()
         defaults = {option.name: option.default for option in options}
@@ -193,7 +195,7 @@ class Result:
             _write_json(index, self.to_dict())
             if add is not None:
                 add(directory)
-            # Names that may be overwritten later: any other file in the directory is the user's.
+            # List the files that a later run may overwrite: any other file in the directory is the user's.
             _write_json(index, {**self.to_dict(), "files": sorted(each.name for each in directory.iterdir())})
         return Path(path)
 
@@ -235,7 +237,7 @@ def load_result(path: str | os.PathLike[str] | RootedFile) -> Result:
     except (OSError, ValueError) as error:
         raise InputError(f"{index!r} cannot be read ({error}); run the job again.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{index!r} was not written by mgclust.")
+        raise InputError(f"{index!r} was not written by mgclust; give a result directory.")
     if content.get("format_version", 0) > FORMAT_VERSION:
         raise InputError(
             f"{index!r} has format_version={content['format_version']}, this mgclust reads up to "
@@ -263,7 +265,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to types of JSON; infinities and NaN become strings, because JSON has neither."""
+    """Convert a value to JSON types. Infinity and NaN become strings, because JSON cannot hold them."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -31,7 +31,7 @@ def installed_versions() -> dict[str, str]:
 
 @functools.cache
 def _distributions() -> dict[str, str]:
-    """Return the versions of packages, read only once: reading their metadata can take longer than a run on a GPU."""
+    """Return the versions of packages. They are read once, because reading can take longer than a run on a GPU."""
     versions = {}
     for name in _DISTRIBUTIONS:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -128,7 +128,7 @@ def test_what_holds_more_than_rows_is_refused_by_name(opened):
 
 def test_an_image_is_no_graph():
     image = nib.Nifti1Image(np.ones((2, 2, 2, 5), np.float32), np.eye(4))
-    with pytest.raises(InputError, match=r"X is Nifti1Image of nibabel in memory.* methods that take rows"):
+    with pytest.raises(InputError, match=r"X is Nifti1Image of nibabel in memory.* a method that takes rows"):
         mgclust.open_graph(image)
 
 

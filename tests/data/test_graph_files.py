@@ -207,7 +207,7 @@ MALFORMED = {
     "one field": ("0 1\n\n# note\n1\n2 3\n", r"line 4 \('1'\): 1 fields where the first edge has 2"),
     "too many": ("0 1\n1 2 3\n", r"line 2 \('1 2 3'\): 3 fields"),
     "a word": ("0 1\n1 two\n2 3\n4 5\n", r"line 2 \('1 two'\): node 'two' is not an integer"),
-    "points": ("0.5 1.5\n2.5 3.5\n", "line 1 .* nodes are integers, or most are names: fix the line"),
+    "points": ("0.5 1.5\n2.5 3.5\n", "line 1 .* ids should be integers, unless most are names"),
     "a fraction": ("0 1\n1 2.5\n", r"line 2 .* node '2.5' is not an integer"),
     "negative": ("0 1\n1 -2\n", r"line 2 .* node id -2 is negative"),
     "huge": ("0 1\n1 99999999999999999999\n", r"line 2 .* 99999999999999999999 should be below 2\*\*63"),
@@ -246,19 +246,19 @@ WRONG = {
         (MTX.replace("coordinate", "array") + "2 2\n", "'matrix array pattern symmetric'; a graph should be"),
         (MTX + "3 2 1\n2 1\n", "3 x 2; an adjacency matrix should be square"),
         (MTX + "3 3\n", "line 2 should be three numbers"),
-        (MTX + "3 3 2\n2 1\n", "has 1 entries, but its line of sizes says 2"),
+        (MTX + "3 3 2\n2 1\n", "has 1 entries, but its line of sizes states 2"),
         (MTX + "3 3 1\n4 1\n", r"line 3 \('4 1'\): node id 4 is out of range: n_nodes=3, .* at most 3;"),
         (MTX + "3 3 1\n0 1\n", r"line 3 \('0 1'\): node id 0 is too small; ids should be >= 1"),
         (MTX + "0 0 0\n", "empty graph"),
     ],
     "a.graph": [
         ("2\n2\n1\n", r"line 1 \('2'\) should be 2 to 4 numbers"),
-        ("3 1\n2\n1\n", "lines for 2 nodes, but its first line says 3"),
-        ("2 2\n2\n1\n", "has 1 edges, but its first line says 2"),
+        ("3 1\n2\n1\n", "lines for 2 nodes, but its first line states 3"),
+        ("2 2\n2\n1\n", "has 1 edges, but its first line states 2"),
         ("2 1\n2\n\n", "lists an edge only at one of its nodes"),
         ("2 1 1\n2 5\n1 6\n", "or with two weights"),
         ("2 1\n3\n1\n", r"line 2 \('3'\): node id 3 is out of range"),
-        ("% c\n2 1\n2\n% c\n1\n1\n", r"line 6 \('1'\) comes after the lines of n_nodes=2"),
+        ("% c\n2 1\n2\n% c\n1\n1\n", r"line 6 \('1'\) comes after the last node: the first line states n_nodes=2"),
         ("2 1\n2\nx\n", r"line 3 \('x'\): 'x' is not a number"),
         ("2 1 1\n2\n1 1\n", r"line 2 \('2'\) does not have neighbours with a weight each"),
         ("2 1 1\n2 -1\n1 -1\n", r"line 2 \('2 -1'\): weight -1.0 should be"),
@@ -335,7 +335,7 @@ def test_wrong_files(tmp_path):
     (tmp_path / "g.txt").write_bytes("0 1\nÅ b\n".encode("latin-1"))
     refused(tmp_path / "g.txt", "line 2 is not text in UTF-8")
     (tmp_path / "g.txt").write_text("a b\nc d\n")
-    refused(tmp_path / "g.txt", "n_nodes=9 applies to nodes that are numbers", n_nodes=9)
+    refused(tmp_path / "g.txt", "n_nodes=9 needs nodes that are numbers", n_nodes=9)
     pd.DataFrame({"u": [0, None], "v": ["a", "b"]}).to_parquet(tmp_path / "g.parquet")
     refused(tmp_path / "g.parquet", "column 'u' holds double")
     pd.DataFrame({"u": ["a", None], "v": ["a", "b"]}).to_parquet(tmp_path / "g.parquet")

@@ -234,7 +234,7 @@ BAD = {
     "ambiguous": (np.array([[0.0, 1.0, 2.0], [1, 2, 1], [0, 2, 1]]), {}, "may be 3 edges or an adjacency matrix"),
     "columns of an array": (EDGES, {"columns": [0, 1]}, "columns"),
     "an empty name": ([("a", "b"), ("a", "")], {}, "row 1 .* no node in column 2"),
-    "names and n": ([("a", "b")], {"n_nodes": 3}, "leave it out"),
+    "names and n": ([("a", "b")], {"n_nodes": 3}, "leave n_nodes out"),
     "other n": (np.zeros((4, 4)), {"n_nodes": 3}, "n_nodes=3 should be 4"),
 }
 

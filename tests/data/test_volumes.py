@@ -432,7 +432,7 @@ def test_what_is_no_series(tmp_path, series):
     assert "at least 2 points in time" in refusal(save(tmp_path / "b.nii", series[..., :1].repeat(2, -1)[..., :1]))
     assert "at least 3 points in time" in refusal(save(tmp_path / "b.nii", series[..., :2]), detrend=True)
     assert "5-dimensional" in refusal(save(tmp_path / "b.nii", np.stack([series, series], axis=-1)))
-    assert "nothing but zeros" in refusal(save(tmp_path / "b.nii", series * 0))
+    assert "holds only zeros" in refusal(save(tmp_path / "b.nii", series * 0))
     assert "Complex data" in refusal(save(tmp_path / "b.nii", series.astype(np.complex64)))
     colours = np.zeros((*SHAPE, TIMES), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
     assert "not numbers" in refusal(save(tmp_path / "b.nii", colours))

@@ -103,12 +103,12 @@ def test_what_is_in_a_cluster_and_what_is_not(labels, noise):
 @pytest.mark.parametrize(
     ("first", "second", "given", "text"),
     [
-        ([[0], [1, 2]], [0, 1], {}, "the first is a list of lists of several lengths; give one label a row"),
-        ([0, 1], [0, 1, 2], {}, "2 of the first and 3 of the second should be as many"),
-        ([], [], {}, "no row that is in a cluster of both"),
-        ([-1, 0], [0, -1], {"noise": "drop"}, "no row that is in a cluster of both"),
-        ([0.5, 1], [0, 1], {}, "should be whole numbers or strings"),
-        ([[0, 1]], [0, 1], {}, r"should be of shape \(n,\)"),
+        ([[0], [1, 2]], [0, 1], {}, "the first labelling is a ragged list; give one label per row"),
+        ([0, 1], [0, 1, 2], {}, "the first labelling has 2 rows and the second has 3"),
+        ([], [], {}, "no row is in a cluster of both"),
+        ([-1, 0], [0, -1], {"noise": "drop"}, "no row is in a cluster of both"),
+        ([0.5, 1], [0, 1], {}, "give whole numbers or strings"),
+        ([[0, 1]], [0, 1], {}, r"has shape \(1, 2\), not \(n,\)"),
         ([0, 1], [0, 1], {"noise": "keep"}, "noise='keep' should be one of 'cluster', 'drop'"),
     ],
 )

@@ -13,7 +13,7 @@ from mgclust.data.graphs.node_names import names_of
 
 __all__ = ["adjacency_frame", "is_adjacency", "open_dense", "open_matrix"]
 
-# Largest relative difference of a symmetric matrix without a warning, and with a warning, by bytes per number.
+# Largest relative differences that count as rounding, without a warning and with a warning, by bytes per number.
 _ROUNDING = {4: (1e-6, 1e-5), 8: (1e-12, 1e-6)}
 _EDGE_NAMES = {"source", "target", "weight"}
 
@@ -21,9 +21,9 @@ _EDGE_NAMES = {"source", "target", "weight"}
 def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Graph:
     """Open a SciPy sparse adjacency matrix.
 
-    A matrix that is triangular, or symmetric up to rounding, holds undirected edges. Any other matrix holds arcs.
-    Entries that are stored twice add up. An entry on the diagonal is the weight of a self-loop. If all entries are 1,
-    edges have no weights.
+    A matrix that is triangular, or symmetric up to rounding, holds undirected edges. Any other matrix holds arcs
+    (directed edges). Duplicate entries are added up. An entry on the diagonal is the weight of a self-loop. If all
+    entries are 1, edges have no weights.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{name} has shape {tuple(matrix.shape)}; an adjacency matrix should be square.")
@@ -53,10 +53,10 @@ def _rounding(dtype: Any) -> tuple[float, float]:
 
 
 def _undirected(matrix: Any) -> tuple[Any, float]:
-    """Return the entries with duplicates added, and the asymmetry; only the upper half if the matrix is symmetric.
+    """Return the entries, with duplicates added up, and the asymmetry; for a symmetric matrix, only the upper half.
 
-    Differences are relative to the smaller of the two nodes' largest weights, because a small number that is the
-    difference of large numbers has their absolute error.
+    Differences are relative to the largest weight of either node, whichever is smaller. They are not relative to the
+    weight itself, because a small weight may be the difference of large numbers and have their absolute error.
     """
     # In uint8, 257 duplicates of 1 would add up to 1. An entry that is stored as True twice counts once.
     wide = matrix if matrix.dtype.kind == "b" else matrix.astype(np.float64)
@@ -89,7 +89,7 @@ def is_adjacency(edges: Any) -> bool:
     Raises
     ------
     InputError
-        The array may be either.
+        The array may be a matrix or a list of edges.
     """
     n, d = edges.shape
     if n != d:
@@ -122,7 +122,7 @@ def open_dense(matrix: Any, names: Any = None, name: str = "adjacency matrix") -
 
 
 def adjacency_frame(frame: Any) -> Graph | None:
-    """Open a table as an adjacency matrix if its row names equal its column names; None if it holds edges."""
+    """Open a table as an adjacency matrix if its row names equal its column names; return None if it holds edges."""
     labels = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
     n, numbered = len(labels), list(range(len(labels)))
     if len(frame) != n or n < 2:
@@ -144,7 +144,7 @@ def adjacency_frame(frame: Any) -> Graph | None:
         return open_dense(values, None, name)
     if n == 3 and symmetric and not values.diagonal().any() and not _EDGE_NAMES & {*map(str, labels)}:
         raise InputError(
-            f"{name} of 3 x 3 may be 3 edges or an adjacency matrix; name the columns of edges by columns=[...], give "
-            "the matrix as a scipy.sparse matrix."
+            f"{name} of 3 x 3 may be 3 edges or an adjacency matrix; name the columns of edges by columns=[...], or "
+            "give a scipy.sparse matrix."
         )
     return None

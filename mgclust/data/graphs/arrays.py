@@ -1,4 +1,4 @@
-"""Edges in memory as numbers: NumPy, CuPy and Dask arrays, and pairs of edges and weights."""
+"""Edges in memory as numbers: NumPy, CuPy and Dask arrays, with or without weights."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ArrayGraph(Graph):
     Parameters
     ----------
     pairs : array of shape (n_edges, 2)
-        Numbers of nodes, as any type of number.
+        Node numbers, of any number type.
     weights : array of shape (n_edges,), optional
         Weights of the edges.
     n_nodes : int, optional
-        Number of nodes; by default the largest number of a node plus one.
+        Number of nodes; by default, the largest node number plus one.
     name : str
         Name of the graph in messages.
     **about
@@ -58,7 +58,7 @@ class DeviceGraph(ArrayGraph):
 
 
 class DaskGraph(Graph):
-    """Edges in a Dask array. Its chunks may be on workers already; the engine takes `dask_array`.
+    """Edges in a Dask array. The engine takes `dask_array` and leaves chunks on the workers that hold them already.
 
     The workers that hold the chunks check them once when the graph is opened.
     """
@@ -74,7 +74,7 @@ class DaskGraph(Graph):
             raise InputError(f"{name} has chunks of unknown size; call edges.compute_chunk_sizes() first.")
         weighted = array.shape[1] == 3
         if array.dtype.kind not in "iuf":
-            raise InputError(f"{name} has dtype {array.dtype}; edges should be numbers of nodes.")
+            raise InputError(f"{name} has dtype {array.dtype}; edges should be node numbers.")
         array = array if array.numblocks[1] == 1 else array.rechunk({1: -1})
         bound = MAX_NODES if n_nodes is None else check_n_nodes(n_nodes, name)
         largest = -1
@@ -100,7 +100,7 @@ class DaskGraph(Graph):
         return self._array
 
     def fingerprint(self) -> str:
-        """SHA-256 of shape, dtype and edges, hashed by the workers that hold them."""
+        """Return the SHA-256 of shape, dtype and edges; the workers hash the edges that they hold."""
         return self._combine(dask_digests(self._array) if self.shape[0] else [])
 
     def _read(self, start: int, stop: int) -> Any:
@@ -123,7 +123,7 @@ def open_edges(edges: Any, weights: Any, n_nodes: int | None, name: str = "edge 
     weights : array of shape (m,) or None
         Weights, if `edges` has two columns.
     n_nodes : int or None
-        Number of nodes. None: the largest number of a node plus one.
+        Number of nodes. None: the largest node number plus one.
     name : str
         Name of the graph in messages.
     **about
@@ -147,20 +147,20 @@ def open_edges(edges: Any, weights: Any, n_nodes: int | None, name: str = "edge 
 
 def _shape_sentence(shape: tuple[int, ...], name: str) -> str:
     return (
-        f"{name} has shape {shape}; edges should be (m, 2), the two nodes of each, or (m, 3), with a weight. "
-        "An adjacency matrix should be square."
+        f"{name} has shape {shape}; edges should be (m, 2) or, with weights, (m, 3), and an adjacency matrix should be "
+        "square."
     )
 
 
 def _check_numbers(pairs: Any, weights: Any, name: str) -> None:
     if pairs.dtype.kind not in "iuf":
-        raise InputError(f"{name} has dtype {pairs.dtype}; edges should be numbers of nodes: 0, 1, ...")
+        raise InputError(f"{name} has dtype {pairs.dtype}; edges should be node numbers: 0, 1, ...")
     if weights is not None and weights.dtype.kind not in "iufb":
         raise InputError(f"weights of {name} have dtype {weights.dtype}; they should be real numbers >= 0.")
 
 
 def _count_nodes(pairs: Any, name: str) -> int:
-    """Return the largest number of a node plus one."""
+    """Return the largest node number plus one."""
     if not len(pairs):
         raise InputError(f"{name} is an empty graph: no edges, and n_nodes is not given; give n_nodes.")
     largest = -1
@@ -171,7 +171,7 @@ def _count_nodes(pairs: Any, name: str) -> int:
 
 
 def _reject_invalid(array: Any, parts: Any, bound: int, name: str) -> None:
-    """Raise the error for the first chunk with an invalid edge; `parts` has the `largest_id` of each chunk."""
+    """Raise the error for the first chunk with an invalid edge; `parts` holds the `largest_id` of each chunk."""
     first = int(computed(parts.argmax()))
     block, where = computed(array.blocks[first]), row_number(f"a chunk of {name}")
     edge_rows(block[:, :2], block[:, 2] if block.shape[1] == 3 else None, bound, where)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 __all__ = ["has_attributes", "numbers_among", "plain_lines"]
 
-# Anchored at the beginning of a line, so that the time is linear in the length of the line.
+# The pattern is anchored at the beginning of a line, so that a search takes time linear in the length of the line.
 _ATTRIBUTES = re.compile(rb"(?:(?<=[\n\r])|\A)([^{\n\r]*)\{([^\n\r]*)\}[ \t]*(?=\r|\n|\Z)")
 _VALUE = rb"""["']: ?(?:np\.\w+\()?([-+.\w]+)"""
 _WEIGHT = re.compile(rb"""(?:^|, )["']weight""" + _VALUE)

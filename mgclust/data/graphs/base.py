@@ -1,4 +1,4 @@
-"""Base class of all sources of edges: community methods take a `Graph` as other methods take a `Dataset`."""
+"""Base class of all sources of edges. Community methods take a `Graph`; all other methods take a `Dataset`."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ __all__ = [
 MAX_NODES = 2**31 - 1  # nodes are numbered in int32
 
 Where = Callable[[int], str]
-"""The place of an edge, for messages: ``row 3 of array``, ``line 7 of web.txt ('1 x')``."""
+"""Function that names an edge for messages: ``row 3 of array``, ``line 7 of web.txt ('1 x')``."""
 
 
 class Graph(Dataset):
     """Undirected edges that are read on demand; each edge is a row.
 
-    `mgclust.open_graph` makes graphs. Each undirected edge is listed once. If the source repeats an edge, it is listed
-    repeatedly, and the weights add up. A self-loop counts once in the number of edges and twice in the degree of its
-    node.
+    `mgclust.open_graph` makes graphs. Each undirected edge is listed once. If the source repeats an edge, the edge is
+    listed repeatedly, and its weights add up. A self-loop counts once in the number of edges and twice in the degree of
+    its node.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ class Graph(Dataset):
     weighted : bool
         Whether edges have weights. Also an attribute.
     directed : bool
-        Whether the source has directed edges; the direction is dropped. Also an attribute.
+        Whether the source has directed edges. Their direction is dropped. Also an attribute.
     names : array of shape (n_nodes,), str or int, optional
         Names of the nodes in the source.
     labels : array of shape (n_nodes,), optional
-        Known truth: the community of each node.
+        True community of each node.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Graph(Dataset):
     names : ndarray of shape (n_nodes,), str or int, or None
         Names of the nodes in the source; None if the source numbers them.
     labels : ndarray of shape (n_nodes,) or None
-        Known truth, if the source holds it.
+        True community of each node, if the source holds them.
 
     Examples
     --------
@@ -108,29 +108,29 @@ class Graph(Dataset):
 
     @property
     def labels(self) -> np.ndarray | None:
-        """Known truth for each node, if the source holds it."""
+        """True community of each node, if the source holds them."""
         return self._labels
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about these edges for the user of a result, as sentences."""
+        """Warnings about these edges for the user of a result, one sentence each."""
         sentences = []
         if self.directed:
             sentences.append(
-                f"{shortened(self.name, 60)} is directed, and the direction is dropped: an arc and its reverse become "
-                "an edge of weight 2 (or their sum); else make it undirected first."
+                f"{shortened(self.name, 60)} is directed, and the direction is dropped: two opposite arcs become "
+                "an edge of weight 2 (or their sum); to avoid this, make it undirected."
             )
         return [*sentences, *self._notes]
 
     def mention(self, numbers: Sequence[str], remedy: str) -> None:
-        """Warn that edges have numbers, but that none of these is used as weights.
+        """Warn that edges have numbers, but that none of these numbers are used as weights.
 
         Parameters
         ----------
         numbers : sequence of str
             Names of the attributes or columns that hold numbers. If it is empty, there is no warning.
         remedy : str
-            What the user can do to use the first of them as weights, or to use none without a warning.
+            How the user can use the first of these numbers as weights, or avoid the warning.
         """
         if numbers:
             listed = shortened(", ".join(map(repr, numbers)), 40)
@@ -165,7 +165,7 @@ class Graph(Dataset):
         self._notes.append(sentence)
 
     def describe(self) -> dict[str, Any]:
-        """Describe the source as plain values that fit into JSON."""
+        """Describe the source by values that JSON can hold."""
         return {
             **super().describe(),
             "n_nodes": self.n_nodes,
@@ -176,7 +176,7 @@ class Graph(Dataset):
         }
 
     def _combine(self, digests: Any) -> str:
-        # Nodes without edges and names of nodes belong to the data, too.
+        # Nodes without edges and names of nodes are also part of the data.
         total = hashlib.sha256(f"{super()._combine(digests)} {self.n_nodes}".encode())
         names = self.names
         if names is not None:
@@ -189,7 +189,7 @@ class Graph(Dataset):
 
 
 def check_n_nodes(n_nodes: Any, name: str) -> int:
-    """Reject values other than numbers of nodes; return the number."""
+    """Return a number of nodes as an integer; reject invalid values."""
     number = _as_integer(n_nodes)
     if number is None:
         raise InputError(f"n_nodes={n_nodes!r} of {name} should be an integer from 1 to {MAX_NODES}.")
@@ -201,14 +201,14 @@ def check_n_nodes(n_nodes: Any, name: str) -> int:
 
 
 def namespace_of(array: Any) -> Any:
-    """Return the module that has the functions for an array; older CuPy arrays do not name it themselves."""
+    """Return the module with the functions for an array; arrays of older versions of CuPy do not provide it."""
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     return importlib.import_module(type(array).__module__.split(".")[0])
 
 
 def row_number(name: str, start: int = 0) -> Where:
-    """Return a function that names an edge by its row in the source; the edges in memory begin at row ``start``."""
+    """Return a function that names an edge by its row in the source, if the edges in memory begin at row ``start``."""
     return lambda index: f"row {start + index} of {name}"
 
 
@@ -218,11 +218,11 @@ def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
     Parameters
     ----------
     pairs : array of shape (m, 2)
-        Numbers of nodes, as a NumPy or CuPy array of any type of number.
+        Node numbers, as a NumPy or CuPy array of any number type.
     weights : array of shape (m,) or None
         Weights of the edges, if they have any.
     n_nodes : int
-        Number of nodes; numbers of nodes must be smaller.
+        Number of nodes. Node numbers must be smaller.
     where : callable
         ``where(index)`` names an edge in messages, e.g. "line 7 of web.txt".
 
@@ -234,8 +234,8 @@ def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
     Raises
     ------
     InputError
-        The number of a node is not an integer or out of range, or a weight is negative or not finite. The message
-        names the first such edge.
+        A node number is not an integer or out of range, or a weight is negative or not finite. The message names the
+        first invalid edge.
     """
     xp = namespace_of(pairs)
     check_ids(pairs, n_nodes, where)
@@ -249,15 +249,15 @@ def edge_rows(pairs: Any, weights: Any, n_nodes: int, where: Where) -> Any:
 
 
 def check_ids(pairs: Any, n_nodes: int | None, where: Where, base: int = 0) -> int:
-    """Reject numbers of nodes that are not integers, negative, or too large; return the largest number, or -1.
+    """Return the largest node number, or -1; reject numbers that are not integers, negative, or too large.
 
-    The upper limit is checked only if `n_nodes` is given. `pairs` counts from 0; messages count from `base`, like the
-    file.
+    The upper limit is checked only if `n_nodes` is given. In `pairs`, nodes are numbered from 0; in messages, they are
+    numbered from `base`, as in the file.
     """
     if not len(pairs):
         return -1
     if pairs.dtype.kind == "f":
-        whole = pairs == namespace_of(pairs).floor(pairs)  # False for NaN, too
+        whole = pairs == namespace_of(pairs).floor(pairs)  # also False for NaN
         if not bool(whole.all()):
             index, node = _first(~whole, pairs)
             raise InputError(f"{where(index)}: node id {shortened(node)} is not an integer; ids should be 0, 1, 2, ...")
@@ -295,7 +295,7 @@ def check_weights(weights: Any, where: Where) -> None:
 
 
 def _first(bad: Any, pairs: Any) -> tuple[int, Any]:
-    """Row number and value of the first invalid number of a node."""
+    """Return the row and the value of the first invalid node number."""
     position = int(bad.reshape(-1).argmax())
     value = pairs[position // 2, position % 2].item()
     return position // 2, int(value) if isinstance(value, float) and value.is_integer() else value
@@ -331,9 +331,9 @@ def as_weights(
     name : str
         Name of the graph in messages.
     without : str
-        Advice on how to leave out the weights, for the message if one is not a number.
+        Advice on how to leave out the weights, for the message if a weight is not a number.
     first : int
-        Number of the first edge.
+        Number of the first of these edges in the source.
     """
     try:
         return np.asarray(values).astype(np.float64)

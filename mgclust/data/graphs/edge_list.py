@@ -34,8 +34,8 @@ from mgclust.outside.quoting import shortened
 __all__ = ["SIZE", "Head", "open_edge_list", "read_head"]
 
 _INTEGER = re.compile(r"\d+")
-_MAX_LINES = 100_000  # lines of comments before the first edge, at most
-_LONGEST_FIRST = 2**20  # bytes of a line, at most, among the lines from which the format is guessed
+_MAX_LINES = 100_000  # maximum number of comment lines before the first edge
+_LONGEST_FIRST = 2**20  # maximum bytes of each line from which the format is guessed
 SIZE = re.compile(r"[0-9]{1,18}")  # a number in the line of sizes, in formats that have such a line
 _BOM = b"\xef\xbb\xbf"
 _DIRECTED = re.compile(r"^\s*[#%]\s*(directed|asym)\b", re.IGNORECASE | re.MULTILINE)
@@ -47,15 +47,15 @@ class Head:
     """The first lines of a file."""
 
     comments: str  # the lines before the first line that is not a comment
-    lines: list[str]  # the first line that is not a comment and lines after it, without blank lines and comments
-    starts: list[tuple[int, int]]  # (byte, line number) of the first line and of the next
+    lines: list[str]  # the first line that is not a comment and the lines after it, without blank lines and comments
+    starts: list[tuple[int, int]]  # (byte, line number) of the first of `lines`, and of the line after it
     marked: list[str]  # lines below the first line that look like comments
 
 
 def read_head(
     chunks: TextChunks, most: int = SAMPLE_LINES, is_comment: Callable[[str, bool], bool] = lambda line, begun: True
 ) -> Head:
-    """Read the first lines of a file, at most `most` that are not comments.
+    """Read the first lines of a file, of which at most `most` are not comments.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def read_head(
         Reads the file.
     is_comment : callable
         ``is_comment(line, begun)`` returns whether a line that begins with ``#`` or ``%`` is a comment. ``begun`` is
-        True if edges came before it.
+        True if an edge came before the line.
     """
     name = chunks.location.name
     comments: list[str] = []
@@ -94,7 +94,7 @@ def read_head(
 
 
 def _raw_lines(chunks: TextChunks) -> Iterator[tuple[int, int, bytes]]:
-    """Unparsed lines with the byte at which they begin and their line number."""
+    """Yield unparsed lines, each with the byte at which it begins and its line number."""
     for chunk, text in chunks.scan():
         offset, skip = chunk.offset, len(_BOM) if not chunk.offset and text.startswith(_BOM) else 0
         for number, raw in enumerate(io.BytesIO(text), start=chunk.line):
@@ -104,7 +104,7 @@ def _raw_lines(chunks: TextChunks) -> Iterator[tuple[int, int, bytes]]:
 
 
 def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
-    """Open a text file of one edge per line.
+    """Open a text file with one edge per line.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def open_edge_list(chunks: TextChunks, suffix: str, asked: Requested) -> Graph:
         raise InputError(f"{location.name} is an empty graph: no line has an edge; give n_nodes.")
     if dialect.text and n_nodes is not None:
         raise InputError(
-            f"n_nodes={n_nodes} applies to nodes that are numbers; {location.name} names them: leave it out."
+            f"n_nodes={n_nodes} needs nodes that are numbers, but {location.name} has names; leave n_nodes out."
         )
     dialect, index, count, names = _scan(chunks, dialect, head, header, n_nodes)
     if header and notes and notes[0].startswith("the first line") and asked.header is None:
@@ -170,11 +170,11 @@ def _scan(chunks: TextChunks, dialect: Dialect, head: Head, header: bool, n_node
     except SpelledIds:
         dialect = replace(dialect, text=True)
         found = scan_edges(chunks, dialect, *head.starts[header], n_nodes)
-    return replace(dialect, zeros=True), *found  # ranks need not check for spelled ids again
+    return replace(dialect, zeros=True), *found  # ranks need not check again for ids such as 007
 
 
 def _has_tags(head: Head, suffix: str) -> bool:
-    """Return whether names of nodes begin with ``#``, so that such lines are edges and not comments."""
+    """Return whether names of nodes begin with ``#``; lines that begin with ``#`` are then edges, not comments."""
     if any(map(partial(_like_last, head, suffix), head.marked if head.lines else ())):
         return True
     lines = head.lines or head.comments.splitlines()
@@ -188,7 +188,7 @@ def _has_tags(head: Head, suffix: str) -> bool:
 
 
 def _like_last(head: Head, suffix: str, line: str) -> bool:
-    """Return whether a line such as ``#cat,#dog`` has as many fields as the last edge of the first lines."""
+    """Return whether a line such as ``#cat,#dog`` has as many fields as the last line in `head`."""
     delimiter = _delimiter(head.lines[-1], suffix)
     return (
         delimiter != " "
@@ -198,7 +198,7 @@ def _like_last(head: Head, suffix: str, line: str) -> bool:
 
 
 def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> tuple[Dialect, bool, list[str]]:
-    """Find the dialect of the lines, whether the first line names the columns, and sentences for `warnings`."""
+    """Return the dialect of the lines, whether the first line names the columns, and warnings."""
     if not head.lines:
         return Dialect(location.name, " ", 2, (0, 1)), False, []
     delimiter = _delimiter(head.lines[0], suffix)
@@ -228,7 +228,7 @@ def _dialect(head: Head, suffix: str, asked: Requested, location: Location) -> t
                 f"the first column of {shortened(location.name, 60)} was read as nodes and may number the lines; "
                 "index=True (--index) leaves it out."
             )
-    # One name among numbers is an error, which is reported with its line later.
+    # A name among numbers is an error, which the parser reports later with its line.
     named = sum(_named(line, chosen[:2]) for line in fields)
     text = 2 * named > len(fields) or any(is_spelled(row[j]) for row in rows for j in chosen[:2])
     notes = [*([doubt] if doubt else []), *notes]
@@ -247,7 +247,7 @@ def _delimiter(line: str, suffix: str) -> str:
 
 
 def _is_header(first: list[str], below: list[list[str]], asked: Requested) -> tuple[bool, str]:
-    """Decide whether the first line names the columns; also return a sentence if it may be an edge."""
+    """Return whether the first line names the columns, and a warning if it may be an edge."""
     if asked.header is not None:
         return asked.header, ""
     said = [asked.columns] if isinstance(asked.columns, str) else asked.columns or []

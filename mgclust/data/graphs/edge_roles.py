@@ -36,14 +36,14 @@ def edge_columns(
     is_index: bool = False,
     is_time: Sequence[bool | None] = (),
 ) -> tuple[list[int], list[str]]:
-    """Find the columns of the two nodes and, if there is one, of the weight; also return sentences for warnings.
+    """Find the columns of the two nodes and, if there is one, of the weight; also return warnings.
 
     Parameters
     ----------
     names : sequence of str
         Names of all columns of the table.
     columns : sequence of str or int, optional
-        The user's option `columns`: nodes, then the weight.
+        The user's option `columns`: two nodes, then the weight.
     name : str
         Name of the table in messages.
     roles : mapping
@@ -51,7 +51,7 @@ def edge_columns(
     is_index : bool
         Whether the first column numbers the rows.
     is_time : sequence of bool or None
-        Whether each column holds dates or durations; None: its numbers look like times. By default no column does.
+        Whether each column holds dates or durations; None: its numbers may be times. By default, no column holds them.
     """
     index = roles.get("index")
     if columns is None:
@@ -63,7 +63,7 @@ def edge_columns(
         raise InputError("columns=... names all columns of a table of edges; leave out source, target and index.")
     chosen = select_columns(list(names), columns, name)
     if len(chosen) not in (2, 3):
-        raise InputError(f"columns={columns!r} should be two columns of nodes, and at most one of weights.")
+        raise InputError(f"columns={columns!r} should be two columns of nodes, and at most one column of weights.")
     if len(set(chosen)) != len(chosen):
         raise InputError(f"columns={columns!r} names a column twice; name different columns.")
     return chosen, []
@@ -88,18 +88,18 @@ def _edge_roles(
     name : str
         Name of the table in messages.
     is_index : bool
-        Whether the first column numbers the rows. It is then left out, unless its name makes it a node.
+        Whether the first column numbers the rows. If so, it is left out, unless its name marks it as a node.
     is_time : sequence of bool or None
-        Whether each column holds dates or durations; None: its numbers look like times.
+        Whether each column holds dates or durations; None: its numbers may be times.
     may_guess : bool
-        Whether the first column may also be an index by its name.
+        Whether the first column may also be taken as an index because of its name.
 
     Returns
     -------
     positions : list of int
         Two or three columns: the nodes, and the weight if there is one.
     notes : list of str
-        Sentences about columns that are left out.
+        Warnings about columns that are left out.
     """
     notes: list[str] = []
     listed = shortened(", ".join(map(repr, names[:8])), 50)
@@ -111,7 +111,7 @@ def _edge_roles(
     left = max(left, int(is_index))
     fit = [j for j in range(left, len(names)) if is_time[j] is False and plain[j] not in _WEIGHTS]
     if may_guess and found is None and len(fit) < 2:
-        left = 0  # the first column is a node
+        left = 0  # too few other columns can be nodes
     others = [j for j in range(len(names)) if j not in given.values()]
     if found is None or given["source"] is not None or given["target"] is not None:
         named = [j for j in others if plain[j] in _WEIGHTS] if len(names) > 2 else []
@@ -143,7 +143,7 @@ def _edge_roles(
             else:
                 weight = only
     elif weight is not None and is_time[weight]:
-        raise InputError(f"weight={asked['weight']!r} holds dates or durations; weights are numbers, so name another.")
+        raise InputError(f"weight={asked['weight']!r} holds dates or durations; name a column of numbers.")
     if len(rest) > 1 and found is None and (given["source"] is None or given["target"] is None):
         raise InputError(
             f"{name} has {len(names)} columns ({listed}); name the two columns of nodes with source=... and "
@@ -184,7 +184,7 @@ def mention_columns(
     is_number: Callable[[int], bool],
     notes: Sequence[str],
 ) -> None:
-    """Warn of columns of numbers if a graph has no weights and the user gave no option about its columns."""
+    """Add `notes` to the warnings; also warn of columns of numbers if a graph has no weights and `columns` is None."""
     for note in notes:
         graph.note(note)
     if columns is None and len(chosen) == 2 and not notes:

@@ -1,8 +1,8 @@
 """Parsing of lines of edges with pyarrow, and messages that name the line with an error.
 
 pyarrow is fast, but it needs a single separator and no comments, and its messages say little about an error. A chunk is
-therefore tidied first if necessary. If pyarrow fails, Python parses the chunk again, line by line, only to name the
-line that is wrong.
+therefore tidied first if necessary. If pyarrow fails, Python parses the chunk again line by line, but only to find the
+line with the error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Edges = tuple[Any, Any, np.ndarray | None]
 
 _COMMENT_LINE = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _INTEGER = re.compile(r"\s*-?\d+\s*", re.ASCII)
-_MAX_DIGITS = 25  # more digits than an id has; Python does not convert thousands of digits
+_MAX_DIGITS = 25  # ids have fewer digits; Python does not convert thousands of digits
 
 
 _SPELLED = re.compile(rb"(?:^|[\n,;|\t \"])(?:[+-]?0\d|\+\d)")
 
 
 class SpelledIds(InputError):
-    """Numbers of nodes are written in another form than that of an integer, such as 007 or +1."""
+    """Error for ids of nodes that are numbers, but are not written as plain integers, such as 007 or +1."""
 
 
 def is_spelled(field: str) -> bool:
@@ -58,12 +58,12 @@ class Dialect:
 
     @property
     def weighted(self) -> bool:
-        """True if there are weights."""
+        """True if edges have weights."""
         return len(self.columns) == 3
 
     @property
     def skipped(self) -> tuple[bytes, ...]:
-        """Prefixes of lines that are not edges."""
+        """First characters of lines that hold no edge; empty for blank lines."""
         return (b"", b"#", b"%") if self.comments else (b"",)
 
     def plain(self, text: bytes) -> bytes:
@@ -110,7 +110,7 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
     Raises
     ------
     InputError
-        A line is malformed. The message has the number and content of the first such line.
+        A line is malformed. The message has the number and content of the first malformed line.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -135,7 +135,7 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
             parse_options=csv.ParseOptions(
                 delimiter=dialect.delimiter, quote_char='"' if dialect.quoted or dialect.delimiter != " " else False
             ),
-            # An empty field is a fault, not a missing value.
+            # An empty field is an error, not a missing value.
             convert_options=csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[]),
         )
     except pa.ArrowInvalid as error:
@@ -150,7 +150,7 @@ def parse_edges(text: bytes, first_line: int, dialect: Dialect) -> Edges:
 def line_of(
     name: str, text: bytes, first_line: int, left_out: tuple[bytes, ...] = (b"", b"#", b"%")
 ) -> Callable[[int], str]:
-    """Return a function that names an edge by the number and content of its line; lines in `left_out` have no edge."""
+    """Return a function that names an edge by its line; a line that begins as in `left_out` holds no edge."""
 
     def where(index: int) -> str:
         left = index
@@ -205,7 +205,7 @@ def _wrong(u: Any, v: Any, weights: np.ndarray | None, dialect: Dialect) -> bool
 
 
 def _fault(text: bytes, first_line: int, dialect: Dialect, otherwise: str) -> InputError:
-    """Find the first line that is wrong, and describe the error."""
+    """Find the first line with an error, and describe the error."""
     for number, raw in enumerate(text.split(b"\n"), start=first_line):
         if raw.lstrip()[:1] in dialect.skipped:
             continue
@@ -229,7 +229,7 @@ def _why(line: str, dialect: Dialect) -> str:
         try:
             good = 0 <= float(weight) < np.inf and "_" not in weight
         except ValueError:
-            return f"weight {_short(weight)} is not a number; fix the line, or leave it out by columns=[...]."
+            return f"weight {_short(weight)} is not a number; fix the line, or leave weights out with columns=[...]."
         if not good:
             return (
                 f"weight {shortened(weight, 60)} should be a finite number >= 0, because modularity is not defined for "
@@ -242,7 +242,7 @@ def _why_node(field: str, dialect: Dialect) -> str:
     if dialect.text:
         return "" if field else "a node has no name; fix the line."
     if not _INTEGER.fullmatch(field):
-        return f"node {_short(field)} is not an integer; nodes are integers, or most are names: fix the line."
+        return f"node {_short(field)} is not an integer; ids should be integers, unless most are names."
     if len(field.strip()) > _MAX_DIGITS:
         return f"node id {_short(field)} should be below 2**63."
     if int(field) < dialect.base:

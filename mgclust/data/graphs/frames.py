@@ -28,7 +28,7 @@ _TIMES = (datetime.date, datetime.time, datetime.timedelta)
 
 
 def open_pairs(source: Any, n_nodes: int | None) -> Graph:
-    """Open a list of edges or a table of text: ``[("Ann", "Bob"), ...]``, or with the weight as a third item."""
+    """Open a list or array of edges with named nodes, such as ``[("Ann", "Bob"), ...]``; a third item is the weight."""
     rows = list(source) if hasattr(source, "__iter__") else []
     widths = {len(row) if hasattr(row, "__len__") and not isinstance(row, str) else 0 for row in rows}
     if not rows or not widths <= {2, 3} or len(widths) != 1:
@@ -41,7 +41,7 @@ def open_pairs(source: Any, n_nodes: int | None) -> Graph:
 
 
 def open_frame(frame: Any, columns: Columns, n_nodes: int | None, roles: Mapping[str, Any]) -> Graph:
-    """Open a pandas, polars or pyarrow table: two columns of nodes, and a third of weights if there is one."""
+    """Open a pandas, polars or pyarrow table: two columns of nodes, and a column of weights if there is one."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     names = [str(label) for label in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
     times = [_is_time(frame, position) for position in range(len(names))]
@@ -80,7 +80,7 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
     ids: Any = TextIds() if text else IntegerIds()
     for label in chosen[:2]:
         column = frame[label]
-        # Distinct names per partition: repeating a few of them costs less than sorting all.
+        # Names are made distinct per partition, because repeating a few of them costs less than sorting all names.
         meta = sys.modules["dask.dataframe"].utils.make_meta(column)
         distinct = computed(column.map_partitions(by_value(chunks.distinct, chunks), meta=meta)).to_numpy()
         ids.add(_as_text(distinct, name, 0) if text else _as_ids(distinct, name))
@@ -95,12 +95,12 @@ def _open_dask_columns(frame: Any, n_nodes: int | None, name: str) -> Graph:
 
 
 def _dask_rows(frame: Any) -> Any:
-    """Convert a Dask data frame to an array; the client that owns it counts its rows, even if it is not active."""
+    """Convert a Dask data frame to an array. The client that owns the frame counts its rows, even if inactive."""
     return frame.to_dask_array(lengths=tuple(computed(frame.map_partitions(len))))
 
 
 def _is_time(frame: Any, position: int) -> bool | None:
-    """Return whether a column of a table holds dates, times or durations; None if its numbers look like times."""
+    """Return whether a column of a table holds dates, times or durations; None if its numbers may be times."""
     values = _first(frame, position, SAMPLE_LINES)
     if values.dtype.kind == "O" and isinstance(next(iter(values), None), _TIMES):
         return True
@@ -121,7 +121,7 @@ def _first(frame: Any, position: int, most: int) -> np.ndarray:
 
 
 def _from_columns(columns: list[Any], n_nodes: int | None, name: str, without: str) -> Graph:
-    """Make a graph of two or three columns; `without` is the advice on how to leave out its weights."""
+    """Make a graph from two or three columns; `without` is the advice in messages on how to leave out the weights."""
     u, v = columns[:2]
     weights = None
     if len(columns) == 3:
@@ -180,4 +180,4 @@ def _is_number_type(dtype: Any) -> bool:
 
 
 def _numbers_wanted(name: str) -> InputError:
-    return InputError(f"n_nodes=... applies to nodes that are numbers; {name} names them: leave it out.")
+    return InputError(f"n_nodes=... needs nodes that are numbers, but {name} has names; leave n_nodes out.")

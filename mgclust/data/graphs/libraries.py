@@ -52,16 +52,16 @@ def open_igraph(graph: Any, weight: str | None) -> Graph:
 
 
 class _Weights:
-    """Weights of edges from an attribute: 1 for an edge without it; no weights if no edge has it.
+    """Weights of edges from an attribute: 1 for an edge without the attribute; no weights if no edge has it.
 
     Parameters
     ----------
     values : list
-        Values of the attribute; None for an edge without it.
+        Value of the attribute for each edge; None for an edge without the attribute.
     weight : str or None
-        Name of the attribute; None for no weights.
+        Name of the attribute; None if the weights are not used.
     samples : list of (str, object)
-        Attributes of some edges that the user could have meant.
+        Names and values of attributes of some edges, one of which the user may have meant.
     edges : iterable
         The edges; each begins with its two nodes.
     name : str
@@ -89,7 +89,7 @@ class _Weights:
         self._unused = sorted(numeric)
 
     def mention(self, graph: Graph) -> None:
-        """Let the graph warn of edges without a weight, or of attributes that the user could have meant."""
+        """Add warnings to the graph, about edges without a weight or about attributes that the user may have meant."""
         if self._missing:
             graph.mention_missing(str(self._weight), self._missing)
         if self._unused:

@@ -25,8 +25,8 @@ _SYMMETRIES = ("general", "symmetric")
 def open_matrix_market(chunks: TextChunks) -> Graph:
     """Open an adjacency matrix in coordinate format.
 
-    A ``symmetric`` file lists each edge once. A ``general`` file that is not symmetric has arcs. An entry on the
-    diagonal is the weight of a self-loop.
+    A ``symmetric`` file lists each edge once. A ``general`` file whose matrix is not symmetric holds directed edges. An
+    entry on the diagonal is the weight of a self-loop.
     """
     name = chunks.location.name
     head = read_head(chunks, 1)
@@ -59,7 +59,7 @@ def open_matrix_market(chunks: TextChunks) -> Graph:
     found = sum(edges for _, edges in index)
     if found != entries:
         raise InputError(
-            f"{name} has {found} entries, but its line of sizes says {shortened(entries)}; copy or write it again."
+            f"{name} has {found} entries, but its line of sizes states {shortened(entries)}; copy or write it again."
         )
     if words[4] == "symmetric" or halves.one_is_empty:
         return LinesGraph(chunks, index, count, dialect, _KIND)
@@ -82,13 +82,13 @@ def _whole(graph: LinesGraph) -> Graph:
 
 
 class _Halves:
-    """Compares the entries above and below the diagonal of a matrix by sums of hashes.
+    """Comparison of the entries above and below the diagonal of a matrix, by sums of hashes.
 
     Attributes
     ----------
     pairs, weights : int
-        Sums of hashes above the diagonal minus sums below: of positions, and of positions with weights. Both are 0 if
-        the matrix is symmetric.
+        Sum of the hashes of entries above the diagonal, minus the sum of the hashes below it. `pairs` hashes the
+        positions of entries; `weights` also hashes their weights. Both are 0 if the matrix is symmetric.
     upper : list of int
         Number of entries of each chunk that are not below the diagonal.
     """

@@ -78,7 +78,7 @@ def open_metis(chunks: TextChunks) -> Graph:
         node += part.lines
     if node < form.n_nodes:
         raise InputError(
-            f"{form.name} has lines for {node} nodes, but its first line says {shortened(form.n_nodes)}; write it "
+            f"{form.name} has lines for {node} nodes, but its first line states {shortened(form.n_nodes)}; write it "
             "again."
         )
     if balance % 2**64:
@@ -88,7 +88,7 @@ def open_metis(chunks: TextChunks) -> Graph:
     found = (entries - loops) // 2 + loops
     if found != form.n_edges:
         raise InputError(
-            f"{form.name} has {found} edges, but its first line says {shortened(form.n_edges)}; write it again."
+            f"{form.name} has {found} edges, but its first line states {shortened(form.n_edges)}; write it again."
         )
     return _MetisGraph(chunks, form, index, first_nodes)
 
@@ -128,7 +128,8 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
         if len(extra):
             at = where(form.n_nodes - first_node + int(extra[0]))
             raise InputError(
-                f"{at} comes after the lines of n_nodes={shortened(form.n_nodes)}, which the first line says."
+                f"{at} comes after the last node: the first line states n_nodes={shortened(form.n_nodes)}; write it "
+                "again."
             )
         lines = form.n_nodes - first_node
         counts = counts[:lines]
@@ -153,7 +154,7 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
 
 
 def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
-    """All numbers of some lines as one column; blanks become ends of lines."""
+    """Return all numbers of some lines as one column. Blanks become line ends, so that pyarrow reads one column."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -164,7 +165,7 @@ def _numbers(tidy: bytes, form: _Format, where: Where) -> np.ndarray:
         table = csv.read_csv(
             pa.BufferReader(tidy.translate(_BLANKS_TO_NEWLINES)),
             read_options=csv.ReadOptions(column_names=["0"]),
-            # No line has this delimiter; a field that does is not a number.
+            # No number contains this delimiter, so each line is one field.
             parse_options=csv.ParseOptions(delimiter="\x1f", quote_char=False),
             convert_options=csv.ConvertOptions(column_types={"0": kind}, null_values=[]),
         )

@@ -14,7 +14,7 @@ from mgclust.outside.inflation import check_memory
 
 __all__ = ["open_gml", "open_graphml"]
 
-_PARSED_BYTES = 40  # memory of the parser and the graph per byte of text
+_PARSED_BYTES = 40  # bytes of memory that the parser and the graph need per byte of text
 
 
 def open_graphml(location: Location, weight: str | None) -> Graph:
@@ -23,7 +23,7 @@ def open_graphml(location: Location, weight: str | None) -> Graph:
     parser = expat.ParserCreate()
 
     def refuse(*declared: Any) -> NoReturn:
-        raise InputError(f"{location.name} declares a document type (DTD), which is rejected; write it without.")
+        raise InputError(f"{location.name} declares a document type (DTD), which is rejected; remove it.")
 
     parser.StartDoctypeDeclHandler = refuse
     parser.EntityDeclHandler = refuse
@@ -32,7 +32,7 @@ def open_graphml(location: Location, weight: str | None) -> Graph:
 
 
 def open_gml(location: Location, weight: str | None) -> Graph:
-    """Open a GML file. Names of nodes are their labels if all nodes have distinct labels."""
+    """Open a GML file. The names of nodes are their labels if all labels are distinct, else their ids."""
     networkx, text = _read(location)
     try:
         graph = networkx.read_gml(io.BytesIO(text))

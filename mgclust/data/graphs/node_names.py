@@ -1,4 +1,4 @@
-"""Names of nodes: collected chunk by chunk, and numbered 0, 1, ...
+"""Names of nodes, which are collected chunk by chunk and numbered 0, 1, ...
 
 Integer ids without gaps need no names. All other ids are sorted; the number of a node is the position of its name.
 pyarrow hashes text.
@@ -26,7 +26,7 @@ class NodeNames:
     Parameters
     ----------
     array : ndarray of shape (n_nodes,), int64 or str
-        Name of every node. It need not be sorted if `encode` is not called.
+        Names of all nodes. They need not be sorted if `encode` is not called.
     """
 
     def __init__(self, array: np.ndarray) -> None:
@@ -37,7 +37,7 @@ class NodeNames:
         return len(self.array)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Every rank gets the names: one bit per possible id is smaller than eight bytes per id.
+        # The names are sent to every rank, and one bit per possible id is less than eight bytes per id.
         names = self.array
         if names.dtype.kind == "i" and len(names) and names[0] >= 0 and names[-1] < 32 * len(names) and _ascend(names):
             marks = np.zeros(int(names[-1]) + 1, bool)
@@ -53,12 +53,12 @@ class NodeNames:
         self._lookup = None
 
     def encode(self, ids: Any) -> np.ndarray:
-        """Convert names to numbers of nodes, int32.
+        """Convert names to node numbers, as int32.
 
         Parameters
         ----------
         ids : array
-            NumPy integers, or text in a pyarrow array. Each must be one of the names.
+            NumPy integers, or text in a pyarrow array. Each id must be one of the names.
         """
         text = self.array.dtype.kind == "U"
         numbers = self._encode_text(ids) if text else self._encode_integers(ids)
@@ -86,12 +86,12 @@ class NodeNames:
         if self._lookup is None:
             lookup = np.full(largest + 2, -1, np.int32)  # the last entry is for all larger ids
             lookup[names] = np.arange(len(names), dtype=np.int32)
-            self._lookup = lookup  # assigned when complete: other threads may read it
+            self._lookup = lookup  # assigned only when complete, because other threads may read it
         return self._lookup[np.minimum(ids, largest + 1)]
 
 
 class IntegerIds:
-    """Collects the distinct values of very many integers >= 0."""
+    """Collector of the distinct values of very many integers >= 0."""
 
     def __init__(self) -> None:
         self._marks = np.zeros(2**16, bool)
@@ -118,7 +118,7 @@ class IntegerIds:
         self._marks[ids] = True
 
     def names(self) -> np.ndarray:
-        """All distinct ids in ascending order, int64."""
+        """Return all distinct ids in ascending order, as int64."""
         self._merge()
         return np.concatenate([np.flatnonzero(self._marks), self._large])
 
@@ -128,7 +128,7 @@ class IntegerIds:
 
 
 class TextIds:
-    """Collects the distinct values of very many strings in pyarrow arrays."""
+    """Collector of the distinct values of very many strings in pyarrow arrays."""
 
     def __init__(self) -> None:
         self._known: Any = None
@@ -143,7 +143,7 @@ class TextIds:
             self._merge()
 
     def names(self) -> np.ndarray:
-        """All distinct names in the order of their characters, as NumPy strings."""
+        """Return all distinct names in the order of their characters, as NumPy strings."""
         from pyarrow import compute
 
         self._merge()
@@ -201,7 +201,7 @@ def _ascend(names: np.ndarray) -> bool:
 
 
 def names_of(nodes: Sequence[Any]) -> np.ndarray | None:
-    """Names of nodes as an array of integers or of text; None if the names are the numbers of the nodes."""
+    """Return names of nodes as an array of integers or of text; None if the names are the node numbers."""
     if all(isinstance(node, (int, np.integer)) and not isinstance(node, bool) for node in nodes):
         if all(node == i for i, node in enumerate(nodes)):
             return None

@@ -1,4 +1,4 @@
-"""Edges in .npy, .npz and Parquet files, read by rows."""
+"""Edges in .npy and .npz files, read by rows, and the base class of graphs in files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NumpyGraph(FileGraph):
     weights : StoredArray, optional
         Array of shape (n_edges,).
     n_nodes : int, optional
-        Number of nodes. By default the largest number of a node plus one, for which all edges are read.
+        Number of nodes. By default, the largest node number plus one; all edges are read to find it.
     names, labels : StoredArray, optional
         Arrays of shape (n_nodes,).
     """
@@ -62,7 +62,7 @@ class NumpyGraph(FileGraph):
     ) -> None:
         self._edges = edges
         self._weights = weights
-        # Read on demand: the ranks to which the graph is sent need neither.
+        # Read on demand, because the ranks to which the graph is sent need neither names nor labels.
         self._beside = {"names": names, "labels": labels}
         weighted = weights is not None or edges.shape[1] == 3
         count = self._count_nodes() if n_nodes is None else n_nodes
@@ -140,7 +140,7 @@ def open_npz_graph(location: Location, n_nodes: int | None) -> Graph:
     if "n" in stored:
         shape = stored["n"].shape
         if math.prod(shape) != 1:
-            raise InputError(f"{stored['n'].name} has shape {shape}, it should be one number, that of the nodes.")
+            raise InputError(f"{stored['n'].name} has shape {shape}, it should be one number: the number of nodes.")
         written = stored["n"].whole()
         own = check_n_nodes(written.reshape(-1)[0].item(), location.name)
         if n_nodes is not None and n_nodes != own:
@@ -156,12 +156,9 @@ _MEMBERS = ("edges", "n", "weights", "names", "labels")
 
 def _check_edges(edges: StoredArray) -> None:
     if len(edges.shape) != 2 or edges.shape[1] not in (2, 3):
-        raise InputError(
-            f"{edges.name} has shape {edges.shape}; edges should be (m, 2), the two nodes of each, or (m, 3), with a "
-            "weight."
-        )
+        raise InputError(f"{edges.name} has shape {edges.shape}; edges should be (m, 2) or, with weights, (m, 3).")
     if edges.dtype.kind not in "iuf":
-        raise InputError(f"{edges.name} has dtype {edges.dtype}; edges should be numbers of nodes: 0, 1, ...")
+        raise InputError(f"{edges.name} has dtype {edges.dtype}; edges should be node numbers: 0, 1, ...")
 
 
 def _open_stored_matrix(location: Location) -> Graph:

@@ -1,4 +1,4 @@
-"""Edges in columns of Parquet and Feather files, read by groups of rows."""
+"""Edges in columns of Parquet and Feather files, read by row groups."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _ParquetGraph(FileGraph):
 
 
 class _Columns:
-    """The columns of a file that are nodes and weights."""
+    """The columns of a file that hold nodes and weights."""
 
     def __init__(self, location: Location, columns: Sequence[str | int] | str | None, roles: Mapping[str, Any]) -> None:
         import pyarrow as pa
@@ -80,7 +80,7 @@ class _Columns:
             if pa.types.is_floating(kind) or pa.types.is_nested(kind):
                 raise InputError(
                     f"{location.name}, column {shortened(label)!r} holds {shortened(kind)}; nodes should be integers "
-                    "or text: choose others with columns=[...]."
+                    "or text: choose other columns with columns=[...]."
                 )
 
     def _numbers_rows(self, kinds: Sequence[Any]) -> bool:
@@ -92,7 +92,7 @@ class _Columns:
         return numbers_rows(self._table.names[0], self._first(self._table.names[0]))
 
     def _first(self, name: str) -> np.ndarray:
-        """First values of a column."""
+        """Return the first values of a column."""
         if len(self.edges) < 2:
             return np.empty(0)
         size = max(1, min(SAMPLE_LINES, int(self.edges[1])))
@@ -100,7 +100,7 @@ class _Columns:
         return np.empty(0) if first is None else first.column(0).to_numpy(zero_copy_only=False)
 
     def read(self, group: int) -> tuple[Any, Any, np.ndarray | None]:
-        """Columns u and v and the weights of one row group."""
+        """Read the columns u and v and the weights of one row group."""
         import pyarrow as pa
 
         first, size = int(self.edges[group]), int(self.edges[group + 1] - self.edges[group])
@@ -113,8 +113,8 @@ class _Columns:
             if column.null_count:
                 row = first + int(np.argmax(column.is_null().to_numpy()))
                 raise InputError(
-                    f"row {row} of {self.location.name} has nothing in column {shortened(label)!r}; drop it or fill "
-                    "it in."
+                    f"row {row} of {self.location.name} has nothing in column {shortened(label)!r}; drop the row "
+                    "or fill it in."
                 )
             try:
                 column = column.cast(kind).combine_chunks()
@@ -147,7 +147,7 @@ def open_parquet_graph(
     if n_nodes is not None:
         if found.text:
             raise InputError(
-                f"n_nodes={n_nodes} applies to nodes that are numbers; {location.name} names them: leave it out."
+                f"n_nodes={n_nodes} needs nodes that are numbers, but {location.name} has names; leave n_nodes out."
             )
         return _ParquetGraph(found, n_nodes, None)
     ids: Any = TextIds() if found.text else IntegerIds()

@@ -1,4 +1,4 @@
-"""One array of a .npy or .npz file, read by rows in the type in which it was written."""
+"""Reading of an array in a .npy or .npz file by rows, in the type in which it was written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["StoredArray"]
 
 
 class StoredArray:
-    """An array in a file. A pickle holds only its place.
+    """An array in a file. A pickle does not hold its numbers.
 
     Parameters
     ----------
@@ -32,8 +32,8 @@ class StoredArray:
 
     Notes
     -----
-    A member that is not compressed is read in place. A compressed member is read as a stream, which is kept for the
-    next read. No numbers are held in memory that were not requested.
+    A member that is not compressed is read at its place in the file. A compressed member is read as a stream, which is
+    kept open for the next read. Only the requested numbers are held in memory.
     """
 
     def __init__(self, location: Location, member: str | None = None) -> None:
@@ -50,7 +50,7 @@ class StoredArray:
                 check_holds(location.name, self._layout.end, file.seek(0, 2))
         if self._layout.dtype.kind not in "iufbSU":
             raise InputError(
-                f"{self.name} holds {shortened(self._layout.dtype)}, neither numbers nor text; write it again."
+                f"{self.name} holds {shortened(self._layout.dtype)}, neither numbers nor text; write numbers or text."
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class StoredArray:
         return out
 
     def whole(self) -> np.ndarray:
-        """Read all of the array, which may have no dimension, such as the ``n`` of a graph."""
+        """Read the whole array. It may have no dimensions, as the ``n`` of a graph."""
         check_memory(self.name, self._layout.nbytes)
         if self.shape:
             return self.read(0, self.shape[0])
@@ -95,7 +95,7 @@ class StoredArray:
         return out.reshape(())
 
     def _columns(self, start: int, stop: int) -> np.ndarray:
-        """Rows of an array in Fortran order, as columns."""
+        """Return rows of an array in Fortran order, as the transposed array."""
         n, d = self.shape
         columns = np.empty((d, stop - start), self.dtype)
         for j in range(d):
@@ -138,7 +138,7 @@ class StoredArray:
 
 
 class _ArrayStream:
-    """Numbers of a compressed member, from the first on."""
+    """Stream of the numbers of a compressed member or of a file behind a URL."""
 
     def __init__(self, location: Location, member: str | None, offset: int) -> None:
         self.position = 0

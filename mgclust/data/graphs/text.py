@@ -72,14 +72,14 @@ class LinesGraph(ChunkedGraph):
     Parameters
     ----------
     chunks, index, n_nodes
-        As in `ChunkedGraph`.
+        See `ChunkedGraph`.
     dialect : Dialect
         How the lines are read.
     kind : str
         Name of the format.
     upper : bool
-        Whether to take only edges whose first node has no larger number than the second. `index` then has the numbers
-        of these edges.
+        Whether to keep only edges whose first node number is at most as large as the second. `index` must then count
+        only these edges.
     **about
         Keyword arguments of `Graph`.
     """
@@ -132,7 +132,7 @@ def scan_edges(
     offset, line : int
         Byte and line number at which the first edge begins.
     n_nodes : int or None
-        Number of nodes, which limits the ids. None: collect the ids.
+        Number of nodes, which is the limit of the ids. None: collect the ids.
     visit : callable
         Called with the edges of each chunk.
 
@@ -143,7 +143,7 @@ def scan_edges(
     n_nodes : int
         Number of nodes.
     names : ndarray or None
-        Names of the nodes; None if ids are numbers of nodes.
+        Names of the nodes; None if the ids are the node numbers.
     """
     index = []
     ids: Any = TextIds() if dialect.text else IntegerIds()

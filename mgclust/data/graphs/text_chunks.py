@@ -1,4 +1,4 @@
-"""A text file, compressed or not, that is read in chunks of whole lines, in order or at random."""
+"""Reading of a text file, compressed or not, in chunks of whole lines, in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNK_BYTES = 2**24
 class Chunk(NamedTuple):
     """Position of a chunk of whole lines."""
 
-    # offset, length: bytes; of the uncompressed text if the file is compressed
+    # offset and length are bytes of the uncompressed text
     offset: int
     length: int
     line: int  # number of the first line, from 1
@@ -30,7 +30,7 @@ class TextChunks:
     Parameters
     ----------
     location : Location
-        Location of the file. If it is compressed, a read in the middle decompresses all text before it.
+        Location of the file. If the file is compressed, a read in the middle decompresses all text before it.
     """
 
     def __init__(self, location: Location) -> None:
@@ -53,7 +53,7 @@ class TextChunks:
                     rest += block  # a line longer than a chunk
                     if len(rest) > LONGEST_LINE:
                         raise InputError(
-                            f"{self.location.name}, line {line} has more than {LONGEST_LINE:,} bytes; is it a graph?"
+                            f"{self.location.name}, line {line} has more than {LONGEST_LINE:,} bytes; check the file."
                         )
                     continue
                 text, rest = (rest + block[:end], block[end:]) if block else (rest, b"")
@@ -65,7 +65,7 @@ class TextChunks:
                     return
 
     def read(self, chunk: Chunk) -> bytes:
-        """Read one chunk again. Chunks that follow each other are read without going back."""
+        """Read one chunk again. Consecutive chunks are read without decompressing text twice."""
         with self.location.reading():
             if self._open is None:
                 stack = contextlib.ExitStack()

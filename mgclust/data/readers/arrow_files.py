@@ -22,7 +22,7 @@ _MAX_FILES = 100_000
 
 
 class ArrowTable:
-    """Columns of a file or folder. A pickle holds only the location.
+    """Columns of a file or folder. A pickle holds no data of the columns.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class ArrowTable:
         if self._schemas[0].names.count(name) > 1:
             raise InputError(
                 f"{self.location.name} has several columns called {shortened(name)!r}; give each its own name, or "
-                "choose others by open_dataset(..., columns=[...]) (--columns)."
+                "choose other columns with open_dataset(..., columns=[...]) (--columns)."
             )
         return [schema.field(name).type for schema in self._schemas]
 
@@ -116,7 +116,7 @@ def _files_of(folder: Location) -> list[Location]:
         if _is_part(name):
             names.append(name)
         if len(names) > _MAX_FILES:
-            raise InputError(f"{folder.name} has more than {_MAX_FILES:,} files; write fewer.")
+            raise InputError(f"{folder.name} has more than {_MAX_FILES:,} files; write fewer files.")
     if not names:
         raise InputError(
             f"{folder.name} is a directory without Parquet files; give the path of a file, or of a folder of .parquet."
@@ -131,7 +131,7 @@ def _files_of(folder: Location) -> list[Location]:
 
 
 def _counted(name: str) -> list[Any]:
-    """Sort key that compares numbers in names by their values."""
+    """Return a sort key that compares numbers in names by their values."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
 
 

@@ -16,7 +16,7 @@ def brain_models(location: Location) -> Any:
 
 
 def grayordinate(models: Any, index: int) -> tuple[str, str, tuple[int, ...]]:
-    """Return one grayordinate: its structure, "vertex" or "voxel", and its vertex number or (i, j, k)."""
+    """Return the structure of a grayordinate, "vertex" or "voxel", and the number of the vertex or (i, j, k)."""
     element, where, structure = models[index]
     name = structure.removeprefix("CIFTI_STRUCTURE_").lower()
     if element == "CIFTI_MODEL_TYPE_SURFACE":

@@ -40,12 +40,12 @@ __all__ = [
 
 VOLUMES = (".nii", ".nii.gz")
 _CIFTI_EXTENSION = 32
-# Bytes of the file that are in memory at a time.
+# Bytes of the file that are read at a time.
 _CHUNK_BYTES = 2**25
-# Maximal bytes of a header with extensions. The largest in use describe a few hundred thousand grayordinates.
+# Maximum bytes of a header with extensions. The largest headers in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
 _VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
-_ONE_VALUE = 1e-6  # relative differences that scaling may cause between the values of a mask that are not 0
+_ONE_VALUE = 1e-6  # relative difference that scaling may cause between nonzero values of a mask
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Grid:
         return math.prod(self.shape)
 
     def same_as(self, other: Grid) -> bool:
-        """Return whether both grids have the same shape, and their voxels the same places to 0.001 mm."""
+        """Return whether both grids have the same shape, and the places of their voxels agree to 0.001 mm."""
         if self.shape != other.shape:
             return False
         # The largest difference of two affine maps on the grid is at one of its corners.
@@ -77,7 +77,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """Facts about one file that are needed to read it again. They are few, because they are sent to workers."""
+    """Facts about a file that workers need to read it."""
 
     location: Location
     stamp: Stamp
@@ -98,7 +98,7 @@ class SeriesFile:
 
     @property
     def plain(self) -> bool:
-        """True if the values are the stored numbers."""
+        """True if the values equal the stored numbers."""
         return self.slope == 1 and self.inter == 0
 
     def values(self, stored: np.ndarray) -> np.ndarray:
@@ -107,7 +107,7 @@ class SeriesFile:
             return stored.astype(np.float64) * self.slope + self.inter
 
     def nonzero(self) -> np.ndarray:
-        """Mask of the voxels, in C order of the grid, whose value is not 0 at some time."""
+        """Return the mask of the voxels whose value is not 0 at some time, in C order of the grid."""
         chosen = np.zeros(self.grid.size, dtype=bool)
 
         def look(voxels: slice, times: slice, stored: np.ndarray) -> None:
@@ -141,7 +141,7 @@ class SeriesFile:
         self._stream(take)
 
     def _file_order(self) -> np.ndarray:
-        """Position in the file of each voxel of the grid, in C order."""
+        """Return the position in the file of each voxel, for the voxels in C order of the grid."""
         return np.arange(self.grid.size).reshape(self.grid.shape, order="F").reshape(-1)
 
     def _stream(self, visit: Callable[[slice, slice, np.ndarray], None]) -> None:
@@ -163,7 +163,7 @@ class SeriesFile:
                     visit(slice(0, size), slice(start, stop), stored)
                 else:
                     visit(slice(start, stop), slice(0, times), stored.T)
-            while stream.read(_CHUNK_BYTES):  # read to the end, where a compressed file has its checksum
+            while stream.read(_CHUNK_BYTES):  # read to the end, because the checksum of a compressed file is there
                 pass
 
 
@@ -286,7 +286,7 @@ def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
     if others.any():
         raise InputError(
             f"mask={location.name!r}: {100 * others.mean():.2g}% of its values are neither 0 nor {largest:g}, such as "
-            f"{values[others][0]:g}; give a mask of 0 and 1, as nilearn.image.math_img('img > 0.5', img=...) makes one."
+            f"{values[others][0]:g}; give a mask of 0 and 1, e.g. nilearn.image.math_img('img > 0.5', img=...)."
         )
     return chosen
 
@@ -342,8 +342,8 @@ def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> n
         own = _grid_of(location, what)
         if grid is not None and not own.same_as(grid):
             raise InputError(
-                f"{what}={location.name!r} is on another grid than {of}: it has {own}; {of} has {grid}. "
-                f"Resample it to that grid."
+                f"{what}={location.name!r} is on another grid than {of}: it has {own}, and {of} has {grid}; "
+                f"resample it."
             )
         header = read_header(location)
         dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
@@ -364,7 +364,7 @@ def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> n
 
 @contextmanager
 def _decompressed(location: Location) -> Iterator[IO[bytes]]:
-    """Open the uncompressed bytes of a file. Its content decides whether it is compressed, not its name."""
+    """Open the uncompressed bytes of a file. Its content shows whether it is compressed; its name is not used."""
     with location.open() as file:
         magic = file.read(2)
         file.seek(0)
@@ -383,7 +383,7 @@ def _truncated(location: Location, what: str) -> InputError:
 
 
 def _check_size(location: Location, stamp: Stamp, wanted: int) -> None:
-    """Reject a file that is too small for its header, before memory is taken for it."""
+    """Reject a file that is too small for its header, before memory is allocated for it."""
     with location.open() as file:
         compressed = file.read(2) == b"\x1f\x8b"
     if stamp.size:  # some servers do not report the size

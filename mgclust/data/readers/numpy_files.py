@@ -72,13 +72,14 @@ class NumpyFileDataset(FileDataset):
 
     Parameters
     ----------
+    location : Location
         Location of the file.
     layout : NpyLayout
         Type, shape and offset of the numbers.
     labels_member : str, optional
         Member of the .npz file that holds the labels.
     whole_file : bool
-        Whether the bytes of the file may serve as fingerprint; False for a memory map of a part of the file.
+        Whether the fingerprint is the hash of the file. False for a memory map, which may be a part of its file.
     """
 
     kind = "npy"
@@ -98,7 +99,7 @@ class NumpyFileDataset(FileDataset):
         return _read_labels(self.location, self._labels_member)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the file's bytes, or of the mapped rows."""
+        """Return the SHA-256 of the file's bytes, or of the mapped rows."""
         return super().fingerprint() if self._whole_file else Dataset.fingerprint(self)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -169,7 +170,7 @@ def open_npz(location: Location) -> Dataset:
                 listed = shortened(", ".join(others)) or "none"
                 raise InputError(
                     f"{location.name} holds {len(others)} arrays ({listed}); name the "
-                    "one to cluster X: numpy.savez(path, X=array)."
+                    "array to cluster X: numpy.savez(path, X=array)."
                 )
             chosen = others[0]
         info = archive.infolist()[names.index(chosen)]
@@ -184,7 +185,7 @@ def open_npz(location: Location) -> Dataset:
 
 
 def open_memmap(array: np.memmap) -> Dataset | None:
-    """Open a memory map by its file, so that a pickle holds only the path; None if it has to stay in memory."""
+    """Open a memory map by its file, so that a pickle holds only the path; return None if it must stay in memory."""
     if array.filename is None or array.mode == "c" or array.ndim != 2 or not array.size:
         return None
     if not (array.flags.c_contiguous or array.flags.f_contiguous) or not os.path.isfile(array.filename):
@@ -205,11 +206,11 @@ def open_memmap(array: np.memmap) -> Dataset | None:
     dataset = NumpyFileDataset(location, layout, whole_file=False)
     ends = ((0, 1), (array.shape[0] - 1, array.shape[0]))
     same = all(dataset.read(i, j).tobytes() == array[i:j].astype(dataset.dtype).tobytes() for i, j in ends)
-    return dataset if same else None  # None if another file has taken the path since it was mapped
+    return dataset if same else None  # None if the path is now another file than the mapped one
 
 
 def data_offset(file: IO[bytes], info: zipfile.ZipInfo) -> int:
-    """Find the bytes of a stored member: its local header repeats the name and has its own extra fields."""
+    """Return the offset of a stored member, whose local header repeats the name and has its own extra fields."""
     file.seek(info.header_offset + 26)
     name_length, extra_length = struct.unpack("<HH", file.read(4))
     return info.header_offset + 30 + int(name_length) + int(extra_length)

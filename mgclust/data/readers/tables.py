@@ -35,9 +35,9 @@ from mgclust.outside.quoting import reason, shortened
 __all__ = ["ParquetDataset", "TextDataset", "read_groups"]
 
 _BLOCK_BYTES = 2**23
-_LONGEST_FIRST = 2**24  # bytes of the first line, at most
+_LONGEST_FIRST = 2**24  # maximum bytes of the first line
 _MAX_COLUMNS = 2**17
-_COLUMN_BYTES = 10_240  # memory that each column costs the parser
+_COLUMN_BYTES = 10_240  # bytes of memory that the parser needs per column
 _CHUNK_ROWS = 2**16  # rows of a row group that are decoded at once
 DELIMITERS = (",", ";", "\t", "|")
 
@@ -53,7 +53,8 @@ class TextDataset(LoadedDataset):
     location : Location
         Location of the file.
     delimiter : str, optional
-        Separator of the fields. By default the one of comma, semicolon, tab and bar that occurs most in the first line.
+        Separator of the fields. By default, the character that occurs most often in the first line: comma, semicolon,
+        tab or bar.
     columns : sequence of str or int, optional
         Columns to read: names from the header, or positions from 0.
     header : bool, optional
@@ -77,7 +78,7 @@ class TextDataset(LoadedDataset):
             self._delimiter = delimiter or _guess_delimiter(first, location)
             count = first.count(self._delimiter) + 1
             if count > _MAX_COLUMNS:
-                raise InputError(f"{location.name} has {count:,} columns; at most {_MAX_COLUMNS:,} are read.")
+                raise InputError(f"{location.name} has {count:,} columns; give at most {_MAX_COLUMNS:,}.")
             check_memory(location.name, count * _COLUMN_BYTES, "give fewer columns, or a .npy")
             fields = [field.strip() for field in _split(first, self._delimiter)]
             below = _sample(file, self._delimiter, SAMPLE_LINES if count < SAMPLE_LINES else 3)
@@ -101,7 +102,7 @@ class TextDataset(LoadedDataset):
         self._notes = [doubt] if doubt else []
         self._line_bytes = len(first)
         self.location = location
-        # Only parsing shows how many rows there are, so all rows are in memory now.
+        # Only parsing shows how many rows there are, so all rows are read into memory here.
         with location.reading():
             table = self._load()
         if columns is None and index is None and len(self._selected) == count > 1:
@@ -145,7 +146,7 @@ class TextDataset(LoadedDataset):
                     ),
                 )
                 for chunk in reader:
-                    # All parts are joined to one array, which needs their memory once more.
+                    # Joining all parts to one array needs their memory once more.
                     check_memory(self.location.name, 8 * len(wanted) * (sum(map(len, parts)) + 2 * chunk.num_rows))
                     parts.append(_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns]))
             except pa.ArrowInvalid as error:
@@ -175,9 +176,9 @@ class TextDataset(LoadedDataset):
                 for j in self._selected:
                     field = fields[j].strip().replace(",", ".") if self._commas else fields[j].strip()
                     if not is_number(field, missing=True):
-                        remedy = "choose numeric columns by open_dataset(..., columns=[...]) (--columns)"
+                        remedy = "choose numeric columns with open_dataset(..., columns=[...]) (--columns)"
                         if not j and len(fields) > 1:
-                            remedy = "leave it out by index=True (--index)"
+                            remedy = "leave it out with index=True (--index)"
                         return InputError(
                             f"{name}, line {line}, column {j + 1} ({shortened(self._names[j], 25)}): "
                             f"{shortened(fields[j], 25)!r} is not a number; fix it or {remedy}."
@@ -186,7 +187,9 @@ class TextDataset(LoadedDataset):
 
 
 class ParquetDataset(FileDataset):
-    """Numeric columns of a Parquet file, a folder of Parquet files, or a Feather file. The last row group is kept.
+    """Numeric columns of a Parquet file, a folder of Parquet files, or a Feather file.
+
+    The row group that was read last is kept in memory.
 
     Parameters
     ----------
@@ -222,7 +225,7 @@ class ParquetDataset(FileDataset):
         return list(self._notes)
 
     def _index_columns(self, index: bool | None) -> int:
-        """Return how many of the first columns are an index, by their names or by the values in the first row group."""
+        """Return how many of the first columns are an index, judged by names or values of the first row group."""
         by_name = index_columns(self._table.names)
         if index is not None or by_name:
             return by_name if index is None else int(index)
@@ -250,7 +253,7 @@ class ParquetDataset(FileDataset):
         return {**super().describe(), "columns": list(self._columns)}
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of the longest row group, and of the part of it that is being decoded."""
+        """Return the bytes of the longest row group, and of the part that is decoded at a time."""
         return self._group_bytes(int(np.diff(self._table.edges).max(initial=0)))
 
     def _group_bytes(self, count: int) -> int:
@@ -300,7 +303,7 @@ def _column_dtype(name: str, kind: Any, location: Location) -> np.dtype:
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise InputError(
             f"{location.name}, column {shortened(name)!r} holds {shortened(kind)}, not numbers; choose the "
-            "numeric columns by open_dataset(..., columns=[...]) (--columns)."
+            "numeric columns with open_dataset(..., columns=[...]) (--columns)."
         )
     return float_dtype(kind.to_pandas_dtype(), location.name)
 
@@ -329,7 +332,7 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
 
 
 def _sample(file: IO[bytes], delimiter: str, most: int) -> list[list[str]]:
-    """Return the fields of the next lines, up to the first line that is too long."""
+    """Return the fields of at most `most` next lines, up to the first line that is too long."""
     rows: list[list[str]] = []
     for raw in iter(partial(file.readline, _LONGEST_FIRST + 1), b""):
         if len(rows) == most or len(raw) > _LONGEST_FIRST:

@@ -38,7 +38,7 @@ class VolumeDataset(Dataset):
     The files are read once when the dataset is opened, because the rows depend on which voxels are constant and on
     whether any value is NaN. From then on, the stored numbers stay in memory, as float32 if it holds them exactly. Each
     read scales, detrends and standardises its rows in float64. Another process gets only the paths and the selection of
-    voxels. It reads the files once, too, and keeps the rows that it passed to `expect`.
+    voxels. It also reads the files once, and keeps only the rows that it passed to `expect`.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class VolumeDataset(Dataset):
     mask : Location or None
         File of the mask.
     warnings : list of str
-        Sentences about voxels that were left out.
+        Warnings about voxels that were left out, and about runs of several subjects.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class VolumeDataset(Dataset):
         super().__init__((int(chosen.sum()), sum(run.n_times for run in runs)), dtype, name)
         self.kind = first.kind
         self.masked = self.shape[0]
-        self._window = (0, self.masked)  # first and last + 1 of the rows that are kept
+        self._window = (0, self.masked)  # start and stop of the rows that are kept
         self._opened: _Series | None = _Series.read(self.runs, chosen, transform)
         flat = self._opened.constant
         self.dropped = int(flat.sum())
@@ -87,11 +87,11 @@ class VolumeDataset(Dataset):
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about the rows for the user of a result, as sentences."""
+        """Warnings about the rows for the user of a result, one sentence each."""
         subjects = _subjects(self.runs)
         sentences = [] if len(subjects) < 2 else [
-            f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}): each voxel joins the series "
-            "of all subjects; if that is not what you want, cluster the subjects one by one."
+            f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}), whose series are joined in "
+            "each voxel; to avoid this, cluster the subjects one by one."
         ]  # fmt: skip
         if not self.dropped:
             return sentences
@@ -99,7 +99,7 @@ class VolumeDataset(Dataset):
             *sentences,
             f"{self.dropped:,} of {self.masked:,} {self._parts} do not change over time"
             f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out "
-            "(label 0 in the volume); constant='refuse' stops instead, and a mask says which voxels are rows.",
+            "(label 0 in the volume); constant='refuse' stops instead, and a mask selects the voxels.",
         ]
 
     @property
@@ -129,11 +129,14 @@ class VolumeDataset(Dataset):
         return out.reshape(self.runs[0].grid.shape)
 
     def mean(self) -> np.ndarray:
-        """Mean over time of each row before it was detrended or standardised."""
+        """Return the mean over time of each row, before detrending and standardising."""
         return self._series(0, self.shape[0]).mean.astype(np.float32)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the file, or of the SHA-256 of all runs and the mask; `describe` lists the transformations."""
+        """Return the SHA-256 of the file; for several files, of the SHA-256 of each run and of the mask.
+
+        `describe` lists the transformations.
+        """
         for run in self.runs:
             run.location.check(run.stamp)
         locations = [run.location for run in self.runs] + ([] if self.mask is None else [self.mask])
@@ -157,7 +160,7 @@ class VolumeDataset(Dataset):
         }
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
-        """Clusters over the mean volume; None for CIFTI, because the cortex is a surface."""
+        """Return the clusters over the mean volume; None for CIFTI, because the cortex is a surface."""
         if self.kind != "nifti":
             return None
         grid = self.runs[0].grid
@@ -174,12 +177,12 @@ class VolumeDataset(Dataset):
             self._window = (start, stop)
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of the stored numbers of these rows; 0 if all are in memory already. See `Dataset.reading_bytes`."""
+        """Return the bytes of the stored numbers, unless they are in memory already, and of some rows in float64."""
         stored = rows * self.shape[1] * self.dtype.itemsize if self._opened is None else 0
         return stored + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        series, begin = self._series(start, stop), 0  # may read the files again, for other rows
+        series, begin = self._series(start, stop), 0  # reads the files again if these rows were not kept
         part = slice(start - self._window[0], stop - self._window[0])
         if self.dtype == np.float32:
             return series.stored[part]
@@ -257,7 +260,7 @@ class _Series:
         self.mean, self.constant = self.mean[kept], self.constant[kept]
 
     def _look(self, run: SeriesFile, columns: slice, transform: RowTransform, chosen: np.ndarray) -> None:
-        """Compute means, find constant rows and reject values that are not finite; some rows at a time."""
+        """Compute means, find constant rows and reject values that are not finite, with some rows at a time."""
         step = max(1, _NUMBERS_AT_ONCE // run.n_times)
         bad, first = 0, -1
         for start in range(0, len(self.stored), step):
@@ -291,7 +294,7 @@ def open_volumes(
     locations : sequence of Location
         .nii, .nii.gz or .dtseries.nii files, one per run, in the order of time.
     mask : path, nibabel image, array or None
-        Voxels that are rows, only for NIfTI. None: every voxel whose series has a value other than 0.
+        Voxels that are rows; only for NIfTI. None: each voxel whose series has a value other than 0 is a row.
     transform : RowTransform
         Transformation of the rows, which is applied to each run by itself.
     constant : {None, "drop", "refuse"}
@@ -337,11 +340,14 @@ def _check_alike(runs: Sequence[SeriesFile]) -> None:
             from mgclust.data.readers.cifti import brain_models
 
             if brain_models(run.location) != brain_models(first.location):
-                raise InputError(f"{run.location.name} has other grayordinates than {first.location.name}.")
+                raise InputError(
+                    f"{run.location.name} has other grayordinates than {first.location.name}; give runs with the same "
+                    "grayordinates."
+                )
         elif not run.grid.same_as(first.grid):
             raise InputError(
-                f"{run.location.name} is on another grid than {first.location.name}: it has {run.grid}; the first run "
-                f"has {first.grid}. Resample the runs to one grid."
+                f"{run.location.name} is on another grid than {first.location.name}: it has {run.grid}, and the first "
+                f"run has {first.grid}; resample the runs to one grid."
             )
 
 
@@ -357,7 +363,7 @@ def _choose(runs: Sequence[SeriesFile], mask: Location | None) -> np.ndarray:
         with run.location.reading():
             chosen |= run.nonzero()
     if not chosen.any():
-        raise InputError(f"{first.location.name} holds nothing but zeros; check the file.")
+        raise InputError(f"{first.location.name} holds only zeros; check the file.")
     return chosen
 
 

@@ -32,11 +32,11 @@ class ZarrDataset(FileDataset):
         self._band = int((array.shards or array.chunks)[0])
 
     def fingerprint(self) -> str:
-        """SHA-256 of the files of the directory, or of the rows if the array is behind a URL."""
+        """Return the SHA-256 of the files of the directory, or of the rows if the array is at a URL."""
         return Dataset.fingerprint(self) if self.location.remote else super().fingerprint()
 
     def reading_bytes(self, rows: int) -> int:
-        """Bytes of the last band of chunks that was decoded, as stored and as rows."""
+        """Return the bytes of a band of chunks, once as decoded and once as rows."""
         return 2 * min(self._band, self.shape[0]) * self.shape[1] * self.dtype.itemsize
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -44,7 +44,7 @@ class ZarrDataset(FileDataset):
         return read_groups(self, edges, self._band_rows, start, stop)
 
     def _band_rows(self, band: int) -> np.ndarray:
-        """Rows of a band of chunks across the columns. They are kept, because the next read often continues there."""
+        """Return the rows of a band of chunks. They are kept, because the next read often continues there."""
         if self._opened is None:
             self._opened = _zarr_rows(self.location), -1, None
         array, last, rows = self._opened

@@ -1,4 +1,4 @@
-"""Small real data sets that are part of the package; README.md states their origin and terms."""
+"""Small real data sets that are part of the package; README.md states their origin and their terms of use."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def mask_path(name: str = "localizer") -> Path:
     'localizer_mask.nii.gz'
     """
     if name != "localizer":
-        raise InputError(f"name={name!r} has no mask; 'localizer' has one.")
+        raise InputError(f"name={name!r} has no mask; give 'localizer'.")
     return Path(__file__).with_name("localizer_mask.nii.gz")
 
 
 def load(name: str) -> Dataset:
-    """Open a sample. Its `labels` are the known truth, if there is one.
+    """Open a sample. Its `labels` are the true labels, if they are known.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Content of the report; its look is in the templates."""
+"""Content of the report; templates define its layout."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def sample_rows(dataset: Dataset, result: Result, most: int = plots.MAX_POINTS) 
     result : Result
         The result of clustering them.
     most : int
-        Number of rows to draw at random, at most. For a graph, one block of edges is read, and more edges are drawn.
+        Maximum number of rows, which are drawn at random. It has no effect on a graph: all of its edges are read, or
+        evenly spread parts of them.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def write_report(
     path : path
         The file to write, e.g. ``report.html``.
     pictures : mapping of str to bytes, optional
-        PNG files by name, as `draw_pictures` returns them. By default, the pictures that need no rows.
+        PNG files by name, as `draw_pictures` returns them. By default, the pictures that need no rows are drawn.
     command : sequence of str, optional
         The command line that made the result, so that the report can state how to repeat it.
 
@@ -172,7 +173,7 @@ def _title(shown: Presentation, result: Result) -> str:
 
 
 def _lead(shown: Presentation, result: Result) -> list[str]:
-    """Facts below the title: the size of the data, the number type and the devices."""
+    """Return the facts below the title: the size of the data, the number type and the devices."""
     facts = []
     shape = result.source.get("shape")
     if "n_nodes" in result.source:
@@ -189,7 +190,7 @@ def _lead(shown: Presentation, result: Result) -> list[str]:
 
 
 def _figures(shown: Presentation, result: Result) -> list[tuple[str, str]]:
-    """The large numbers at the head of the page."""
+    """Return the large numbers at the head of the page, with their names."""
     scores = shown.all_scores()
     figures = {}  # by displayed name, so that a score with two names is shown once
     for name, value in result.scores.items():
@@ -215,13 +216,13 @@ def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[s
 
 
 def _log(result: Result) -> str:
-    """Log of the method with its line breaks; empty if there is none."""
+    """Return the log of the method as one text; empty if there is no log."""
     lines = result.diagnostics.get("log") or ()
     return lines if isinstance(lines, str) else "\n".join(map(str, lines))
 
 
 def _exactness(shown: Presentation, result: Result) -> list[tuple[str, Any]]:
-    # The log and the number type have their own place on the page.
+    # The page shows the log and the number type elsewhere.
     known: dict[str, Fact | None] = {"computed_in": None, "log": None, **shown.facts}
     pairs = shown.exactness(result)
     for name, value in _flat({name: fact for name, fact in result.diagnostics.items() if known.get(name, name)}):

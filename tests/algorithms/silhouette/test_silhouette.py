@@ -288,7 +288,7 @@ def test_labels_as_numpy_writes_them(tmp_path):
     [
         ("l.csv", "", "is empty; it should hold one label per line"),
         ("l.csv", "a,b\n1,2\n", "has 2 columns, none of them called 'label'"),
-        ("l.csv", "row,label\n0,1\n1\n", "line 3 has no label or another number of fields"),
+        ("l.csv", "row,label\n0,1\n1\n", "line 3 has no label, or not as many fields"),
         ("l.csv", "row,label\n0,1\n1,\n", "line 3 has no label"),
         ("l.csv", "row,label\n0,1\n0,2\n", "column 'row' should hold 0 to 1, each once"),
         ("l.npy", "nonsense", "is not a whole .npy array"),
@@ -296,7 +296,7 @@ def test_labels_as_numpy_writes_them(tmp_path):
         ("l.dat", "1\n2\n", r"should be \.npy, \.npz, \.csv, \.tsv, \.txt, \.nii, \.nii\.gz or a result directory"),
         ("l.txt", "\n\n", "is empty; it should hold one label per line"),
         ("l.txt", "1\n\n2\n", "line 2 holds no label, or several fields"),
-        ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; a .txt should hold one"),
+        ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; write one"),
         ("l.txt", "4\n4,5\n", "line 2 holds no label, or several fields"),
         ("l.csv", None, "does not exist"),
     ],

@@ -117,7 +117,7 @@ def test_a_source_that_may_not_be_read(readers, order, monkeypatch, tmp_path):
     start_instead(monkeypatch, code.replace("FAIL", "RootedFile.status").replace("NAME", "'points.csv'"))
     told = readers.serve(order, dict)
     assert told["index"] == [] and told["why"] == "the source cannot be read: Permission denied."
-    with pytest.raises(InputError, match=r"points\.csv may not be read"):
+    with pytest.raises(InputError, match=r"points\.csv cannot be read \(permission denied\)"):
         saved(readers, order, tmp_path)
 
 
