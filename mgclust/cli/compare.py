@@ -61,7 +61,7 @@ def _lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _of_other_data(first: str, second: str) -> list[str]:
-    """Return a warning if both are results that are known to come from different data, else nothing."""
+    """Return a list of one warning if both paths are results of known, different data, else an empty list."""
     import os
 
     from mgclust.results.result import load_result

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["adjacency"]
 
 SIZE = (6.2, 6.2)  # inches: the image is square
-MAX_CELLS = 720  # across the image: about as many as it has pixels
+MAX_CELLS = 720  # across the image: about its number of pixels
 CELLS_PER_ENTRY = 3.0  # cells across the image divided by sqrt(entries): if it is small, single entries are visible
 SINGLE_EDGES = 240  # largest number of nodes for which every edge has its own cells
 NAMED_NODES = 90  # largest number of nodes whose names are written
@@ -44,9 +44,9 @@ def adjacency(
     ----------
     edges : array of shape (m, 2) or (m, 3), or Graph
         Node numbers from 0 to n - 1, and optionally weights in the third column. Each undirected edge is listed once.
-        It may be a sample of the edges; see `total`.
+        The array may hold a sample of the edges; see `total`.
     labels : array of shape (n,), int, Result or fitted estimator
-        Communities, numbered 0 to k - 1. A result or an estimator also provides the names of the nodes.
+        Community of each node, from 0 to k - 1. A result or an estimator also provides the names of the nodes.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
     names : array of shape (n,), optional
@@ -165,7 +165,7 @@ def _image(weight: np.ndarray, community: np.ndarray, k: int) -> np.ndarray:
 
 
 def _frames(ax: Axes, bounds: np.ndarray, by_size: np.ndarray, k: int) -> None:
-    """Draw a frame around each wide community, and its number in the lower right corner, where edges are few."""
+    """Draw a frame around each wide community, and its number in its lower right corner, where edges are few."""
     n, widths = bounds[-1], np.diff(bounds)
     colors = cluster_colors(k)
     framed = np.flatnonzero(widths >= max(1, FRAMED * n))

@@ -65,7 +65,7 @@ def cluster_colors(n_clusters: int) -> np.ndarray:
     -------
     ndarray of shape (n_clusters, 3), float
         Red, green and blue from 0 to 1. Up to 10 clusters have ten fixed hues. For more than 10 clusters, the colour of
-        a label does not depend on their number.
+        a label does not depend on the number of clusters.
 
     Examples
     --------

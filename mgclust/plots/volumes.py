@@ -1,4 +1,4 @@
-"""Clusters of voxels at their place: axial slices of a label volume."""
+"""Axial slices of a label volume, which show the position of each cluster."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ ONE_THREAD_ENVIRONMENT = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 class ForkServer:
-    """Starts child processes, as forks of the fork server or, without one, as processes that import by themselves.
+    """Starter of child processes: forks of the fork server or, without it, processes that import the modules.
 
     A fork server that fails is replaced. It ends with the process that began it.
 
@@ -231,7 +231,7 @@ def _load() -> None:
     njit("int64(int64)")(lambda x: x)
     from mgclust.results.versions import installed_versions
 
-    installed_versions()  # cached: each child would search the metadata of packages again
+    installed_versions()  # cache them: else each child would search the metadata of packages
 
 
 def _end_threads() -> None:

@@ -151,7 +151,7 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     except InputError as error:
         return {"error": _message(error, order), "kind": "input"}
     except FileNotFoundError:
-        return {"error": "the file is gone; ask again.", "kind": "input"}
+        return {"error": "the file does not exist any more; send the request again.", "kind": "input"}
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return {"error": os.strerror(errno.ENOSPC), "kind": "space"}

@@ -52,7 +52,7 @@ class JobLog:
                 sys.stderr.write(line)
                 sys.stderr.flush()
                 return
-            # Open it each time, because it may be rotated, and several processes append to it.
+            # Open the file for each line, because it may be rotated, and several processes append to it.
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(self._path, flags, 0o600)
             try:

@@ -53,7 +53,7 @@ def list_users(caller: Administrator, backend: BackendDep) -> list[dict[str, Any
 def _check_may_manage(caller: Caller, user: str) -> None:
     if not caller.may_manage(user):
         raise PermissionError(
-            "this needs a token with all scopes of your role; only an administrator may do it for others."
+            "this needs a token with all scopes of your role; only an administrator may manage tokens of others."
         )
 
 
