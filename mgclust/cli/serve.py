@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commands"]
 
-GC_FULL_THRESHOLD = 50  # young garbage collections of the web process before a full one; Python's default is 10
+GC_FULL_THRESHOLD = 50  # young garbage collections before a full collection; Python's default is 10
 
 
 def _check_place(settings: Settings) -> None:

@@ -154,7 +154,7 @@ def _image(weight: np.ndarray, community: np.ndarray, k: int) -> np.ndarray:
         scaled = np.log1p(weight / least) - np.log(2)
         reach = np.log1p(most / least) - np.log(2)
         strength = np.clip(scaled / reach, 0, 1) if reach > 0 else np.ones_like(weight)
-        # Single cells on white must be visible; if nearly all cells are filled, the faintest may be white.
+        # Single cells on white must be visible; if nearly all cells are filled, the faintest cells may be white.
         floor = FAINTEST * (1 - filled.mean())
         strength = np.where(filled, floor + (1 - floor) * strength, 0.0)
     same = community[:, None] == community[None, :]

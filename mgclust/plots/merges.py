@@ -218,7 +218,7 @@ def _merge_count(n: int, top: int, k: int, last: int | None) -> int:
 
 
 def _last_merges(merges: np.ndarray, top: int, count: int) -> _Tree:
-    """Lay out the last `count` of the merges that leave `top` communities, with the larger branch at the left."""
+    """Lay out the last `count` merges before `top` communities are left, with the larger branch at the left."""
     n = len(merges) + 1
     early, late = merges[: n - top - count], merges[n - top - count : n - top]
     root = np.arange(n, dtype=np.int32)

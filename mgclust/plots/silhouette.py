@@ -185,7 +185,7 @@ def _bands(sizes: np.ndarray, gap: float) -> np.ndarray:
 
 
 def _thinned(count: int, total: int, clusters: int) -> np.ndarray:
-    """Positions of the sorted rows of one cluster to draw: all of them, or as many as its band has room for."""
+    """Positions of the rows to draw in one sorted cluster: all rows, or as many as its band has room for."""
     most = BAND_ROWS if clusters > NAMED_BANDS else max(20, style.MAX_POINTS * count // max(total, 1))
     if count <= most:
         return np.arange(count)
@@ -207,7 +207,10 @@ def _mark_means(ax: Axes, means: np.ndarray, edges: np.ndarray, places: np.ndarr
 
 
 def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
-    """Return the candidates as arrays by ascending K, the chosen K, and a mask: whether a cluster is too small."""
+    """Return the candidates as arrays by ascending K, the chosen K, and a mask of the candidates.
+
+    The mask is True for candidates in which a cluster is too small.
+    """
     chosen, least = None, 0
     if isinstance(source, Mapping):
         table = {name: np.asarray(values) for name, values in source.items()}

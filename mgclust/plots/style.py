@@ -155,7 +155,7 @@ def marks(count: int, size: int) -> dict[str, Any]:
 
 
 def drawn_rows(n: int, always: np.ndarray | None = None) -> np.ndarray:
-    """Numbers of the rows to draw, ascending: all rows, or a fixed random choice that contains the rows `always`."""
+    """Indices of the rows to draw, ascending: all rows, or a fixed random choice that contains the rows `always`."""
     if n <= MAX_POINTS:
         return np.arange(n)
     chosen = np.random.default_rng(0).choice(n, size=MAX_POINTS, replace=False)

@@ -97,7 +97,7 @@ class Settings:
         File for the log of jobs, which must not be a link: one line of JSON when an attempt starts, when it ends, and
         when a job ends. Empty: standard error.
     rate_per_token : float
-        Average number of requests per second with one token; bursts of 20 seconds' worth are accepted.
+        Average number of requests per second with one token. A burst may have 20 times as many requests.
     rate_per_address : float
         Average number of requests per second from one address without a valid token, with the same bursts.
     trusted_proxies : str
@@ -105,8 +105,8 @@ class Settings:
     audit : str
         File of the audit log, or "-" for standard error. Default: ``audit.log`` in `data`.
     max_workers : int
-        Maximum number of CPU processes on this machine that one job may request. Default: the number of cores. It does
-        not apply to a cluster.
+        Maximum number of CPU processes on this machine that one job may request. Default: the number of cores. The
+        limit does not apply to a cluster.
     max_seconds : float
         Time limit of an attempt, in seconds, not counting suspensions. 0: no limit. A job may request less, and fails
         at its limit.
@@ -129,7 +129,7 @@ class Settings:
     reader_memory : int
         Memory limit, in bytes, of a process that reads results and data for pictures and other centres.
     reader_seconds : float
-        Time limit of one request to such a process.
+        Time limit, in seconds, of one request to a process that reads results and data.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)

@@ -112,9 +112,9 @@ def confine(
     hidden : iterable of path
         Paths to hide. They need not exist.
     readable : iterable of path or int
-        Exceptions that may be read. A file descriptor stands for a path that could be replaced.
+        Exceptions to `hidden` that may be read. Use a file descriptor for a path that could be replaced.
     writable : iterable of path or int
-        Exceptions that may be read and written: existing folders.
+        Exceptions to `hidden` that may be read and written: existing folders.
     reading_only : bool
         Whether to forbid devices, programs and sockets.
     cuda_processes : bool
@@ -168,7 +168,7 @@ def confine(
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of confined processes and fork servers: the variables that cannot hold secrets."""
+    """Return the environment of confined processes and fork servers: only variables that cannot hold secrets."""
     return {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
 
 

@@ -1,7 +1,7 @@
 """Orders of the web process to read users' data, which are carried out by `mgclust.service.confined.reader_process`.
 
-If all readers are busy, a request waits for some seconds; if too many others wait already, it is rejected. A process
-that exceeds the time limit of its request is killed, whatever it reads.
+If all readers are busy, a request waits for some seconds. If too many other requests wait already, the request is
+rejected. A process that exceeds the time limit of its request is killed, whatever it reads.
 """
 
 from __future__ import annotations

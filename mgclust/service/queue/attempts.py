@@ -26,7 +26,7 @@ from mgclust.service.states import ENDED
 
 __all__ = ["Attempts"]
 
-FREE_ATTEMPTS_FACTOR = 3  # faults of runners do not count in the first `attempts` times this number of attempts
+FREE_ATTEMPTS_FACTOR = 3  # up to this multiple of `attempts`, attempts that a runner's fault ended do not count
 MIN_CHARGE_SECONDS = 1.0  # smallest usage that is charged for an attempt
 
 
@@ -211,7 +211,7 @@ class Attempts(Jobs):
         return session.scalars(wanted.with_for_update()).first()
 
     def _is_uncounted(self, attempt: int) -> bool:
-        """Return whether an attempt that ended by a runner's fault does not count."""
+        """Return whether an attempt does not count if a runner's fault ended it."""
         return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
 
     def _apply_failure(self, session: Session, job: Job, error: str, fault: str, files: int) -> None:

@@ -20,8 +20,8 @@ CHECK_SECONDS = 1.0
 DAMAGES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 NO_TABLE = (sqlite3.SQLITE_ERROR, "42P01")
 REMEDY = (
-    "put back the files with which the service started; or stop it, restore the last backup and start it again. "
-    "Nothing is accepted meanwhile."
+    "put back the original files, or stop the service, restore the last backup and start it again; nothing is accepted "
+    "meanwhile."
 )
 
 

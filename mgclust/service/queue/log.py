@@ -5,7 +5,7 @@
     {"time": "2026-11-22T07:08:17.123Z", "event": "attempt.ended", "job": ..., "attempt": 1, "owner": ...,
      "method": ..., "state": of the job, "seconds": ..., "shape": rows and columns, "peak_bytes": ...}
 
-A line is ASCII; names from users are escaped. It holds no tokens and no content of files.
+Lines are ASCII, and names from users are escaped. Lines hold no tokens and no content of files.
 """
 
 from __future__ import annotations

@@ -316,8 +316,8 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
                 raise InputError(
                     f"data={str(data)!r} holds {' and '.join(kept)}, but the database has none of them: it was lost, "
-                    "or it is another database. Restore its last backup, or give the right database; 'mgclust serve "
-                    "--adopt' starts a new database for this folder, whose jobs and uploads then belong to no user."
+                    "or it is another database; restore its last backup, give the right database, or start a new one "
+                    "with --adopt (old jobs and uploads then belong to no user)."
                 )
             if here is None:
                 here = secrets.token_hex(16)

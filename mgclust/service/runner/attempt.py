@@ -5,8 +5,8 @@
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
            "files": {name: file below a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
-    out   {"progress": {...}}, at most a few a second, then {"scores": {...}, "warnings": [sentence, ...]} or
-          {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a heartbeat;
+    out   {"progress": {...}}, at most a few per second, then {"scores": {...}, "warnings": [message, ...]} or
+          {"error": message, "fault": ...}, with "facts" for the runner's log; {} once per second, a heartbeat;
           see `mgclust.service.confined.child_messages`
 
 Before it reads any data, the process confines itself to the rights that its job needs

@@ -55,7 +55,7 @@ async def _backend(request: Request) -> Backend:
 
 
 class _Scoped(HTTPBearer):
-    """Dependency on a caller with a scope; it is a single one, because each dependency costs time per request."""
+    """Dependency on a caller with a scope. It is not split, because each dependency costs time per request."""
 
     def __init__(self, scope: str | None) -> None:
         super().__init__(scheme_name="HTTPBearer", description="A token of the service.")

@@ -1,7 +1,7 @@
 """The pages: static files of the package, with security headers.
 
-The pages hold no secret: without a token, they show a form that asks for one. The token stays in the tab of the browser
-and is sent only in the ``Authorization`` header, which no other site can make a browser send.
+The pages hold no secret: without a token, they show a form that asks for a token. The token stays in the tab of the
+browser and is sent only in the ``Authorization`` header, which no other site can make a browser send.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file of a result as an answer; separate from `results`, because the runner imports that without web packages."""
+"""A file of a result as an answer; not in `results`, because the runner imports `results` without web packages."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class AuthenticationMiddleware:
         await self._app(scope, nothing, send)
 
     async def _caller(self, scope: Scope) -> Caller:
-        """Find the caller of a request. The request counts for the rate of its token, else of its address."""
+        """Find the caller of a request; count the request for its token or, without a valid token, for its address."""
         shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         match = BEARER_PATTERN.fullmatch(shown)
         token = match[1].decode("latin-1") if match else ""

@@ -126,7 +126,7 @@ class Connections:
         self._proxies = Proxies(settings.trusted_proxies)
         self._per_user = sum(authentication.MAX_OPEN.values())
         self._unknown: Place = {}
-        self._of_address: dict[str, Place] = {}  # connections without a token, except those of proxies
+        self._of_address: dict[str, Place] = {}  # connections without a token, except from trusted proxies
         self._of_user: dict[str, Place] = {}
         self._known: Place = {}
         self._checked = math.nan
@@ -198,7 +198,7 @@ class Connections:
 
 
 def _drop_oldest(those: Place, known: bool = False) -> bool:
-    """Close the oldest connection without a complete request; return whether there was one.
+    """Close the oldest connection without a complete request; return whether a connection was closed.
 
     If the connections have a valid token (`known`), no connection is closed while a body arrives.
     """

@@ -61,7 +61,7 @@ def _check_may_manage(caller: Caller, user: str) -> None:
 def make_token(wanted: NewToken, caller: AnyCaller, backend: BackendDep) -> dict[str, str | float | None]:
     """Create a token for oneself or, as an administrator, for others. Only this answer holds its secret.
 
-    The scopes and the lifetime of the new token are at most those of the token that sends the request.
+    The new token has at most the scopes and the lifetime of the token that sends the request.
     """
     engine = backend.engine
     user = wanted.user or caller.name
