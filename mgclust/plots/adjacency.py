@@ -80,7 +80,7 @@ def adjacency(
     n, k = len(labels), int(labels.max(initial=-1)) + 1
     ids = edges[:, :2]
     if ids.size and not 0 <= ids.min() <= ids.max() < n:
-        raise InputError(f"edges join nodes {ids.min():g} to {ids.max():g}, labels has {n} nodes: 0 to {n - 1}.")
+        raise InputError(f"edges join nodes {ids.min():g} to {ids.max():g}, but labels has {n} nodes: 0 to {n - 1}.")
     sizes = np.bincount(labels, minlength=k)
     by_size = np.argsort(-sizes, kind="stable")
     place = _places(ids, labels, by_size, n)

@@ -91,7 +91,7 @@ def canopies(
         t1, t2 = (result.scores[name] if t is None else t for name, t in (("t1", t1), ("t2", t2)))
         metric, labels = metric or result.parameters.get("metric"), result.labels
     if centers is None or t1 is None or t2 is None:
-        raise InputError("centers, t1 and t2 are missing; give them, or a fitted Canopy as labels.")
+        raise InputError("centers, t1 or t2 is missing; give all three, or a fitted Canopy as labels.")
     metric = metric or "euclidean"
     centers = rows_of(centers)
     count = len(centers)

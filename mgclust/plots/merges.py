@@ -176,7 +176,7 @@ def _array(result: Result, name: str) -> Any:
     if name not in result.arrays:
         attribute = {"merges": "merges_", "modularity_history": "modularity_history_"}[name]
         raise InputError(
-            f"a result of method={result.method!r} holds no {name} here; give model.{attribute} of `FastNewman` or "
+            f"a result of method={result.method!r} holds no {name}; give model.{attribute} of `FastNewman` or "
             "`Communities`, or a result of FastNewman."
         )
     return result.arrays[name]

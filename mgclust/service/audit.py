@@ -167,7 +167,7 @@ class Audit:
 
 
 def _lock(file: int) -> bool:
-    """Lock a file; return False if another process, such as a stopped process, keeps it locked: lines are added even then."""
+    """Lock a file; return False if another, e.g. stopped, process keeps it locked: lines are added even then."""
     end = time.monotonic() + LOCK_SECONDS
     while True:
         try:

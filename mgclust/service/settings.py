@@ -40,7 +40,7 @@ class _Bound(NamedTuple):
 
 AT_LEAST_ONE = _Bound(">= 1", lambda value: value >= 1)
 POSITIVE = _Bound("> 0", lambda value: 0 < value < float("inf"))
-OR_NO_LIMIT = _Bound(">= 0; 0 is no limit", lambda value: 0 <= value < float("inf"))
+OR_NO_LIMIT = _Bound(">= 0; 0 means no limit", lambda value: 0 <= value < float("inf"))
 
 
 def _bounded(bound: _Bound, default: Any = dataclasses.MISSING, **given: Any) -> Any:

@@ -315,9 +315,8 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
                 raise InputError(
-                    f"data={str(data)!r} holds {' and '.join(kept)}, but the database has none of them: it was lost, "
-                    "or it is another database; restore its last backup, give the right database, or start a new one "
-                    "with --adopt (old jobs and uploads then belong to no user)."
+                    f"data={str(data)!r} holds {' and '.join(kept)}, but the database has none of them; restore "
+                    "its last backup, give the right database, or give up the old jobs and uploads with --adopt."
                 )
             if here is None:
                 here = secrets.token_hex(16)

@@ -291,7 +291,7 @@ def _disk_is_full(error: BaseException) -> bool:
 def message_of(error: BaseException) -> str:
     """Return the error message of a job, in one sentence."""
     if _disk_is_full(error):
-        return "there is no space left where the service keeps its results; free some, then retry the job."
+        return "there is no space left where the service keeps its results; free some space, then retry the job."
     if isinstance(error, KeyboardInterrupt):
         return "the attempt was told to stop."
     text = " ".join(str(error).split())

@@ -27,7 +27,7 @@ __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
 RETRY_AFTER_SECONDS = 2  # how long clients wait if the database does not answer, or too many requests are open
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; try again later."
-NO_SPACE = "there is no space left where the service keeps its jobs; free some, then try again."
+NO_SPACE = "there is no space left where the service keeps its jobs; free some space, then try again."
 
 
 class Problem(BaseModel):
@@ -98,7 +98,7 @@ def answer_problems(app: FastAPI) -> None:
         sentences = {
             404: "there is nothing at this path.",
             405: f"{request.method} is not possible here.",
-            400: "the request cannot be read; send UTF-8 JSON, not deeply nested, no number of thousands of digits.",
+            400: "the request cannot be read; send UTF-8 JSON without deep nesting and numbers of thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
         fault = "input" if error.status_code in (400, 416) else None

@@ -32,7 +32,7 @@ class NewToken(BaseModel):
         None, max_length=8, description="Some of read, submit and admin; by default all scopes of the user's role."
     )
     days: float | None = Field(
-        access.DEFAULT_DAYS, description="Days until the token expires; null (administrators only): never."
+        access.DEFAULT_DAYS, description="Days until the token expires; null (administrators only): it never expires."
     )
 
 
