@@ -87,8 +87,8 @@ class Server(uvicorn.Server):
             if not self._waiting:
                 reason = error.strerror or error
                 print(
-                    f"no socket at {self._path} ({reason}): set MGCLUST_URL and MGCLUST_TOKEN_FILE for commands on this "
-                    "machine",
+                    f"no socket at {self._path} ({reason}): set MGCLUST_URL and MGCLUST_TOKEN_FILE for commands on "
+                    "this machine",
                     file=sys.stderr,
                 )
             self._waiting = error.errno == errno.EADDRINUSE
@@ -385,7 +385,7 @@ class LimitedConnection(HttpToolsProtocol):
             raise _Refused
 
     def _too_large(self) -> tuple[int, str]:
-        return 431, f"a request should have at most {MAX_HEADER_BYTES} bytes of headers, and at most {MAX_HEADERS} headers."
+        return 431, f"a request should have at most {MAX_HEADER_BYTES} bytes of headers, and {MAX_HEADERS} headers."
 
     def _extend_deadline(self) -> None:
         """Extend the deadline of an upload, which has limits for pauses and for its average rate."""
