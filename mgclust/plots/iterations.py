@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["objective"]
 
 STEEP = 30.0  # smallest ratio of the first to the last value for which the axis is logarithmic
-STOPPED = {"tol": "settled", "max_iter": "max_iter reached"}
+STOPPED = {"tol": "converged", "max_iter": "max_iter reached"}
 
 
 def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:

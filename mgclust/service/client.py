@@ -69,8 +69,8 @@ class Service(ServiceConnection):
         mask : path, optional
             Mask of a volume; see `mgclust.open_dataset`.
         options : dict, optional
-            Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Give
-            options that name columns as text, as on the command line: for example, ``{"weight": "none"}`` for a graph
+            Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Options
+            that name columns are given as text, as on the command line: for example, ``{"weight": "none"}`` for a graph
             without weights.
         resources : dict, optional
             Resources and limits of the job:
@@ -80,8 +80,8 @@ class Service(ServiceConnection):
             - ``max_seconds``: time limit of an attempt, in seconds.
             - ``memory``: memory limit of all processes of the job on the service's machine, in bytes.
         priority : int, default=0
-            From -100 to 100. Jobs of higher priority run first among your own jobs. With a
-            priority above 0 (administrators only), a job runs before all other jobs.
+            From -100 to 100. Jobs of higher priority run first among your own jobs. With a priority above 0
+            (administrators only), a job runs before all other jobs.
         report : bool, default=True
             Whether the result has pictures and ``report.html``.
         remote : bool, default=False
@@ -227,7 +227,7 @@ class Service(ServiceConnection):
         Returns
         -------
         list of dict
-            Facts about each token: ``id``, ``user``, ``scopes``, and the times ``created``, ``expires``, ``revoked``
+            The tokens. The keys are ``id``, ``user``, ``scopes``, and the times ``created``, ``expires``, ``revoked``
             and ``used`` (seconds since 1970, or None).
         """
         if user is not None and not re.fullmatch("[a-z0-9._@-]+", user):

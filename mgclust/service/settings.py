@@ -88,9 +88,9 @@ class Settings:
     jobs_per_user : int
         Maximum number of waiting and running jobs of one user.
     disk_per_user : int
-        Bytes of one user's uploads and jobs beyond which uploads and new jobs are rejected. 0: no limit. The bytes of a
-        job are its bytes in the database and its result. The result may exceed the limit, because its size is not known
-        before.
+        Bytes of one user's uploads and jobs beyond which uploads and new jobs are rejected. 0: no limit. The row
+        of a job in the database and its result both count. The result may exceed the limit, because its size is not
+        known before.
     keep_days : float
         Days until a job that has ended is deleted with its files. 0: never.
     log : str
@@ -125,7 +125,7 @@ class Settings:
         Time between two checkpoints of a job, from which its next attempt resumes.
     hidden : str
         Files and folders, separated by `os.pathsep`, to hide from processes that read users' data, in addition to the
-        data folder, the roots, and the files of ``MGCLUST_..._FILE``.
+        data folder, the roots, and the files that variables ``MGCLUST_..._FILE`` name.
     reader_memory : int
         Memory limit, in bytes, of a process that reads results and data for pictures and other centres.
     reader_seconds : float

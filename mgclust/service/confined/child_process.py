@@ -104,7 +104,7 @@ class ChildProcess:
         self._orders.close()
 
     def close(self, at_once: bool = False) -> None:
-        """Close the child's input, wait for its end, and kill its children; with `at_once`, kill it without waiting."""
+        """Close the child's input, wait for its end, and kill its children; with `at_once`, kill the child first."""
         if self._closed:
             return  # its pid may belong to another process by now
         self._closed = True

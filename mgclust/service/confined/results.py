@@ -1,8 +1,8 @@
 """Logs and results of attempts, read as files that a hostile process may have written.
 
-An attempt may write everything in the folder of its job, and the data that it reads may have taken it over. So nothing
-there is read by path. Files are opened below the folder of the job, which the attempt cannot replace, without following
-links, and only if they are regular files or folders (`mgclust.outside.rooted_files`). Listings and reads are limited.
+An attempt may write anything in its own folder, and the data that it reads may have taken it over. So nothing there is
+read by path. Files are opened below the folder of the job, which the attempt cannot replace, without following links,
+and only if they are regular files or folders (`mgclust.outside.rooted_files`). Listings and reads are limited.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The queue for runners: claims, heartbeats and ends of attempts, each in one transaction.
 
-A claim creates a new attempt. A report (a heartbeat or an end) names its attempt, and is discarded if the job has a
+A claim creates a new attempt. A report (of a heartbeat or an end) names its attempt, and is discarded if the job has a
 newer attempt. So a job ends once, even if an attempt was declared lost by mistake. An attempt is lost if its heartbeat
 stays unchanged for a long time. Only time during which the checking runner ran counts. The times in the table, which
 may come from different clocks, are only displayed.
@@ -85,8 +85,8 @@ class Attempts(Jobs):
     def heartbeat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
         """Record that an attempt runs.
 
-        An attempt that was declared lost by mistake continues unless a newer attempt has begun. In that case, the older
-        attempt does not count.
+        An attempt that was declared lost by mistake continues unless a newer attempt has begun. If a newer attempt has
+        begun, the older attempt does not count.
 
         Returns
         -------

@@ -58,7 +58,7 @@ class Identity:
             raise DatabaseLost(f"the service's database file is missing or is now a different file; {REMEDY}")
 
     def check(self) -> None:
-        """Check, at most once a second, that the files are still the same; raise DatabaseLost if they are not."""
+        """Check, at most once a second, that the database's files are in place; raise DatabaseLost if they are not."""
         if self._place is None or time.monotonic() < self._next_check:
             return
         self._next_check = 0.0  # check at each transaction until the check succeeds

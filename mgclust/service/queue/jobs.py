@@ -197,7 +197,7 @@ class Jobs:
         Parameters
         ----------
         parent : Job
-            The job whose result was changed by a choice of other centres.
+            The job from whose result the new result was computed, for other centres.
         id_ : str
             Id of the new job.
         request, scores : dict

@@ -1,8 +1,8 @@
 """Sources of jobs: uploads, and files below the roots of the service.
 
-A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. The functions
-return objects of type `RootedFile` instead of paths: even if a file is replaced before it is opened, nothing outside
-the root is opened.
+A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. The functions return objects
+of type `RootedFile` instead of paths: even if a file is replaced before it is opened, nothing outside the root is
+opened.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ Administrator = Annotated[Caller, Depends(_Scoped("admin"))]
 
 
 def found(job: Any) -> Any:
-    """Return the job, which is None if it does not exist or the caller may not see it.
+    """Return the job; raise an error if it is None, because it does not exist or the caller may not see it.
 
     Raises
     ------

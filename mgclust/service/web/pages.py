@@ -63,9 +63,9 @@ class SecurityHeaders:
 def policy(path: str) -> str:
     """Return the content security policy of a path.
 
-    The page of a job creates the report in memory and shows it in a frame without scripts and origin. A document in
-    memory has the policy of the page that creates it, so the page of a job has to allow everything that the report
-    needs: styles, and nothing else.
+    The page of a job shows the report as a document in memory, in a frame without scripts and origin. Such a document
+    has the policy of the page that creates it, so the page of a job has to allow everything that the report needs:
+    styles, and nothing else.
     """
     if path.startswith("/jobs/"):
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")

@@ -74,7 +74,7 @@ class Callers:
             del self._known[hash_]
 
     async def refused(self, hashes: Iterable[str]) -> set[str]:
-        """Return the hashes of the tokens that are invalid."""
+        """Return the hashes whose tokens are invalid."""
         wanted = sorted(set(hashes))
         answers = await asyncio.gather(*(self._find(hash_) for hash_ in wanted), return_exceptions=True)
         for answer in answers:
