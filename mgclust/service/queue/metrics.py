@@ -90,7 +90,7 @@ class Metrics(Collector):
         lost.set_function(lambda: audit.lost)
 
     def text(self) -> bytes:
-        """Return the metrics in Prometheus' text format; jobs and uploads are counted once per `CACHE_SECONDS`."""
+        """Return the metrics as Prometheus text; jobs and uploads are counted at most once in `CACHE_SECONDS`."""
         with self._lock:
             if time.monotonic() - self._made > CACHE_SECONDS:
                 self._text = generate_latest(self._registry)
