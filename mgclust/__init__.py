@@ -1,4 +1,4 @@
-"""Exact clustering of large data on several GPUs, or on the CPUs there are.
+"""Exact clustering of large data on several GPUs, or on CPUs.
 
 Large dependencies are imported at first use: ``import mgclust`` loads neither Dask nor CuPy nor Numba. Type checkers
 read the same names in ``__init__.pyi``.
@@ -29,8 +29,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# CuPy reads this when it is imported. It then parses headers once per process instead of once for each of the 50
-# kernels of a first fit.
+# CuPy reads this variable when it is imported. It then parses headers once per process instead of once for each of
+# the 50 kernels of a first fit.
 os.environ.setdefault("CUPY_NVRTC_USE_PCH", "1")
 
 _ERRORS = (

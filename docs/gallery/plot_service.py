@@ -67,7 +67,7 @@ print(result.scores)
 # %%
 # 4. Draw the result and end the service
 # --------------------------------------
-# Left: the objective after each iteration (solid), and the relative decrease by each iteration (dotted, right axis). A
+# Left: the objective after each iteration (solid), and the relative decrease in each iteration (dotted, right axis). A
 # flat end means that the fit has converged. Right: each point is a flower in the colour of its cluster, in the plane of
 # the first two principal components.
 

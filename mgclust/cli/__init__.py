@@ -3,7 +3,7 @@
 Commands that run on this machine: ``run``, ``compare``, ``demo``, ``methods`` and ``info`` (in `show`), ``warmup`` and
 ``certs``. Commands of the job service are in `jobs`, `accounts` and `serve`. `options` and `output` are shared.
 
-Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, places, memory), 130 cancelled, 143 ended by SIGTERM. An
+Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, devices, memory), 130 cancelled, 143 ended by SIGTERM. An
 error is one line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output has the
 summary, or with ``--json`` one JSON object and nothing else.
 
@@ -45,7 +45,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM arrived."""
+    """Exception that SIGTERM raises."""
 
 
 def _stop(number: int, frame: Any) -> NoReturn:

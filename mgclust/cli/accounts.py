@@ -63,7 +63,7 @@ class _Days(click.ParamType):
     "--scope", "scopes", multiple=True, type=click.Choice(["read", "submit", "admin"]),
     help="What the token may be used for; may be repeated [default: all scopes of the user's role].",
 )  # fmt: skip
-@click.option("--days", type=_Days(), default="365", show_default=True, help="Days until the token expires, or: never.")
+@click.option("--days", type=_Days(), default="365", show_default=True, help="Lifetime in days, or 'never'.")
 def create_token(user: str | None, scopes: tuple[str, ...], days: float | None) -> None:
     """Create a token and print it; it cannot be shown again."""
     made = connect_service().create_token(user, scopes or None, days)

@@ -42,7 +42,7 @@ def compare(first: str, second: str, noise: str, as_json: bool) -> None:
 
 def _lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
     k, outside = figures["clusters"], figures["noise"]
-    rows = f"{figures['rows']:,}; in no cluster: {outside[0]:,} and {outside[1]:,} of all"
+    rows = f"{figures['rows']:,}; in no cluster: {outside[0]:,} and {outside[1]:,} of all rows"
     lines = [("rows compared", rows), ("clusters", f"{k[0]:,} and {k[1]:,}")]
     names = {
         "ari": "adjusted Rand index", "nmi": "NMI", "fowlkes_mallows": "Fowlkes-Mallows",
@@ -61,7 +61,7 @@ def _lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _of_other_data(first: str, second: str) -> list[str]:
-    """Return a warning if both are results that are known to come from different data, else nothing."""
+    """Return a list of one warning if both paths are results of known, different data, else an empty list."""
     import os
 
     from mgclust.results.result import load_result

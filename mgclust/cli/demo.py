@@ -16,7 +16,7 @@ from mgclust.cli.output import ShownProgress, summary
 __all__ = ["demo"]
 
 # Name, method, parameters and title of each part. The points have 100 clusters, so only one pair of points in a hundred
-# lies within a cluster: dc has to be smaller than the customary 2 % of the pairs.
+# lies within a cluster: dc_fraction has to be smaller than the customary 2 %.
 DEMO: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("points", "density-peaks", {"dc_fraction": 0.002}, "100,000 generated points, 100 true clusters on a grid"),
     (
@@ -59,7 +59,7 @@ def demo(command: list[str], output: str | None) -> None:
 
 
 def _open(name: str, directory: Path) -> Any:
-    """Open the data of a part. Generated points are also saved as a file next to the results, for other methods."""
+    """Open the data of a part. Generated points are also saved next to the results, for runs of other methods."""
     from mgclust.data import open_dataset, samples
     from mgclust.datasets import make_gaussian_grid
 

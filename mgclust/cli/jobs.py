@@ -60,7 +60,8 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
     mask = given.pop("mask", None)
-    # A flag that is not set is None or, without an opposite, False. Only False of --no-header is a choice of the user.
+    # A flag that is not set is None or, if it has no opposite, False. So False is a choice of the user only for the
+    # flags with an opposite, --no-header and --no-index.
     options: dict[str, Any] = {
         name: value for name, value in given.items() if value or (value is False and name in ("header", "index"))
     }
@@ -85,16 +86,16 @@ submit = job_command(
     "METHOD INPUT... [OPTIONS]",
     """Send a job to a service and print its id.
 
-    The arguments are those of 'mgclust run'. MGCLUST_URL and MGCLUST_TOKEN name the service; by default it is the
-    service on this machine.
+    METHOD, INPUT and the options of the method are the same as for 'mgclust run'. MGCLUST_URL and MGCLUST_TOKEN select
+    the service; by default, it is the service on this machine.
     """,
     [
         click.Option(
             ["--priority"],
             type=click.IntRange(-100, 100),
             default=0,
-            help="Higher priorities run first among your own jobs; those above 0 (administrators only), before all "
-            "other jobs.",
+            help="Jobs of higher priority run first among your own jobs; jobs above 0 (administrators only) run before "
+            "all other jobs.",
         ),
         click.Option(["--remote"], is_flag=True, help="INPUT names files on the machine of the service."),
         click.Option(["--gpus"], type=click.IntRange(1), metavar="N", help="How many GPUs of the service to use."),
@@ -119,7 +120,7 @@ submit = job_command(
             is_flag=True,
             flag_value=False,
             default=True,
-            help="No report.html and no pictures.",
+            help="Write no report.html and no pictures.",
         ),
         click.Option(["--json", "as_json"], is_flag=True, help="Print the job as JSON."),
     ],

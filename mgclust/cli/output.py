@@ -48,7 +48,7 @@ class ShownProgress:
             self.bar.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Show the ``stage`` and ``fraction`` that a run reports, and the values that come with them."""
+        """Show the ``stage`` and ``fraction`` that a run reports, and the other values of the event."""
         if "warning" in event:
             self._warn(str(event["warning"]))
             return

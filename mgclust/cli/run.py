@@ -23,7 +23,7 @@ Act = Callable[..., None]
 
 
 class _Methods(click.Group):
-    """One subcommand per method, built from the parameters of the method when it is first requested."""
+    """One subcommand per method, built from the parameters of the method when the subcommand is requested."""
 
     def __init__(self, own: list[click.Parameter], act: Act, **given: Any) -> None:
         super().__init__(**given)
@@ -158,7 +158,7 @@ def _cluster(
         raise InputError("--gpus cannot be combined with --cpu or --workers; leave one out.")
     if place["workers"] and not (place["cpu"] or place["scheduler"]):
         raise InputError("--workers needs --cpu or --scheduler; add one of them.")
-    check_target(output, overwrite)  # before hours of computing
+    check_target(output, overwrite)  # reject the directory before hours of computing
     saved = _checkpoint(checkpoint, checkpoint_seconds)
     if retries is not None:
         parameters = {**parameters, "retries": retries}
@@ -167,7 +167,7 @@ def _cluster(
         result = fit(method(**parameters, **where), dataset, progress, saved)
         save(result, dataset, Path(output), overwrite, report, command, progress)
         if saved is not None:
-            saved.remove()  # first, because closing a cluster takes time
+            saved.remove()  # before the cluster is closed, which takes time
     if as_json:
         click.echo(json.dumps({"output": os.path.abspath(output), **result.to_dict()}, allow_nan=False))
     else:

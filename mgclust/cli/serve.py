@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commands"]
 
-GC_FULL_THRESHOLD = 50  # young garbage collections of the web process before a full one; Python's default is 10
+GC_FULL_THRESHOLD = 50  # young garbage collections before a full collection; Python's default is 10
 
 
 def _check_place(settings: Settings) -> None:
@@ -55,14 +55,14 @@ def _check_place(settings: Settings) -> None:
         raise InputError(str(error)) from error
     except DBAPIError as error:
         reason = str(error.orig).strip().split("\n")[0].rstrip(".")
-        raise InputError(f"the database cannot be used: {reason}; start it, or give another by --database.") from error
+        raise InputError(f"the database cannot be used: {reason}; start it, or change --database.") from error
 
 
 def _check_shared_memory(settings: Settings) -> None:
     """Reject hidden paths below the folder in which processes create semaphores.
 
-    Landlock takes a list of the folders that an attempt may reach. To leave out one folder below /dev/shm would
-    therefore forbid an attempt to create anything in /dev/shm.
+    Landlock takes a list of the folders that an attempt may reach. If one folder below /dev/shm is hidden, the list
+    cannot contain /dev/shm itself, so an attempt could create nothing in /dev/shm.
     """
     from mgclust.service.confined.confine import landlock
 
@@ -75,7 +75,7 @@ def _check_shared_memory(settings: Settings) -> None:
 
 
 def _check_access(data: Path) -> None:
-    """Close the data folder to other accounts; reject one that another account could change."""
+    """Close the data folder to other accounts; reject a folder that another account could change."""
     status = data.stat()
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid == os.geteuid():
@@ -154,7 +154,7 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--no-runner", is_flag=True, help="Start only the web process; start 'mgclust runner' elsewhere.")
 @click.option("--adopt", is_flag=True, help="Start a new database for a data folder whose database is lost.")
 def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) -> None:
-    """Serve jobs: start a web process, and a runner that computes them."""
+    """Serve jobs: start a web process, and a runner that computes the jobs."""
     try:
         import uvicorn
 
@@ -169,7 +169,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
-    os.umask(0o077)  # files of users are for this account only
+    os.umask(0o077)  # only this account may read the files of users
     settings = _settings(roots, given)
     _check_place(settings)
     set_cache_folders(settings)
@@ -181,8 +181,8 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         click.echo(
             f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True
         )
-        # Freeze the imported modules: collecting garbage among them would stop all requests for 0.15 s again and again,
-        # most of the time that the slowest submits waited.
+        # Exclude the imported modules from garbage collection: it would repeatedly stop all requests for 0.15 s, which
+        # was most of the time that the slowest submits waited.
         gc.collect()
         gc.freeze()
         # Each open event stream keeps about 200 objects: a full collection with 800 streams takes 0.09 s.
@@ -191,9 +191,9 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         connections.raise_limit()
         config = uvicorn.Config(
             app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
-            http=connections,  # type: ignore[arg-type]  # called like a class
+            http=connections,  # type: ignore[arg-type]  # uvicorn calls it like a class
             ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
-            log_level="error",  # no line for each request that is not valid HTTP
+            log_level="error",  # log no line for each request that is not valid HTTP
             proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
         )  # fmt: skip
         supervisor = threading.Thread(
@@ -230,7 +230,7 @@ def runner(roots: tuple[str, ...], **given: Any) -> None:
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set; an exception would be lost if it were raised in a destructor."""
+    """Yield an event that SIGTERM and Ctrl-C set; an exception instead would be lost if a destructor was running."""
     stopping = threading.Event()
     handled = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

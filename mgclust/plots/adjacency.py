@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["adjacency"]
 
 SIZE = (6.2, 6.2)  # inches: the image is square
-MAX_CELLS = 720  # across the image: about as many as it has pixels
+MAX_CELLS = 720  # across the image: about its number of pixels
 CELLS_PER_ENTRY = 3.0  # cells across the image divided by sqrt(entries): if it is small, single entries are visible
 SINGLE_EDGES = 240  # largest number of nodes for which every edge has its own cells
 NAMED_NODES = 90  # largest number of nodes whose names are written
@@ -44,9 +44,9 @@ def adjacency(
     ----------
     edges : array of shape (m, 2) or (m, 3), or Graph
         Node numbers from 0 to n - 1, and optionally weights in the third column. Each undirected edge is listed once.
-        It may be a sample of the edges; see `total`.
+        The array may hold a sample of the edges; see `total`.
     labels : array of shape (n,), int, Result or fitted estimator
-        Communities, numbered 0 to k - 1. A result or an estimator also provides the names of the nodes.
+        Community of each node, from 0 to k - 1. A result or an estimator also provides the names of the nodes.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
     names : array of shape (n,), optional
@@ -80,7 +80,7 @@ def adjacency(
     n, k = len(labels), int(labels.max(initial=-1)) + 1
     ids = edges[:, :2]
     if ids.size and not 0 <= ids.min() <= ids.max() < n:
-        raise InputError(f"edges join nodes {ids.min():g} to {ids.max():g}, labels has {n} nodes: 0 to {n - 1}.")
+        raise InputError(f"edges join nodes {ids.min():g} to {ids.max():g}, but labels has {n} nodes: 0 to {n - 1}.")
     sizes = np.bincount(labels, minlength=k)
     by_size = np.argsort(-sizes, kind="stable")
     place = _places(ids, labels, by_size, n)
@@ -154,7 +154,7 @@ def _image(weight: np.ndarray, community: np.ndarray, k: int) -> np.ndarray:
         scaled = np.log1p(weight / least) - np.log(2)
         reach = np.log1p(most / least) - np.log(2)
         strength = np.clip(scaled / reach, 0, 1) if reach > 0 else np.ones_like(weight)
-        # Single cells on white must be visible; if nearly all cells are filled, the faintest may be white.
+        # Single cells on white must be visible; if nearly all cells are filled, the faintest cells may be white.
         floor = FAINTEST * (1 - filled.mean())
         strength = np.where(filled, floor + (1 - floor) * strength, 0.0)
     same = community[:, None] == community[None, :]
@@ -165,7 +165,7 @@ def _image(weight: np.ndarray, community: np.ndarray, k: int) -> np.ndarray:
 
 
 def _frames(ax: Axes, bounds: np.ndarray, by_size: np.ndarray, k: int) -> None:
-    """Draw a frame around each wide community, and its number in the lower right corner, where edges are few."""
+    """Draw a frame around each wide community, and its number in its lower right corner, where edges are few."""
     n, widths = bounds[-1], np.diff(bounds)
     colors = cluster_colors(k)
     framed = np.flatnonzero(widths >= max(1, FRAMED * n))

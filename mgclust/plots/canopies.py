@@ -41,16 +41,16 @@ def canopies(
 ) -> Axes:
     """Rows in the plane, coloured by their nearest centre; with two features, also the canopies.
 
-    With more than two features, the plane is that of the first two principal components (see `scatter`). With two
-    features, solid lines are the canopies (distance `t1`), for at most 1,000 canopies. Dotted lines mark `t2`, for at
-    most 40 canopies.
+    With more than two features, the axes are the first two principal components (see `scatter`). With two features,
+    solid lines at the distance `t1` from the centres show the canopies, unless there are more than 1,000. Dotted lines
+    show the distance `t2`, unless there are more than 40 canopies.
 
     Parameters
     ----------
     X : array of shape (n_samples, n_features)
         The rows, or a sample of them; see `total`.
     labels : array of shape (n_samples,), int, Result or fitted estimator
-        Number of the nearest centre of each row. A result or an estimator also provides `centers`, `t1`, `t2` and
+        Index of the nearest centre of each row. A result or an estimator also provides `centers`, `t1`, `t2` and
         `metric`, if these are not given.
     centers : array of shape (n_canopies, n_features), optional
         Centres in the order of the labels. Required unless `labels` is a result or an estimator.
@@ -91,7 +91,7 @@ def canopies(
         t1, t2 = (result.scores[name] if t is None else t for name, t in (("t1", t1), ("t2", t2)))
         metric, labels = metric or result.parameters.get("metric"), result.labels
     if centers is None or t1 is None or t2 is None:
-        raise InputError("centers, t1 and t2 are missing; give them, or a fitted Canopy as labels.")
+        raise InputError("centers, t1 or t2 is missing; give all three, or a fitted Canopy as labels.")
     metric = metric or "euclidean"
     centers = rows_of(centers)
     count = len(centers)

@@ -56,7 +56,8 @@ def decision_graph(result: Result | Any, ax: Axes | None = None, log: bool | Non
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
     log : bool, optional
-        Whether both axes are logarithmic. By default they are if linear axes would press the centres into a corner.
+        Whether both axes are logarithmic. By default, an axis is logarithmic if most centres would lie in the lowest
+        tenth of a linear axis.
 
     Returns
     -------
@@ -122,14 +123,14 @@ def scatter(
     centers : array of shape (n_clusters, n_features), optional
         Cluster centres in the order of the labels, drawn on top.
     halo : array of shape (n_samples,), bool, optional
-        Rows in the border region of their cluster, which are drawn faintly.
+        True for rows in the border region of their cluster, which are drawn faintly.
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
     total : int, optional
         Number of rows of the data, for the title, if `X` is a sample.
     feature_names : sequence of str, optional
-        Names of the columns of `X`. By default the column names if `X` is a table, else the names that the result or
-        the estimator was fitted with.
+        Names of the columns of `X`. By default, the column names of `X` if it is a table, else the feature names of the
+        fitted result or estimator.
 
     Returns
     -------
@@ -240,7 +241,7 @@ def _draw_centers(ax: Axes, centers: np.ndarray) -> None:
         ax.scatter(centers[:, 0], centers[:, 1], s=30, c=colors, zorder=4, **look)
         return
     for k, (x, y) in enumerate(centers):
-        # Draw each number directly after its mark: where marks overlap, the number stays with its mark.
+        # Draw each number directly after its mark: if marks overlap, the number stays with its mark.
         level = 4 + (len(centers) - k) / (len(centers) + 1)
         ax.scatter(x, y, s=125, color=colors[k], zorder=level, **look)
         ax.annotate(
@@ -268,7 +269,7 @@ def _plane(
         variance, weights = np.linalg.eigh(centred @ centred.T)
         axes = centred.T @ weights[:, -2:]
         lengths = np.linalg.norm(axes, axis=0)
-        axes /= np.maximum(lengths, max(1e-6 * lengths[-1], np.finfo(float).tiny))  # an axis without variance is noise
+        axes /= np.maximum(lengths, max(1e-6 * lengths[-1], np.finfo(float).tiny))  # without variance, an axis is noise
     else:
         variance, axes = np.linalg.eigh(centred.T @ centred)
     # The sign of an eigenvector is arbitrary: fix it, so that the same data give the same picture.

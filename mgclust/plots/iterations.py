@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["objective"]
 
 STEEP = 30.0  # smallest ratio of the first to the last value for which the axis is logarithmic
-STOPPED = {"tol": "settled", "max_iter": "max_iter reached"}
+STOPPED = {"tol": "converged", "max_iter": "max_iter reached"}
 
 
 def objective(result_or_history: Result | Any, ax: Axes | None = None) -> Axes:
     """Objective of fuzzy c-means against the iterations.
 
-    The dotted line shows the relative decrease by each iteration, on the right axis.
+    The dotted line shows the relative decrease in each iteration, on the right axis.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def _draw_change(ax: Axes, steps: np.ndarray, history: np.ndarray) -> None:
     positive = change > 0
     if not positive.any():
         return
-    right = faint_axis(ax, "relative decrease by each iteration (dotted)")
+    right = faint_axis(ax, "relative decrease in each iteration (dotted)")
     mark = marks(len(history), 2)
     right.plot(steps[positive], change[positive], color=MUTED, linewidth=1.2, linestyle=(0, (1, 2)), **mark)
     right.set_yscale("log")

@@ -21,7 +21,7 @@ __all__ = ["dendrogram", "modularity"]
 
 CURVE_POINTS = 2_000  # points of a curve, evenly spaced on its logarithmic axis
 WHOLE_TREE = 120  # largest number of nodes for which the whole tree is drawn
-FEWEST_MERGES, MAX_MERGES = 40, 100  # limits of the number of merges that are drawn of a larger tree by default
+FEWEST_MERGES, MAX_MERGES = 40, 100  # limits of the default number of merges that are drawn for a larger tree
 LEAF_SIZES = ((90, 8.0), (130, 6.5), (220, 5.0))  # largest number of leaves, and size of their names in points
 LEAF_WIDTH, WIDTHS = 0.14, (11.4, 14.0)  # inches
 LARGEST_MARK = 1_100.0  # diameter of the mark of the largest leaf, in points times the number of leaves
@@ -112,8 +112,7 @@ def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: 
         Where to draw; by default a new figure, as wide as the leaves need.
     last : int, optional
         Number of merges to draw. By default, all merges are drawn for a graph of up to 120 nodes. For larger graphs,
-        the default is twice the number of merges that join all communities that can be joined, but at least 40 and at
-        most 100.
+        the default is twice the number of merges that follow the chosen communities, but at least 40 and at most 100.
 
     Returns
     -------
@@ -177,7 +176,7 @@ def _array(result: Result, name: str) -> Any:
     if name not in result.arrays:
         attribute = {"merges": "merges_", "modularity_history": "modularity_history_"}[name]
         raise InputError(
-            f"a result of method={result.method!r} holds no {name} here; give model.{attribute} of `FastNewman` or "
+            f"a result of method={result.method!r} holds no {name}; give model.{attribute} of `FastNewman` or "
             "`Communities`, or a result of FastNewman."
         )
     return result.arrays[name]
@@ -219,7 +218,7 @@ def _merge_count(n: int, top: int, k: int, last: int | None) -> int:
 
 
 def _last_merges(merges: np.ndarray, top: int, count: int) -> _Tree:
-    """Lay out the last `count` of the merges that leave `top` communities, with the larger branch at the left."""
+    """Lay out the last `count` merges before `top` communities are left, with the larger branch at the left."""
     n = len(merges) + 1
     early, late = merges[: n - top - count], merges[n - top - count : n - top]
     root = np.arange(n, dtype=np.int32)
@@ -272,7 +271,7 @@ def _branch_colors(tree: _Tree, labels: np.ndarray | None, k: int) -> np.ndarray
 
 
 def _draw_branches(ax: Axes, tree: _Tree, colors: np.ndarray, first_forced: int) -> None:
-    """Draw a bracket for each merge; brackets that leave fewer communities than components are faint."""
+    """Draw a bracket for each merge; brackets of merges that leave fewer communities than components are faint."""
     if not len(tree.children):
         return
     forks = np.arange(len(tree.ids), len(tree.place))
@@ -290,7 +289,7 @@ def _draw_branches(ax: Axes, tree: _Tree, colors: np.ndarray, first_forced: int)
 
 
 def _draw_leaves(ax: Axes, tree: _Tree, colors: np.ndarray, names: Any) -> None:
-    """Write below each leaf the name of its node, or the number of its nodes next to a mark of that area."""
+    """Write below each leaf the name of its node, or its number of nodes, which the area of a mark also shows."""
     count = len(tree.ids)
     single = not (tree.sizes > 1).any()
     if not single:

@@ -75,7 +75,7 @@ def prominence(result: Result | Any, ax: Axes | None = None) -> Axes:
     for bar, saddle in zip(bars, meets, strict=True):
         bar.set_hatch("" if saddle else "//")
     ax.set_yscale("log")
-    ax.set_xlabel("peak of density, by rank")
+    ax.set_xlabel("density peak, by rank")
     ax.set_ylabel("prominence over the saddle (standard errors)")
     ax.set_title(f"Prominence of peaks: {k} clusters")
     return ax

@@ -21,7 +21,7 @@ __all__ = ["scan", "silhouettes"]
 
 MIN_BAND = 0.35  # smallest height of a band as a fraction of the mean height, so that small clusters are visible
 GAP = 0.12  # gap between bands, as a fraction of their mean height
-NAMED_BANDS = 34  # number of labels that have room next to the bands
+NAMED_BANDS = 34  # largest number of labels that have room next to the bands
 BAND_ROWS = 40  # rows that are drawn of each cluster, if there are more clusters than can be named
 CIRCLED = 14  # size of the mark of the chosen candidate
 
@@ -92,19 +92,19 @@ def silhouettes(samples: Any, labels: Any = None, ax: Axes | None = None) -> Axe
     ax.set_xlim(min(-0.02, 1.05 * float(samples.min(initial=0.0))), 1.0)
     ax.set_ylim(edges.max(initial=0.1), 0.0)
     ax.set_xlabel(
-        f"silhouette (dashed: mean of all rows, {mean:.3f}; {'dark' if many else 'short'} lines: of each cluster)"
+        f"silhouette (dashed: mean of all rows, {mean:.3f}; {'dark' if many else 'short'} lines: means of the clusters)"
     )
     every = f"one in {step} named; " if step > 1 else ""
-    ax.set_ylabel(f"clusters ({every}equal heights, by their means)" if many else "cluster")
+    ax.set_ylabel(f"clusters ({every}equal heights, sorted by mean)" if many else "cluster")
     drawn = sum(map(len, thinned))
     ax.set_title(style.counted_title(f"Silhouettes: {len(names):,} clusters", drawn, len(samples)))
     return ax
 
 
 def scan(result_or_scan: Result | Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Mean silhouette of the candidates of a scan against their number of clusters, with the chosen one marked.
+    """Mean silhouette of the candidates of a scan against their number of clusters, with the chosen candidate marked.
 
-    A second curve shows the lowest mean of a cluster in each candidate.
+    A second curve shows the lowest mean silhouette of a cluster in each candidate.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _bands(sizes: np.ndarray, gap: float) -> np.ndarray:
 
 
 def _thinned(count: int, total: int, clusters: int) -> np.ndarray:
-    """Positions of the sorted rows of one cluster to draw: all of them, or as many as its band has room for."""
+    """Positions of the rows to draw in one sorted cluster: all rows, or as many as its band has room for."""
     most = BAND_ROWS if clusters > NAMED_BANDS else max(20, style.MAX_POINTS * count // max(total, 1))
     if count <= most:
         return np.arange(count)
@@ -207,7 +207,10 @@ def _mark_means(ax: Axes, means: np.ndarray, edges: np.ndarray, places: np.ndarr
 
 
 def _scan_table(source: Any) -> tuple[dict[str, np.ndarray], int, np.ndarray]:
-    """Candidates as arrays by ascending K, the chosen K, and which candidates have too small a cluster."""
+    """Return the candidates as arrays by ascending K, the chosen K, and a mask of the candidates.
+
+    The mask is True for candidates in which a cluster is too small.
+    """
     chosen, least = None, 0
     if isinstance(source, Mapping):
         table = {name: np.asarray(values) for name, values in source.items()}

@@ -28,7 +28,7 @@ def result_of(source: Any) -> Any:
 
 
 def result_with(source: Any, needed: str, remedy: str) -> Result:
-    """Return the result of a source; raise an error with `remedy` if it lacks the array `needed`."""
+    """Return the result of a source; raise an error with `remedy` if the result lacks the array `needed`."""
     found = result_of(source)
     if not hasattr(found, "arrays"):
         raise InputError(f"{shortened(repr(source), 60)} is neither a result nor a fitted estimator; {remedy}.")

@@ -65,7 +65,7 @@ def cluster_colors(n_clusters: int) -> np.ndarray:
     -------
     ndarray of shape (n_clusters, 3), float
         Red, green and blue from 0 to 1. Up to 10 clusters have ten fixed hues. For more than 10 clusters, the colour of
-        a label does not depend on their number.
+        a label does not depend on the number of clusters.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def marks(count: int, size: int) -> dict[str, Any]:
 
 
 def drawn_rows(n: int, always: np.ndarray | None = None) -> np.ndarray:
-    """Numbers of the rows to draw, ascending: all rows, or a fixed random choice that contains the rows `always`."""
+    """Indices of the rows to draw, ascending: all rows, or a fixed random choice that contains the rows `always`."""
     if n <= MAX_POINTS:
         return np.arange(n)
     chosen = np.random.default_rng(0).choice(n, size=MAX_POINTS, replace=False)

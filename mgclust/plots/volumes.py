@@ -1,4 +1,4 @@
-"""Clusters of voxels at their place: axial slices of a label volume."""
+"""Axial slices of a label volume, which show the position of each cluster."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def label_slices(
     ax : matplotlib Axes, optional
         Where to draw; by default a new figure.
     affine : array of shape (4, 4), optional
-        Maps voxel numbers to millimetres, as in NIfTI. Slices are then turned so that left is left and front is up. By
-        default, slices are taken along the last axis, and voxels are drawn as cubes.
+        Matrix that maps voxel indices to millimetres, as in NIfTI. Slices are then turned so that left is left and
+        front is up. By default, slices are taken along the last axis, and voxels are drawn as cubes.
     oriented : bool, default=True
         Whether the directions in `affine` are known. If not, the picture uses only the voxel sizes and does not name
         left and right.
@@ -146,7 +146,7 @@ def _to_grey(values: np.ndarray) -> np.ndarray:
 
 
 def _chosen_slices(volume: np.ndarray) -> np.ndarray:
-    """Numbers of the slices to draw: those with clusters, evenly spaced if there are many."""
+    """Indices of the slices to draw: slices with clusters, evenly spaced if there are many."""
     filled = np.flatnonzero((volume > 0).any(axis=(0, 1)))
     if not len(filled):
         filled = np.arange(volume.shape[2])

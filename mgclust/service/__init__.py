@@ -4,7 +4,7 @@
 
     client.py, remote_job.py, connection.py    Service(url, token) and its jobs, for programs and the command line
     web/         the web process: connections, tokens, endpoints, pages
-    queue/       the database: users, jobs, attempts, uploads, and what each user may keep
+    queue/       the database: users, jobs, attempts, uploads, and the quota of each user
     runner/      the runner: claims jobs, starts an attempt for each, and monitors it
     confined/    child processes that read users' data: attempts and readers
     settings.py  settings of all processes; audit.py    the audit log; states.py    states of a job

@@ -1,7 +1,7 @@
-"""Client address of a request: the address of its connection, or the one that a trusted proxy reports.
+"""Client address of a request: the address of its connection, or the address that a trusted proxy reports.
 
-In the header ``X-Forwarded-For``, the last address that is not a trusted proxy counts: each proxy appends the address
-that it saw, and a client can write anything before it.
+The client is the last address in the header ``X-Forwarded-For`` that is not a trusted proxy: each proxy appends the
+address that it saw, and a client can write anything before these addresses.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _parsed(text: str) -> Address | None:
 
 
 def network(address: str) -> str:
-    """Return the unit of limits for an address; for IPv6, its /64 network, in which one machine has many addresses."""
+    """Return the key of limits for an address; for IPv6, its /64 network, in which one machine has many addresses."""
     known = _parsed(address)
     if known is None:
         return address

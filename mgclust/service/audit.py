@@ -1,10 +1,10 @@
 """The audit log: one line of JSON for each request that changes something, fetches a result or is rejected.
 
-Actions of the service itself have lines, too: the first administrator's token, and jobs that expire.
+Two actions of the service itself also have lines: it creates the first administrator's token, and deletes expired jobs.
 
 Lines hold no secret, no query and no body. A separate thread writes them, so that no request waits for the disk. Lines
 that cannot be written are counted, and the next line holds their number. The number of lines for rejected requests is
-limited, so that a flood of them does not fill the disk; rejected requests without a line are counted.
+limited, so that a flood of such requests does not fill the disk; rejected requests without a line are counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_FILE_BYTES = 16 << 20  # size at which a file is rotated
 KEPT_FILES = 4  # number of rotated files that are kept
 LOCK_SECONDS = 1.0  # longest wait for a file that another process has locked
 MAX_QUEUED_LINES = 10_000  # lines that may wait to be written
-GATHER_SECONDS = 0.01  # lines of this period are written together, unless they are a large part of a file
+GATHER_SECONDS = 0.01  # pause in which lines to write together are gathered, unless many lines wait already
 REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines for rejected requests: average per second, and largest burst
 MAX_VALUE_CHARACTERS = 256
 
@@ -36,7 +36,7 @@ noted: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("noted")
 
 
 def note(**facts: Any) -> None:
-    """Add facts to the audit line of the current request, such as the id of what the request created."""
+    """Add facts to the audit line of the current request, such as the id of the object that the request created."""
     with contextlib.suppress(LookupError):  # there is no request
         noted.get().update(facts)
 
@@ -78,7 +78,7 @@ class Audit:
             self._start()
 
     def refused(self, **facts: Any) -> None:
-        """Add a line for a request without a valid token, unless there are too many."""
+        """Add a line for a request without a valid token, unless there are too many such lines."""
         now = time.monotonic()
         self._allowed = min(REFUSALS_AT_ONCE, self._allowed + (now - self._since) * REFUSALS)
         self._since = now
@@ -167,7 +167,7 @@ class Audit:
 
 
 def _lock(file: int) -> bool:
-    """Lock a file; return False if another process keeps it locked, e.g. a stopped one (lines are added even then)."""
+    """Lock a file; return False if another, e.g. stopped, process keeps it locked: lines are added even then."""
     end = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -177,5 +177,5 @@ def _lock(file: int) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(GATHER_SECONDS)
-        except OSError:  # some network file systems have no locks: a file may become one line too long
+        except OSError:  # on network file systems without locks, a file may become one line too long
             return True

@@ -1,4 +1,4 @@
-"""A job service from Python: ``mgclust.Service(url, token)``.
+"""Client of a job service for Python programs: ``mgclust.Service(url, token)``.
 
 ::
 
@@ -28,16 +28,16 @@ __all__ = ["Service"]
 
 
 class Service(ServiceConnection):
-    """A job service: submit jobs, disconnect, and fetch their results later.
+    """Client of a job service, to submit jobs, disconnect, and fetch the results later.
 
     Parameters
     ----------
     url : str, optional
-        URL of the service. By default ``MGCLUST_URL``, else a service on this machine.
+        URL of the service. By default the value of ``MGCLUST_URL``, else the URL of a service on this machine.
     token : str, optional
-        Token of the user. By default ``MGCLUST_TOKEN``, else the content of the file ``MGCLUST_TOKEN_FILE``, else the
-        token that a service of this account on this machine has written to its data folder. That token is sent to no
-        other service.
+        Token of the user. By default the value of ``MGCLUST_TOKEN``, else the content of the file that
+        ``MGCLUST_TOKEN_FILE`` names, else the token in the data folder of a service of this account on this machine.
+        The token in the data folder is sent to no other service.
 
     Raises
     ------
@@ -70,17 +70,18 @@ class Service(ServiceConnection):
             Mask of a volume; see `mgclust.open_dataset`.
         options : dict, optional
             Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Options
-            for columns are text as on the command line, such as ``{"weight": "none"}`` for a graph without weights.
+            that name columns are given as text, as on the command line: for example, ``{"weight": "none"}`` for a graph
+            without weights.
         resources : dict, optional
             Resources and limits of the job:
 
-            - ``gpus`` or ``workers``: how many to use on the service's machine or cluster. By default one GPU of the
-              machine, or all GPUs or workers of a cluster.
-            - ``max_seconds``: time limit of an attempt.
-            - ``memory``: limit of the memory of all processes of the job on the service's machine, in bytes.
+            - ``gpus`` or ``workers``: number of GPUs or workers to use on the service's machine or cluster. By default,
+              one GPU of the machine, or all GPUs or workers of a cluster.
+            - ``max_seconds``: time limit of an attempt, in seconds.
+            - ``memory``: memory limit of all processes of the job on the service's machine, in bytes.
         priority : int, default=0
-            From -100 to 100. Jobs of higher priority run first among your own jobs. Above 0 (administrators only), a
-            job runs before all other jobs.
+            From -100 to 100. Jobs of higher priority run first among your own jobs. With a priority above 0
+            (administrators only), a job runs before all other jobs.
         report : bool, default=True
             Whether the result has pictures and ``report.html``.
         remote : bool, default=False
@@ -164,13 +165,13 @@ class Service(ServiceConnection):
         Parameters
         ----------
         limit : int, default=50
-            Number of uploads to list, at most.
+            Largest number of uploads to list.
 
         Returns
         -------
         list of dict
-            The latest first, with the keys ``id``, ``owner``, ``name``, ``size`` (bytes), ``sha256``, ``created``
-            (seconds since 1970).
+            The uploads, the latest first. The keys are ``id``, ``owner``, ``name``, ``size`` (bytes), ``sha256`` and
+            ``created`` (seconds since 1970).
         """
         return list(self.call("GET", "/uploads", params={"limit": limit}))
 
@@ -195,18 +196,18 @@ class Service(ServiceConnection):
         return dict(self.call("DELETE", f"/uploads/{_check_id(id_, 'mgclust uploads')}"))
 
     def users(self) -> list[dict[str, Any]]:
-        """List all users (for administrators): ``name``, ``role``, and the number of valid ``tokens``."""
+        """List ``name``, ``role`` and the number of valid ``tokens`` of all users (administrators only)."""
         return list(self.call("GET", "/users"))
 
     def create_user(self, name: str, role: str = "user") -> dict[str, Any]:
-        """Create a user (for administrators).
+        """Create a user (administrators only).
 
         Parameters
         ----------
         name : str
-            Up to 64 of a-z, 0-9 and ``. _ @ -``; the first is a letter or digit.
+            Name of the user: up to 64 characters of a-z, 0-9 and ``. _ @ -``, beginning with a letter or digit.
         role : {"user", "admin"}
-            An admin sees the jobs of all users, and creates users and tokens.
+            Role of the user. An admin sees the jobs of all users, and creates users and tokens.
 
         Returns
         -------
@@ -226,7 +227,7 @@ class Service(ServiceConnection):
         Returns
         -------
         list of dict
-            Facts about each token: ``id``, ``user``, ``scopes``, and the times ``created``, ``expires``, ``revoked``
+            The tokens. The keys are ``id``, ``user``, ``scopes``, and the times ``created``, ``expires``, ``revoked``
             and ``used`` (seconds since 1970, or None).
         """
         if user is not None and not re.fullmatch("[a-z0-9._@-]+", user):
@@ -245,12 +246,13 @@ class Service(ServiceConnection):
         scopes : sequence of str, optional
             Scopes of the token: some of "read", "submit" and "admin". By default all scopes of the user's role.
         days : float or None
-            Days until the token expires. None (administrators only): it does not expire.
+            Days until the token expires. With None (administrators only), it does not expire.
 
         Returns
         -------
         dict
-            ``id``, ``user``, ``token`` (the secret) and ``expires`` (seconds since 1970, or None).
+            The new token, with the keys ``id``, ``user``, ``token`` (the secret) and ``expires`` (seconds since 1970,
+            or None).
         """
         given = {"user": user, "days": days} | ({} if scopes is None else {"scopes": list(scopes)})
         return dict(self.call("POST", "/tokens", json=given))
@@ -264,7 +266,7 @@ class Service(ServiceConnection):
             Id of the token, as `tokens` lists it.
         """
         if not re.fullmatch("[0-9a-f]{16}", id_):
-            raise InputError(f"id={id_[:80]!r} should be 16 of 0-9 and a-f; 'mgclust token list' lists all ids.")
+            raise InputError(f"id={id_[:80]!r} should be 16 characters of 0-9 and a-f; 'mgclust token list' lists ids.")
         self.call("DELETE", f"/tokens/{id_}")
 
     def job(self, id_: str) -> RemoteJob:
@@ -294,16 +296,16 @@ class Service(ServiceConnection):
         state : str, optional
             List only jobs in this state. By default, jobs in any state.
         limit : int, default=50
-            Number of jobs to list, at most.
+            Largest number of jobs to list.
 
         Returns
         -------
         list of mgclust.service.remote_job.RemoteJob
-            The latest first.
+            The jobs, the latest first.
         """
         wanted: dict[str, Any] = {"state": state} if state else {}
         found: list[dict[str, Any]] = []
-        while len(found) < limit:  # a page may end early
+        while len(found) < limit:  # a page may have fewer jobs than its limit
             last = {"before": f"{found[-1]['created']!r},{found[-1]['id']}"} if found else {}
             page = self.call("GET", "/jobs", params=wanted | last | {"limit": min(limit - len(found), 1000)})
             if not page:
@@ -314,7 +316,7 @@ class Service(ServiceConnection):
 
 def _check_id(id_: str, lists: str) -> str:
     if not re.fullmatch("[0-9a-f]{32}", id_):
-        raise InputError(f"id={id_[:80]!r} should be 32 of 0-9 and a-f; '{lists}' lists all ids.")
+        raise InputError(f"id={id_[:80]!r} should be 32 characters of 0-9 and a-f; '{lists}' lists ids.")
     return id_
 
 

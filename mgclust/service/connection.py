@@ -25,7 +25,7 @@ __all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check"]
 CHUNK_BYTES = 1 << 20  # bytes of a file that are in memory at a time
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
 TELL_SECONDS = 0.5  # time spent in these pauses after which a command reports that it still tries
-MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # bytes of the path
+MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # longest path, in bytes
 MAX_RETRY_SECONDS = 120.0  # limit for a request that is sent again because the service asks for it
 
 
@@ -40,7 +40,7 @@ class ServiceConnection:
     Attributes
     ----------
     on_wait : callable or None
-        Called with a sentence if a request has not been answered for half a second, and is going to be sent again.
+        Called with a message if a request has not been answered for half a second and will be sent again.
 
     Raises
     ------
@@ -80,11 +80,11 @@ class ServiceConnection:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, like the end of a ``with`` block or of the process."""
+        """Close the connection. The end of a ``with`` block or of the process also closes it."""
         self._close()
 
     def call(self, verb: str, path: str, *, parts: Callable[[], Iterator[bytes]] | None = None, **how: Any) -> Any:
-        """Send a request, again if nothing answers; return the JSON answer, or raise the error of the service.
+        """Send a request, and send it again if nothing answers; return the JSON answer or raise the service's error.
 
         Parameters
         ----------
@@ -93,9 +93,9 @@ class ServiceConnection:
         path : str
             Path below ``/api/v1``, with a slash at the beginning.
         parts : callable, optional
-            Makes an iterator of the parts of a body that is not JSON. It is called again if the request is sent again.
+            Function that returns an iterator over the parts of a body that is not JSON. It is called for each sending.
         **how : object
-            ``json``, the body; and other arguments of ``httpx.Client.request``.
+            The body as ``json``, and other arguments of ``httpx.Client.request``.
         """
         body: bytes | None = None
         if "json" in how:
@@ -181,7 +181,7 @@ class Retries:
         self._connection, self._failures, self._until = connection, 0, time.monotonic() + MAX_RETRY_SECONDS
 
     def wait(self, error: httpx.TransportError | RetryAfter) -> None:
-        """Wait until the request may be sent again, or raise the error if its time is over."""
+        """Wait until the request may be sent again, or raise the error if the time for retries is over."""
         if isinstance(error, RetryAfter):
             pause = error.seconds * random.uniform(1.0, 1.5)  # random, so that not all clients try at once
             if time.monotonic() + pause > self._until:
@@ -233,12 +233,12 @@ def _checked_url(text: str) -> str:
         good = False
     if good:
         return text
-    shown = "" if set("@?#") & set(text) else f"={text[:200]!r}"  # it may hold a password
+    shown = "" if set("@?#") & set(text) else f"={text[:200]!r}"  # the URL may hold a password
     raise InputError(f"the service's URL (MGCLUST_URL){shown} should be like https://host:8700, without user or query.")
 
 
 def _is_own(url: httpx.URL, settings: Settings) -> bool:
-    """Return whether a URL is that of the service on this machine with these settings."""
+    """Return whether a URL belongs to the service on this machine with these settings."""
     try:
         here = url.host == "localhost" or ipaddress.ip_address(url.host).is_loopback
     except ValueError:

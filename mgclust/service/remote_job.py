@@ -1,4 +1,4 @@
-"""A job of a service from Python: its state, its log and its result."""
+"""A job of a service, for Python programs: its state, its log and its result."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RemoteJob:
                     for line in answer.iter_lines():
                         if line.startswith("data: "):
                             retries = Retries(self._service)
-                            self.info = self.info | self._service.parse(line[6:])  # events have no request
+                            self.info = self.info | self._service.parse(line[6:])  # events leave out the job's request
                             yield self.info
                 if self.state in ENDED:
                     return
@@ -128,7 +128,7 @@ class RemoteJob:
                 retries.wait(error)
 
     def download(self, path: str | os.PathLike[str], overwrite: bool = False) -> Path:
-        """Fetch the result directory. It appears when it is complete.
+        """Fetch the result directory. The directory appears only when it is complete.
 
         Parameters
         ----------
@@ -145,7 +145,7 @@ class RemoteJob:
         Raises
         ------
         InputError
-            The job has no result, or the directory exists.
+            The job has no result, or the directory exists and `overwrite` is False.
         """
         target = Path(path)
         check_target(target, overwrite)

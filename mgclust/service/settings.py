@@ -40,7 +40,7 @@ class _Bound(NamedTuple):
 
 AT_LEAST_ONE = _Bound(">= 1", lambda value: value >= 1)
 POSITIVE = _Bound("> 0", lambda value: 0 < value < float("inf"))
-OR_NO_LIMIT = _Bound(">= 0; 0 is no limit", lambda value: 0 <= value < float("inf"))
+OR_NO_LIMIT = _Bound(">= 0; 0 means no limit", lambda value: 0 <= value < float("inf"))
 
 
 def _bounded(bound: _Bound, default: Any = dataclasses.MISSING, **given: Any) -> Any:
@@ -88,8 +88,8 @@ class Settings:
     jobs_per_user : int
         Maximum number of waiting and running jobs of one user.
     disk_per_user : int
-        Bytes of one user's uploads and jobs beyond which uploads and new jobs are rejected. 0: no limit. A job counts
-        with its bytes in the database and with its result. The result may exceed the limit, because its size is not
+        Bytes of one user's uploads and jobs beyond which uploads and new jobs are rejected. 0: no limit. The row
+        of a job in the database and its result both count. The result may exceed the limit, because its size is not
         known before.
     keep_days : float
         Days until a job that has ended is deleted with its files. 0: never.
@@ -97,7 +97,7 @@ class Settings:
         File for the log of jobs, which must not be a link: one line of JSON when an attempt starts, when it ends, and
         when a job ends. Empty: standard error.
     rate_per_token : float
-        Average number of requests per second with one token; bursts of 20 seconds' worth are accepted.
+        Average number of requests per second with one token. A burst may have 20 times as many requests.
     rate_per_address : float
         Average number of requests per second from one address without a valid token, with the same bursts.
     trusted_proxies : str
@@ -105,30 +105,31 @@ class Settings:
     audit : str
         File of the audit log, or "-" for standard error. Default: ``audit.log`` in `data`.
     max_workers : int
-        Maximum number of CPU processes on this machine that one job may request. Default: the number of cores. It does
-        not apply to a cluster.
+        Maximum number of CPU processes on this machine that one job may request. Default: the number of cores. The
+        limit does not apply to a cluster.
     max_seconds : float
-        Time limit of an attempt, without suspensions. 0: no limit. A job may request less, and fails at its limit.
+        Time limit of an attempt, in seconds, not counting suspensions. 0: no limit. A job may request less, and fails
+        at its limit.
     max_memory : int
-        Bytes of memory of all processes of a job on this machine. 0: no limit. Memory is measured twice a second. A job
-        may request less.
+        Memory limit, in bytes, of all processes of a job on this machine. 0: no limit. Memory is measured twice a
+        second. A job may request less.
     attempts : int
         Number of attempts after which a failure of the infrastructure fails the job.
     lost_after : float
-        Seconds without a heartbeat after which an attempt is lost, counting only time during which the judging runner
-        itself ran.
+        Seconds without a heartbeat after which an attempt is declared lost. Only time during which the checking runner
+        itself ran counts.
     hung_after : float
         Seconds without a heartbeat after which a stopped process of a job, or a stopped runner, is killed and replaced.
-        A process that is not stopped, but silent and idle, has four times as long.
+        A process that is not stopped, but silent and idle, is killed after four times as long.
     checkpoint_seconds : float
         Time between two checkpoints of a job, from which its next attempt resumes.
     hidden : str
         Files and folders, separated by `os.pathsep`, to hide from processes that read users' data, in addition to the
-        data folder, the roots, and the files of ``MGCLUST_..._FILE``.
+        data folder, the roots, and the files that variables ``MGCLUST_..._FILE`` name.
     reader_memory : int
         Memory limit, in bytes, of a process that reads results and data for pictures and other centres.
     reader_seconds : float
-        Time limit of one request to such a process.
+        Time limit, in seconds, of one request to a process that reads results and data.
     """
 
     data: Path = dataclasses.field(default_factory=_data_folder)
@@ -238,8 +239,8 @@ class Settings:
 
     @property
     def concealed(self) -> list[str]:
-        """Paths to hide from processes that read users' data, except those that a request names."""
-        from sqlalchemy import make_url  # imported here: clients also make settings, but have no database
+        """Paths to hide from processes that read users' data, except paths that a request names."""
+        from sqlalchemy import make_url  # imported here, because clients also make settings, but have no database
 
         url = make_url(self.database)
         database = url.database if url.get_backend_name() == "sqlite" else None
@@ -280,11 +281,11 @@ class Settings:
         return self.data / "jobs" / id_
 
     def attempt_folder(self, id_: str, attempt: int) -> Path:
-        """Return the folder of an attempt: its log and its result."""
+        """Return the folder of an attempt, which holds its log and its result."""
         return self.job_folder(id_) / f"attempt-{attempt}"
 
     def checkpoint_folder(self, id_: str) -> Path:
-        """Return the folder of a job's checkpoints, with a subfolder per attempt; it is removed when the job ends."""
+        """Return the folder of a job's checkpoints, with a subfolder per attempt. It is removed when the job ends."""
         return Path(self.checkpoints, id_) if self.checkpoints else self.job_folder(id_) / "checkpoint"
 
     def cache_folder(self, owner: str) -> Path:
@@ -307,7 +308,7 @@ def variable(name: str) -> str | None:
     Raises
     ------
     InputError
-        Both are set, or the file cannot be read. The content is not quoted.
+        Both are set, or the file cannot be read. The message does not quote the content of the file.
     """
     path = os.environ.get(f"{name}_FILE")
     if not path:

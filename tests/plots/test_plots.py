@@ -246,7 +246,7 @@ def test_objective_shows_every_iteration_and_what_it_changed():
     assert plots.objective(history_of(level=0.0)).get_yscale() == "log"
 
 
-@pytest.mark.parametrize(("reason", "words"), [("tol", "(settled)"), ("max_iter", "(max_iter reached)")])
+@pytest.mark.parametrize(("reason", "words"), [("tol", "(converged)"), ("max_iter", "(max_iter reached)")])
 def test_objective_of_a_result_says_why_it_ended(reason, words):
     arrays = {"objective_history": history_of()}
     result = Result("fuzzy-c-means", arrays=arrays, diagnostics={"stop_reason": reason})

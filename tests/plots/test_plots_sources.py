@@ -97,7 +97,7 @@ WRONG = {
     "no mapping": (plots.scan, (LABELS,), "give a result of 'adaptive-affinity-propagation'"),
     "no range": (plots.validity, (PEAKS,), "give a result of 'fuzzy-c-means' with n_clusters_range"),
     "no objective": (plots.objective, (PEAKS,), "give a result of 'fuzzy-c-means'"),
-    "no centres": (plots.canopies, (X, LABELS), "centers, t1 and t2 are missing"),
+    "no centres": (plots.canopies, (X, LABELS), "centers, t1 or t2 is missing"),
     "no canopies": (plots.canopies, (X, PEAKS), "give a result of 'canopy'"),
     "no merges": (plots.dendrogram, (PEAKS,), "holds no merges"),
     "no history": (plots.modularity, (PEAKS,), "should be|give a result of|holds no"),
@@ -105,7 +105,7 @@ WRONG = {
     "no labels": (plots.silhouettes, (WIDTHS.samples_,), "labels=None"),
     "few silhouettes": (plots.silhouettes, (WIDTHS.samples_[:5], LABELS), r"it should be \(5,\)"),
     "model as volume": (plots.label_slices, (PEAKS,), r"volume has shape \(\), it should be \(x, y, z\)"),
-    "few labels of nodes": (plots.adjacency, (GRAPH, LABELS[:3]), "edges join nodes 0 to 5, labels has 3 nodes"),
+    "few labels of nodes": (plots.adjacency, (GRAPH, LABELS[:3]), "edges join nodes 0 to 5, but labels has 3 nodes"),
 }
 
 

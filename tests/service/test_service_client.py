@@ -194,7 +194,7 @@ def test_an_url_that_is_none(url, answers, monkeypatch, capsys):
 def test_an_id_that_is_none(command, id_, answers, tmp_path, capsys):
     told = [command, id_] + (["-o", str(tmp_path / "out")] if command == "result" else [])
     assert run_command(told) == 2
-    assert "should be 32 of 0-9 and a-f" in capsys.readouterr().err
+    assert "should be 32 characters of 0-9 and a-f" in capsys.readouterr().err
     assert not answers.requests
 
 

@@ -24,7 +24,7 @@ from mgclust.service.settings import MAX_FILE_BYTES, Settings
         ("SLOTS", "0", "slots=0 should be >= 1"),
         ("LOST_AFTER", "-1", "lost_after=-1.0 should be > 0"),
         ("CHECKPOINT_SECONDS", "nan", "checkpoint_seconds=nan should be > 0"),
-        ("DISK_PER_USER", "-1", "disk_per_user=-1 should be >= 0; 0 is no limit"),
+        ("DISK_PER_USER", "-1", "disk_per_user=-1 should be >= 0; 0 means no limit"),
         ("ROOTS", "relative", "root='relative' should be the absolute path of a folder"),
         ("ROOTS", "/", "root='/' should not overlap data="),
         ("CHECKPOINTS", "relative", "checkpoints='relative' should be the absolute path of a folder"),

@@ -41,7 +41,8 @@ def set_cache_folders(settings: Settings) -> None:
 def cache_folders(hidden: Iterable[str]) -> list[str]:
     """Return the folders of `set_cache_folders` that are inside hidden paths, so that they can be made readable.
 
-    All other folders are either readable already, or must not be: a folder that contains a hidden path stays hidden.
+    All other folders are either readable already, or must not be readable: a folder that contains a hidden path stays
+    hidden.
     """
     concealed = [os.path.realpath(path) + "/" for path in hidden]
     found = []
@@ -63,7 +64,7 @@ def use_private_caches(folder: str) -> None:
 
 
 def _home() -> list[str]:
-    home = os.path.expanduser("~")  # "~" itself if there is none
+    home = os.path.expanduser("~")  # "~" itself if there is no home folder
     return [
         os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"),
         os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"),

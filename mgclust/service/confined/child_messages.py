@@ -1,7 +1,8 @@
 """Messages of attempts and readers, which are parsed as messages of processes that may be hostile.
 
 The data that such a process reads may have taken it over. Its messages go into the database, the log and the answers of
-the web process. So lines are limited in length and number, and values are limited to those that all of these can store.
+the web process. So lines are limited in length and number, and values that one of the three cannot hold are replaced or
+rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = [
 MAX_LINE_BYTES = 64 << 10  # a genuine line has a few hundred bytes, a line with an error a few thousand
 MAX_READING_BYTES = 1 << 20  # limit of a reader's answer; a preview of a hundred thousand clusters exceeds it
 MAX_ERROR_CHARACTERS = 4096  # as JSON (up to 12 bytes per character), this fits into a line
-MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # per result; together as long as an error, and usually few
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 8, 500  # per result; together at most about as long as an error
 MAX_DEPTH = 16  # nesting of dicts and lists
 MAX_MESSAGES = 1000  # limit per read of the pipe, without heartbeats; a genuine attempt writes a few per second
 MAX_PROGRESS_NAMES = 40  # number of names in a progress event
@@ -35,7 +36,7 @@ _FIGURES = ("fraction", "elapsed", "stage_rate", "stage_eta")
 
 
 class AttemptMessages:
-    """Parses the messages of an attempt, which `mgclust.service.runner.attempt` writes.
+    """Parser of the messages of an attempt, which `mgclust.service.runner.attempt` writes.
 
     The runner passes the result of one read of the pipe per step. So even a process that writes without end
     causes only this work per step.

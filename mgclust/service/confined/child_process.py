@@ -62,7 +62,7 @@ class ChildProcess:
         self._write()
 
     def exchange(self, seconds: float = 0.0) -> bytes:
-        """Send the rest of the order, and return at most `PIPE_BYTES` of the child's output; wait for either."""
+        """Send the rest of the order, and return at most `PIPE_BYTES` of the child's output; wait up to `seconds`."""
         poll, found = select.poll(), b""
         if self._unsent:
             poll.register(self._orders, select.POLLOUT)
@@ -104,7 +104,7 @@ class ChildProcess:
         self._orders.close()
 
     def close(self, at_once: bool = False) -> None:
-        """Close the child's input, wait for its end, and kill its children; `at_once`: do not read its output."""
+        """Close the child's input, wait for its end, and kill its children; with `at_once`, kill the child first."""
         if self._closed:
             return  # its pid may belong to another process by now
         self._closed = True
@@ -149,7 +149,7 @@ class ChildProcess:
 
 
 class HangWatch:
-    """Watches a process that should send heartbeats; see `mgclust.engine.heartbeat`.
+    """Monitor of a process that should send heartbeats; see `mgclust.engine.heartbeat`.
 
     Parameters
     ----------
@@ -157,8 +157,8 @@ class HangWatch:
         Process id of a child of this process.
     after : float
         Seconds without a heartbeat after which a stopped process counts as hanging. A process that is not stopped hangs
-        if it sends no heartbeat and uses no CPU for four times as long: many computations hold Python's interpreter
-        lock.
+        if it sends no heartbeat and uses no CPU for four times as long. A missing heartbeat is not enough, because many
+        computations hold Python's interpreter lock.
     """
 
     def __init__(self, pid: int, after: float) -> None:

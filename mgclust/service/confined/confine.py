@@ -17,14 +17,15 @@ list could name in advance.
 Landlock needs a list of the paths that are reachable. So the siblings of the hidden paths are listed, at every level on
 the way to them. An entry that is created later directly in one of these parent folders is not reachable.
 
-A process may write to the job's own folders, devices of GPUs and networks, shared memory and the pipes of CUDA
-MPS. Jobs on several GPUs may also write to files of the account's processes in ``/proc``. The environment has only the
+A process may write to the job's own folders, devices of GPUs and networks, shared memory and the pipes of CUDA MPS.
+Jobs on several GPUs may also write to files of the account's processes in ``/proc``. The environment has only the
 variables of a list (`environment`).
 
 Limits. The process has the user of the service, so without Landlock it may read all files that this user may read. With
 a kernel before 6.12, it may send signals to the service. An attempt may use the network for schedulers and data and, if
-there are GPUs, Unix sockets for CUDA and NCCL. Threads of libraries that run already keep their paths, but they run no
-parser. A second mount of a hidden folder elsewhere is not hidden. A vulnerability of the kernel circumvents all this.
+there are GPUs, Unix sockets for CUDA and NCCL. Threads of libraries that run already keep access to their paths, but
+they run no parser. A second mount of a hidden folder elsewhere is not hidden. A vulnerability of the kernel circumvents
+all this.
 """
 
 from __future__ import annotations
@@ -111,9 +112,9 @@ def confine(
     hidden : iterable of path
         Paths to hide. They need not exist.
     readable : iterable of path or int
-        Exceptions that may be read. A file descriptor stands for a path that could be replaced.
+        Exceptions to `hidden` that may be read. Use a file descriptor for a path that could be replaced.
     writable : iterable of path or int
-        Exceptions that may be read and written: existing folders.
+        Exceptions to `hidden` that may be read and written: existing folders.
     reading_only : bool
         Whether to forbid devices, programs and sockets.
     cuda_processes : bool
@@ -126,7 +127,8 @@ def confine(
     OSError
         The kernel has Landlock and rejects the rules. Without Landlock, there is no error: the paths stay reachable.
     RunFailed
-        `cuda_processes` was requested for root. Its processes could write settings of the kernel in ``/proc``.
+        `cuda_processes` was requested for root, whose processes could write settings of the kernel in ``/proc``, and
+        the settings cannot be made read-only.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not sys.platform.startswith("linux"):
@@ -166,12 +168,12 @@ def confine(
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of confined processes and fork servers: the variables that cannot hold secrets."""
+    """Return the environment of confined processes and fork servers: only variables that cannot hold secrets."""
     return {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith(_PREFIXES)}
 
 
 def exit_with_parent(parent: int, *, hide: bool = True) -> None:
-    """Tell the kernel to kill this process when its parent ends; `hide` its memory from other processes of the user."""
+    """Tell the kernel to kill this process when its parent ends; `hide` hides its memory from the user's processes."""
     if sys.platform.startswith("linux"):
         _prctl(_DEATH, 9)
         if hide:
@@ -264,7 +266,7 @@ def _close_settings() -> None:
 
 
 def _mps_folder() -> list[str]:
-    """Return the folder of CUDA MPS: the one that is set, or else the default unless another account created it."""
+    """Return the folder of CUDA MPS: the folder that is set, else the default unless another account created it."""
     if given := os.environ.get("CUDA_MPS_PIPE_DIRECTORY"):
         return [given]
     with contextlib.suppress(OSError):
@@ -274,7 +276,7 @@ def _mps_folder() -> list[str]:
 
 
 def _drop_capabilities() -> None:
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)  # of this thread
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)  # 0: this thread
     sets = (_Capabilities * 2)()
     if libc().capget(header, sets):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -86,7 +86,7 @@ def _enter(path: str | Path, parent: int | None = None) -> int:
 
 
 def _make_accessible(path: str | Path, parent: int | None) -> None:
-    """Set the mode of a folder that cannot be opened for reading; by descriptor, so that it cannot be replaced."""
+    """Set the mode of a folder that cannot be opened for reading, by a descriptor, so that it cannot be replaced."""
     if not hasattr(os, "O_PATH"):  # not Linux
         os.chmod(path, stat.S_IRWXU, dir_fd=parent, follow_symlinks=False)
         return

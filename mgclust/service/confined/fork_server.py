@@ -1,8 +1,8 @@
 """The fork server: a process that has imported the modules of confined children, and forks each child.
 
-Imports take seconds, and each child needs a new process, because it gives up its rights before it reads any data. The
-fork server reads no data of users, and orders do not pass through it. It receives the two pipes of a child, and answers
-with the id of a process that has no other files open and leads its own session.
+Imports take seconds, and each child needs a new process, because a child gives up its rights before it reads any data.
+The fork server reads no data of users, and orders do not pass through it. It receives the two pipes of a child, and
+answers with the id of a process that has no other files open and leads its own session.
 
 The children of a runner become its own children (the runner is a subreaper), so they outlive the fork server, and the
 runner receives their exit status. A web process should adopt no children. Its children stay children of the fork
@@ -54,7 +54,7 @@ ONE_THREAD_ENVIRONMENT = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 class ForkServer:
-    """Starts child processes, as forks of the fork server or, without one, as processes that import by themselves.
+    """Starter of child processes: forks of the fork server or, without it, processes that import the modules.
 
     A fork server that fails is replaced. It ends with the process that began it.
 
@@ -66,7 +66,7 @@ class ForkServer:
         Whether the children become children of this process, which then has to wait for each descendant. The thread
         that begins the fork server must not end before it.
     variables : mapping, optional
-        Environment variables, in addition to those of `mgclust.service.confined.confine.environment`.
+        Environment variables, in addition to the variables of `mgclust.service.confined.confine.environment`.
     """
 
     def __init__(self, module: str, *, adopt: bool, variables: Mapping[str, str] | None = None) -> None:
@@ -76,7 +76,7 @@ class ForkServer:
         self._begun = self._ready = False
 
     def begin(self) -> None:
-        """Start the fork server, unless there is one already."""
+        """Start the fork server, unless it runs already."""
         with self._lock:
             if not self._begun:
                 self._begun = True
@@ -183,7 +183,7 @@ class ForkServer:
 def run_child(main: Callable[[], None]) -> None:
     """Run `main` in this process or, if this is a fork server, in each of its forks.
 
-    The forks run no exit handlers, because these belong to the fork server: one of them would remove the temporary
+    The forks run no exit handlers, because these belong to the fork server: one handler would remove the temporary
     folder of matplotlib, for example. To finalize all modules would also write to every page that the forks share,
     which takes 0.1 s per job.
     """
@@ -231,7 +231,7 @@ def _load() -> None:
     njit("int64(int64)")(lambda x: x)
     from mgclust.results.versions import installed_versions
 
-    installed_versions()  # cached: each child would search the metadata of packages again
+    installed_versions()  # cache the versions, because each child would search for them
 
 
 def _end_threads() -> None:

@@ -1,8 +1,8 @@
 """The inputs of a job, in the process that reads them.
 
 An order names the files as ``{name: RootedFile.order()}``, with the names of `named_sources`. Each file is opened once,
-below its root. If a path names the file, its error messages may reach users without the right to read the file, so
-they quote nothing of its content.
+below its root. If a path names the file, error messages about it may reach users without the right to read it, so these
+messages quote nothing of its content.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Orders of the web process to read users' data, which are carried out by `mgclust.service.confined.reader_process`.
 
-If all readers are busy, a request waits for some seconds; if too many others wait already, it is rejected. A process
-that exceeds the time limit of its request is killed, whatever it reads.
+If all readers are busy, a request waits for some seconds. If too many other requests wait already, the request is
+rejected. A process that exceeds the time limit of its request is killed, whatever it reads.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Readers:
         order : dict
             The order; see `mgclust.service.confined.reader_process`.
         check : callable
-            Returns the answer in a form that is safe to pass on, or raises an error, because the data may have taken
-            over the process.
+            Function that returns the answer in a form that is safe to pass on, or raises an error, because the data may
+            have taken over the process.
         writable : sequence of Path
             Folders that the process may write to.
 
@@ -155,7 +155,7 @@ class Readers:
                     )
             return bytes(found)
         finally:
-            reader.close(at_once=True)  # also before its folders are used
+            reader.close(at_once=True)  # before its folders are used
 
 
 def _limit(what: str) -> LimitExceeded:

@@ -3,7 +3,7 @@
 It reads an order on its standard input, one line of JSON, and answers with one line::
 
     in    {"do": "points", "result": {...}, "files": {...}, "request": {...}, "seconds": ..., "memory": ..., ...}
-    out   {"answer": ...} or {"error": sentence, "kind": "input" or "limit"} or {"error": traceback, "kind": "mgclust"}
+    out   {"answer": ...} or {"error": message, "kind": "input" or "limit"} or {"error": traceback, "kind": "mgclust"}
 
 The process gives up all rights that the order does not need (`mgclust.service.confined.confine`) and the network. Its
 memory, time and written bytes are limited. Each order runs in a new process, a fork of
@@ -151,7 +151,7 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
     except InputError as error:
         return {"error": _message(error, order), "kind": "input"}
     except FileNotFoundError:
-        return {"error": "the file is gone; ask again.", "kind": "input"}
+        return {"error": "the file does not exist any more; send the request again.", "kind": "input"}
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return {"error": os.strerror(errno.ENOSPC), "kind": "space"}

@@ -1,8 +1,8 @@
 """Logs and results of attempts, read as files that a hostile process may have written.
 
-An attempt may write everything in the folder of its job, and the data that it reads may have taken it over. So nothing
-there is read by path. Files are opened below the folder of the job, which the attempt cannot replace, without following
-links, and only if they are regular files or folders (`mgclust.outside.rooted_files`). Listings and reads are limited.
+An attempt may write anything in its own folder, and the data that it reads may have taken it over. So nothing there is
+read by path. Files are opened below the folder of the job, which the attempt cannot replace, without following links,
+and only if they are regular files or folders (`mgclust.outside.rooted_files`). Listings and reads are limited.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mgclust.service.settings import Settings
 
 __all__ = ["list_files", "open_result", "read_findings", "read_logs"]
 
-MAX_LOG_BYTES, MAX_LOGS = 1 << 20, 100  # limits for what is shown of all attempts of a job together
+MAX_LOG_BYTES, MAX_LOGS = 1 << 20, 100  # limits of the shown logs of all attempts of a job
 LOG_CHUNK_BYTES = 64 << 10
 MAX_SCORES_BYTES = 1 << 22  # size of result.json
 MAX_ENTRIES = 10_000  # files and folders of a result
@@ -63,7 +63,7 @@ def _read_end(log: RootedFile, most: int) -> Iterator[str]:
 
 
 def open_result(settings: Settings, id_: str, attempt: int) -> RootedFile | None:
-    """Open the result of an attempt; None if there is none."""
+    """Open the result of an attempt; return None if there is no result."""
     result = RootedFile(str(settings.job_folder(id_)), f"attempt-{attempt}/result")
     try:
         return result if result.is_directory() else None
@@ -102,7 +102,7 @@ def list_files(result: RootedFile) -> list[dict[str, Any]]:
 
 
 def read_findings(settings: Settings, id_: str, attempt: int) -> Findings | None:
-    """Read the scores and warnings of a complete result; None if there is no complete result."""
+    """Read the scores and warnings of a complete result; return None if there is no complete result."""
     result = open_result(settings, id_, attempt)
     if result is None:
         return None

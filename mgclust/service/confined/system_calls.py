@@ -1,13 +1,13 @@
 """A filter of the system calls of confined processes (seccomp; Linux on x86-64 and aarch64).
 
-Landlock restricts paths, TCP, signals, and the memory of other processes. The kernel allows a process more against
-other processes of its account, whatever their paths:
+Landlock restricts paths, TCP, signals, and the memory of other processes. With other system calls, a process may act on
+other processes and files of its account, whatever their paths:
 
-- to limit them (``prlimit``) and to reschedule them;
-- to change modes, owners, times and attributes of files;
-- to use their keys, message queues and System V memory, and to connect to their sockets.
+- limit processes (``prlimit``) and reschedule them;
+- change modes, owners, times and attributes of files;
+- use keys, message queues and System V memory of processes, and connect to their sockets.
 
-Code that reads data or clusters does not need these calls, so they fail with EPERM. Other calls that give
+Code that reads or clusters data does not need these calls, so they fail with EPERM. Other calls that give
 access to more of the kernel (namespaces, BPF, io_uring, which also circumvents the filter) fail as on a kernel that
 lacks them.
 
@@ -87,7 +87,7 @@ def filter_calls(*, sockets: bool, unix_sockets: bool) -> None:
     sockets : bool
         Whether sockets of IPv4, IPv6 and netlink may be created, in addition to connected pairs.
     unix_sockets : bool
-        Whether Unix sockets may be created, too. Landlock does not restrict their paths.
+        Whether Unix sockets may also be created. Landlock does not restrict their paths.
     """
     if not is_filtered():
         return

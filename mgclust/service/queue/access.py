@@ -1,8 +1,8 @@
 """Users, roles, tokens and scopes.
 
 A token is 32 random bytes, shown once. The database holds its SHA-256, which is enough for a random number of this
-length. A user sees their own jobs and uploads; an administrator sees all, and creates users and tokens. A token has
-scopes, at most those of its user's role, and may expire:
+length. A user sees their own jobs and uploads; an administrator sees the jobs and uploads of all users, and creates
+users and tokens. A token may expire. It has some of these scopes, at most the scopes of its user's role:
 
 read
     Read jobs, their results and logs, and lists of jobs.
@@ -57,7 +57,7 @@ ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # sc
 SCOPES = ROLES["admin"]
 DEFAULT_DAYS = 365.0  # lifetime of a new token
 MAX_DAYS = 36_500.0
-MAX_TOKENS = 100  # per user: valid tokens, and invalid tokens that are kept
+MAX_TOKENS = 100  # limit per user for valid tokens, and for invalid tokens that are kept
 USE_RESOLUTION_SECONDS = 3600.0
 TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # any other text is rejected without a lookup
 ID_PATTERN = re.compile("[0-9a-f]{1,32}")  # id of a token, an upload or a job; other text is rejected without a lookup
@@ -69,7 +69,7 @@ class Unauthorized(Exception):
 
 
 class LastToken(Exception):
-    """The last token of an administrator was to be revoked; without it, no other token could be created."""
+    """The request would revoke the last token of an administrator, so that no other token could be created."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Caller:
             )
 
     def may_manage(self, user: str) -> bool:
-        """Return whether the caller may manage a user's tokens: as administrator, or as that user with all scopes."""
+        """Return whether the caller may manage a user's tokens: an administrator, or the same user with all scopes."""
         return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES[self.role]))
 
     def may_see(self, owner: str) -> bool:
@@ -116,7 +116,7 @@ class Caller:
         A token for oneself, or for another administrator, has at most the scopes of this token. A token for another
         user needs the scope ``admin``, and has at most the scopes of that user's role. The new token does not outlive
         this token (its lifetime is cut), so that a stolen token cannot be renewed forever. Only a token that never
-        expires can create another such token.
+        expires can create another token that never expires.
 
         Raises
         ------
@@ -146,7 +146,9 @@ def add_user(engine: Engine, name: str, role: str) -> None:
         The name is taken or invalid, or the role is unknown.
     """
     if not NAME_PATTERN.fullmatch(name):
-        raise InputError(f"name={name!r} should be up to 64 of a-z, 0-9 and . _ @ -, a letter or digit first.")
+        raise InputError(
+            f"name={name!r} should be up to 64 characters of a-z, 0-9 and . _ @ -, beginning with a letter or digit."
+        )
     if role not in ROLES:
         raise InputError(f"role={role!r} should be one of {', '.join(map(repr, ROLES))}.")
     try:
@@ -221,7 +223,7 @@ def revoke(engine: Engine, id_: str) -> bool:
         return False
     with writing(
         engine, alone=True
-    ) as session:  # one transaction at a time: two requests could revoke the last two tokens
+    ) as session:  # one transaction at a time: else two requests could revoke the last two tokens
         found = session.get(Token, id_)
         if found is None:
             return False
@@ -269,7 +271,7 @@ def expiry_of(engine: Engine, id_: str) -> float | None:
 
 
 def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
-    """Find callers by the hashes of their tokens; `Unauthorized` for tokens that are unknown, revoked or expired."""
+    """Return the caller for each hash of a token; `Unauthorized` for unknown, revoked and expired tokens."""
     wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role)
     wanted = wanted.join(User, Token.user == User.name)
     with reading(engine) as session:
@@ -299,11 +301,11 @@ def record_use(engine: Engine, ids: Iterable[str]) -> None:
 
 
 def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
-    """Create a token if no administrator has a valid one, in a file that only this account may read.
+    """Create a token, in a file that only this account may read, if no administrator has a valid token.
 
-    Programs of the account find the token there, so that a local service needs no settings. It does not expire, because
-    an account that can read the file can read the database as well. If the service has no users, an administrator is
-    created.
+    Programs of the account find the token there, so that a local service needs no settings. The token does not expire,
+    because an account that can read the file can read the database as well. If the service has no users, an
+    administrator is created.
     """
     path = data / "token"
     with reading(engine) as session:
@@ -319,7 +321,7 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
                 session.flush()
             token, made = _token(admin, SCOPES, None)
             session.add(made)
-            # Write the file before the commit: without it, no other token could ever be created.
+            # Write the file before the commit: without the file, no other token could ever be created.
             partial = path.with_suffix(".partial")
             partial.unlink(missing_ok=True)
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -353,5 +355,5 @@ def _admin_tokens() -> Any:
 
 
 def hash_of(token: str) -> str:
-    """Return the hash of a token, which the database holds."""
+    """Return the hash of a token, as the database holds it."""
     return hashlib.sha256(token.encode()).hexdigest()

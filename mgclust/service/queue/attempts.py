@@ -1,9 +1,9 @@
 """The queue for runners: claims, heartbeats and ends of attempts, each in one transaction.
 
-A claim creates a new attempt. A report names its attempt, and is discarded if the job has a newer attempt. So a job
-ends once, even if an attempt was declared lost by mistake. An attempt is lost if its heartbeat stays unchanged for a
-long time. Only time during which the judging runner ran counts. The times in the table, which may come from different
-clocks, are only displayed.
+A claim creates a new attempt. A report (of a heartbeat or an end) names its attempt, and is discarded if the job has a
+newer attempt. So a job ends once, even if an attempt was declared lost by mistake. An attempt is lost if its heartbeat
+stays unchanged for a long time. Only time during which the checking runner ran counts. The times in the table, which
+may come from different clocks, are only displayed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mgclust.service.states import ENDED
 
 __all__ = ["Attempts"]
 
-FREE_ATTEMPTS_FACTOR = 3  # faults of runners do not count up to this number of attempts, as a multiple of `attempts`
-MIN_CHARGE_SECONDS = 1.0  # usage that is charged for an attempt that fails at once
+FREE_ATTEMPTS_FACTOR = 3  # up to this multiple of `attempts`, attempts that a runner's fault ended do not count
+MIN_CHARGE_SECONDS = 1.0  # smallest usage that is charged for an attempt
 
 
 class Attempts(Jobs):
@@ -47,7 +47,7 @@ class Attempts(Jobs):
         self._runner, self.clock = runner, RunningTimeClock()
         self._heartbeats: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
         self.blocked: str | None = None  # id of the next job, if `claim` found that it cannot start yet
-        self._turn: str | None = None  # id of a job whose turn has come, but which was blocked; urgent jobs overtake it
+        self._turn: str | None = None  # id of a blocked job whose turn has come; only urgent jobs overtake it
 
     def claim(self, can_start: Callable[[Job], bool] = lambda job: True) -> Job | None:
         """Start a new attempt of the next job, and set the job RUNNING.
@@ -85,8 +85,8 @@ class Attempts(Jobs):
     def heartbeat(self, id_: str, attempt: int, progress: dict[str, Any] | None) -> bool | None:
         """Record that an attempt runs.
 
-        An attempt that was declared lost by mistake continues unless another one has begun. If another one has begun,
-        the mistake does not count as an attempt.
+        An attempt that was declared lost by mistake continues unless a newer attempt has begun. If a newer attempt has
+        begun, the older attempt does not count.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class Attempts(Jobs):
                 scores,
                 list(warnings),
                 None,
-            )  # the last event is older than the end
+            )  # the last progress is older than the end
             finish(job, "SUCCEEDED", None, None, files)
         self._log_attempt(job, facts)
         return True
@@ -211,7 +211,7 @@ class Attempts(Jobs):
         return session.scalars(wanted.with_for_update()).first()
 
     def _is_uncounted(self, attempt: int) -> bool:
-        """Return whether an attempt that ended by a runner's fault does not count."""
+        """Return whether an attempt does not count if a runner's fault ended it."""
         return attempt <= FREE_ATTEMPTS_FACTOR * self._settings.attempts
 
     def _apply_failure(self, session: Session, job: Job, error: str, fault: str, files: int) -> None:

@@ -1,9 +1,9 @@
-"""Order of the queue, and the usage of users by which the queue is fair.
+"""Order of the queue, which gives every user a fair share of the slots.
 
 Jobs of administrators with a priority above 0 run first, by priority and then by age. Otherwise, the user with the
-fewest running jobs is next. Of several such users, the one whose jobs have used the least slot time is next. Slot time
-decays with a half-life of an hour: usage of long ago does not make a user wait, and no user waits more than about an
-hour behind a user without usage. Jobs of one user run by priority, then by age.
+fewest running jobs is next. If several users have the fewest, the user whose jobs have used the least slot time is
+next. Slot time decays with a half-life of an hour: old usage does not make a user wait, and no user waits more than
+about an hour behind a user without usage. Jobs of one user run by priority, then by age.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ USAGE_HALF_LIFE_SECONDS = 3600.0
 
 
 def next_job(session: Session, begun: str | None = None) -> Job | None:
-    """Lock the job that is to run next; return None if no job waits.
+    """Lock and return the job that runs next; return None if no job waits.
 
     A job whose turn has come, but which waits for GPUs, keeps its turn: only urgent jobs overtake it.
     """

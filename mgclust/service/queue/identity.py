@@ -1,8 +1,8 @@
 """Detection of a database that was deleted, replaced or damaged while the service runs.
 
 If the file of SQLite is no longer at its path, SQLite continues to use it, and would acknowledge writes that the next
-start does not find. `Identity` checks the file whenever a connection is made, and once a second when a transaction
-begins.
+start does not find. `Identity` checks the file whenever a connection is made and, at most once a second, when a
+transaction begins.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CHECK_SECONDS = 1.0
 DAMAGES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 NO_TABLE = (sqlite3.SQLITE_ERROR, "42P01")
 REMEDY = (
-    "put back the files with which the service started; or stop it, restore the last backup and start it again. "
-    "Nothing is accepted meanwhile."
+    "put back the original files, or stop the service, restore the last backup and start it again; nothing is accepted "
+    "meanwhile."
 )
 
 
 class DatabaseLost(Exception):
-    """The database is missing, damaged, or not the one with which this process started."""
+    """The database is missing, damaged, or not the database with which this process started."""
 
 
 class Identity:
@@ -45,7 +45,7 @@ class Identity:
         self._next_check = 0.0
 
     def check_place(self) -> None:
-        """Raise DatabaseLost if the file at the path is missing or another one; SQLite would create a missing one."""
+        """Raise DatabaseLost if the file at the path is missing or replaced; SQLite would create a missing file."""
         if self._place is None:
             return
         try:
@@ -58,7 +58,7 @@ class Identity:
             raise DatabaseLost(f"the service's database file is missing or is now a different file; {REMEDY}")
 
     def check(self) -> None:
-        """Raise DatabaseLost, at most once a second, if the files are not those with which the service started."""
+        """Check, at most once a second, that the database's files are in place; raise DatabaseLost if they are not."""
         if self._place is None or time.monotonic() < self._next_check:
             return
         self._next_check = 0.0  # check at each transaction until the check succeeds

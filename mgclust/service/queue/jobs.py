@@ -1,4 +1,4 @@
-"""The queue for users: the states of jobs, and all changes by users, each in one transaction. For runners: `attempts`.
+"""The queue for users: states of jobs, and all changes by users, each in one transaction. Runners use `attempts`.
 
 ::
 
@@ -44,7 +44,7 @@ MAX_FIELD_BYTES = 4096  # size of scores, warnings, progress or an error in a li
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job to be queued; its id is made by `job_id`."""
+    """A job to be queued, with an id from `job_id`."""
 
     id: str
     caller: Caller
@@ -172,7 +172,7 @@ class Jobs:
         )
 
     def _count_waiting(self, session: Session) -> None:
-        """Count the waiting jobs of all users, once a second, and whenever there seem to be too many."""
+        """Count the waiting jobs of all users if the last count is a second old, or if there seem to be too many."""
         if self._waiting >= MAX_JOBS_WAITING or time.monotonic() - self._counted > 1.0:
             self._waiting = _count(session, select(Job.id).where(Job.state == "PENDING"), MAX_JOBS_WAITING)
             self._counted = time.monotonic()
@@ -192,12 +192,12 @@ class Jobs:
         place: Callable[[], None],
         warnings: Sequence[str] = (),
     ) -> Job:
-        """Add a job of the parent's owner whose first attempt has succeeded; return it, or the existing one.
+        """Add a job of the parent's owner whose first attempt has succeeded; return it, or an existing job of this id.
 
         Parameters
         ----------
         parent : Job
-            The job whose result had other centres.
+            The job from whose result the new result was computed, for other centres.
         id_ : str
             Id of the new job.
         request, scores : dict
@@ -205,7 +205,8 @@ class Jobs:
         files : int
             Bytes of the result.
         place : callable
-            Moves the complete result into the job's folder. It is called if the job is added, before it is visible.
+            Function that moves the complete result into the job's folder. It is called if the job is added, before the
+            job is visible.
         warnings : sequence of str
             Warnings of the result.
 
@@ -265,11 +266,11 @@ class Jobs:
         caller : Caller
             User of the request.
         state : str or None
-            Only jobs in this state.
+            List only jobs in this state.
         limit : int
-            Maximum number. There are fewer if they exceed `MAX_PAGE_BYTES`, but at least one.
+            Maximum number of jobs. Fewer are listed, but at least one, if their summaries exceed `MAX_PAGE_BYTES`.
         before : tuple, optional
-            Time of creation and id of a job: only older jobs.
+            Time of creation and id of a job. Only older jobs are listed.
         """
         wanted = select(*_SUMMARY_COLUMNS).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
         if not caller.is_admin:
@@ -358,7 +359,7 @@ class Jobs:
             if job.state not in ENDED:
                 raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
             session.delete(job)
-            session.merge(Removal(path=f"jobs/{id_}"))  # a deleted job of the same key may have left a record
+            session.merge(Removal(path=f"jobs/{id_}"))  # a deleted job with the same key may have left a record
             return job
 
     def _visible(self, session: Session, caller: Caller, id_: str) -> Job | None:
@@ -372,7 +373,7 @@ class Jobs:
 
 
 def queue(job: Job) -> None:
-    """Set a job waiting for its next attempt."""
+    """Let a job wait for its next attempt."""
     job.state, job.heartbeat, job.cancel, job.progress = "PENDING", None, False, None
     job.queued = time.time()
 
@@ -380,8 +381,8 @@ def queue(job: Job) -> None:
 def finish(job: Job, state: str, error: str | None, fault: str | None, files: int | None) -> None:
     """Set the final state of a job.
 
-    `files` is the number of bytes of its files; if it is None, the next sweep measures them. Transactions exclude other
-    writers, so they do not measure or remove files, which may be many.
+    `files` is the number of bytes of its files; if it is None, the next sweep measures them. A transaction excludes
+    other writers, so it does not measure or remove the files of a job, which may be many.
     """
     job.state, job.error, job.fault, job.finished, job.heartbeat = state, error, fault, time.time(), None
     job.size = (

@@ -5,7 +5,7 @@
     {"time": "2026-11-22T07:08:17.123Z", "event": "attempt.ended", "job": ..., "attempt": 1, "owner": ...,
      "method": ..., "state": of the job, "seconds": ..., "shape": rows and columns, "peak_bytes": ...}
 
-A line is ASCII; names from users are escaped. It holds no tokens and no content of files.
+Lines are ASCII, and names from users are escaped. Lines hold no tokens and no content of files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class JobLog:
                 sys.stderr.write(line)
                 sys.stderr.flush()
                 return
-            # Open it each time, because it may be rotated, and several processes append to it.
+            # Open the file for each line, because it may be rotated, and several processes append to it.
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(self._path, flags, 0o600)
             try:

@@ -32,8 +32,8 @@ CACHE_SECONDS = 10.0  # age up to which an answer is cached
 
 BUCKET_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, math.inf)  # upper bounds
 KINDS = {
-    "wait": ("mgclust_wait_seconds", "Time for which jobs waited until an attempt began"),
-    "attempt": ("mgclust_attempt_seconds", "Time that attempts took, by the state of the job after them"),
+    "wait": ("mgclust_wait_seconds", "Time that jobs waited before an attempt"),
+    "attempt": ("mgclust_attempt_seconds", "Duration of attempts, by the state of the job after the attempt"),
 }
 
 
@@ -90,7 +90,7 @@ class Metrics(Collector):
         lost.set_function(lambda: audit.lost)
 
     def text(self) -> bytes:
-        """Return the metrics as Prometheus' text; jobs and uploads are counted at most once in `CACHE_SECONDS`."""
+        """Return the metrics as Prometheus text; jobs and uploads are counted at most once in `CACHE_SECONDS`."""
         with self._lock:
             if time.monotonic() - self._made > CACHE_SECONDS:
                 self._text = generate_latest(self._registry)
@@ -114,7 +114,7 @@ class Metrics(Collector):
             jobs.add_metric([state], by_state.get(state, 0))
         yield jobs
         yield from histograms(tallies)
-        yield CounterMetricFamily("mgclust_retries", "Attempts after which their jobs were queued again", retried)
+        yield CounterMetricFamily("mgclust_retries", "Attempts after which the job was queued again", retried)
         disk = shutil.disk_usage(self._settings.data)
         waits = max(0.0, time.time() - oldest) if oldest is not None else 0.0
         for name, text, value in (

@@ -51,7 +51,7 @@ _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDic
 
 
 class Base(DeclarativeBase):
-    """All tables."""
+    """Base class of all tables."""
 
 
 class User(Base):
@@ -159,10 +159,10 @@ class Job(Base):
     finished: Mapped[float | None]
     queued: Mapped[float] = mapped_column(default=lambda job: _given(job, "created"))  # start of its last wait
     claimed: Mapped[float | None]  # start of its current or last attempt
-    attempt: Mapped[int] = mapped_column(default=0)  # the current or last one
+    attempt: Mapped[int] = mapped_column(default=0)  # number of the current or last attempt
     begun_before: Mapped[int] = mapped_column(
         default=0
-    )  # attempts that do not count: those before a retry, and those that a stopping runner ended
+    )  # attempts that do not count: attempts before a retry, and attempts that a runner's fault or stop ended
     heartbeat: Mapped[float | None]
     runner: Mapped[str | None] = mapped_column(String(16))  # runner of the current or last attempt
     cancel: Mapped[bool] = mapped_column(default=False)  # whether cancelling was requested
@@ -220,7 +220,7 @@ def reading(engine: Engine) -> Iterator[Session]:
 def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
     """Begin a writing transaction. It is committed at the end of the block, and rolled back by an exception.
 
-    Transactions with `alone` exclude each other across processes. In SQLite, all writing transactions do.
+    Transactions with `alone` exclude each other across processes. In SQLite, all writing transactions do so.
     """
     with _writer_lock(engine), engine.connect() as connection:
         connection = connection.execution_options(writes=True)
@@ -232,7 +232,7 @@ def writing(engine: Engine, alone: bool = False) -> Iterator[Session]:
 
 @contextlib.contextmanager
 def _writer_lock(engine: Engine) -> Iterator[None]:
-    """Queue the threads that write to SQLite, which itself polls every 0.1 s in no particular order."""
+    """Queue the threads that write to SQLite, because SQLite itself polls every 0.1 s, in no particular order."""
     if engine.dialect.name != "sqlite":
         yield
         return
@@ -248,7 +248,7 @@ def _writer_lock(engine: Engine) -> Iterator[None]:
 def full(error: DBAPIError) -> bool:
     """Return whether an error means that the database's disk is full."""
     if isinstance(error.orig, sqlite3.Error):
-        # While the log is created or grows, SQLite reports a full disk as an I/O error, like other I/O errors.
+        # While the log is created or grows, SQLite reports a full disk as an I/O error; exclude other I/O errors.
         code = error.orig.sqlite_errorcode
         other = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ)
         return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) and code not in other
@@ -315,9 +315,8 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
             kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
                 raise InputError(
-                    f"data={str(data)!r} holds {' and '.join(kept)}, but the database has none of them: it was lost, "
-                    "or it is another database. Restore its last backup, or give the right database; 'mgclust serve "
-                    "--adopt' starts a new database for this folder, whose jobs and uploads then belong to no user."
+                    f"data={str(data)!r} holds {' and '.join(kept)}, but the database has none of them; restore "
+                    "its last backup, give the right database, or give up the old jobs and uploads with --adopt."
                 )
             if here is None:
                 here = secrets.token_hex(16)
@@ -331,7 +330,7 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
 
 
 def _prepare_sqlite(connection: Any, record: Any) -> None:
-    connection.isolation_level = None  # `_begin_sqlite` begins transactions, not the driver
+    connection.isolation_level = None  # `_begin_sqlite`, not the driver, begins transactions
     cursor = connection.cursor()
     wait = f"busy_timeout={WRITE_TIMEOUT_SECONDS * 1000:.0f}"
     size = f"journal_size_limit={WAL_BYTES}"

@@ -29,7 +29,7 @@ def size_of_job(settings: Settings, id_: str) -> int:
 
 def lock_users(session: Session, names: set[str]) -> None:
     """Lock these users until the transaction ends, so that limits hold; SQLite has only one writer anyway."""
-    # Always in the same order, so that there is no deadlock.
+    # Lock users always in the same order, so that there is no deadlock.
     wanted = select(User.name).where(User.name.in_(names)).order_by(User.name)
     session.execute(wanted.with_for_update(key_share=True))
 

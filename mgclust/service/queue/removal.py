@@ -94,7 +94,7 @@ def _remove_deleted(engine: Engine, settings: Settings) -> None:
 
 
 def _set_aside(engine: Engine, settings: Settings, gone: list[Path]) -> None:
-    with writing(engine, alone=True) as session:  # alone, so that no attempt of the same id starts meanwhile
+    with writing(engine, alone=True) as session:  # alone, so that no job with the same id starts meanwhile
         for removal in session.scalars(select(Removal).with_for_update(skip_locked=True)):
             folder = settings.data / removal.path
             again = _exists_again(session, folder.name)
@@ -125,13 +125,13 @@ def sweep(engine: Engine, settings: Settings) -> None:
     _empty_caches(engine, settings)
     elsewhere = Path(settings.checkpoints).glob(f"*{DELETED_SUFFIX}") if settings.checkpoints else ()
     for folder in (*settings.data.glob("jobs/*.*"), *settings.data.glob("uploads/*.*"), *elsewhere):
-        with contextlib.suppress(OSError):  # another web process may sweep, too
+        with contextlib.suppress(OSError):  # another web process may also sweep
             if folder.name.endswith(DELETED_SUFFIX) or time.time() - folder.stat().st_mtime > DAY_SECONDS:
                 remove(folder)
     for partial in settings.data.glob("uploads/*/partial"):
         with contextlib.suppress(OSError), open(partial, "rb") as file:
             if time.time() - os.fstat(file.fileno()).st_mtime > RECEIVING_GRACE_SECONDS:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the process that receives it holds the lock
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a process that receives it holds the lock
                 partial.unlink()
                 partial.parent.rmdir()
     _fill_in_sizes(engine, settings)
@@ -147,7 +147,7 @@ def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -
 
 
 def _empty_caches(engine: Engine, settings: Settings) -> None:
-    """Remove the compiled kernels of a user's jobs if they are large, because they do not count for the quota.
+    """Remove the compiled kernels of a user's jobs if they are large, because no quota limits them.
 
     The next job compiles again. A job that starts meanwhile keeps none of its compiled kernels.
     """

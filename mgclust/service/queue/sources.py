@@ -1,7 +1,8 @@
 """Sources of jobs: uploads, and files below the roots of the service.
 
-A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. Results are of type
-`RootedFile` instead of paths: even if the file is replaced before it is opened, nothing outside of the root is opened.
+A path is resolved before it is compared, so neither ``..`` nor a link leads out of a root. The functions return objects
+of type `RootedFile` instead of paths: even if a file is replaced before it is opened, nothing outside the root is
+opened.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # name of an upload
 MAX_UPLOADS_KEPT = 10_000  # uploads of one user
-CHECK_SECONDS = 10.0  # time to check all paths of a job when it is submitted
+CHECK_SECONDS = 10.0  # time limit for checking all paths of a job that is submitted
 
 _receiving: Counter[str] = Counter()  # bytes that each user is uploading to this process now
 
@@ -67,8 +68,8 @@ async def receive(
     """
     if not NAME_PATTERN.fullmatch(name):
         raise InputError(
-            f"name={name!r} should be a file's name: letters, digits and . _ -, up to 200, no folder, and a suffix "
-            "(.npy, .csv, .nii.gz, ...)."
+            f"name={name!r} should be a file's name without a folder: up to 200 letters, digits and . _ -, with a "
+            "suffix (.npy, .csv, .nii.gz, ...)."
         )
     id_ = secrets.token_hex(16)
     folder = settings.data / "uploads" / id_
@@ -154,9 +155,9 @@ def latest_uploads(
     caller : Caller
         User of the request.
     limit : int
-        Number of uploads to list, at most.
+        Largest number of uploads to list.
     before : tuple, optional
-        Time of creation and id of an upload: only older uploads.
+        Time of creation and id of an upload. Only older uploads are listed.
     """
     wanted = select(Upload).order_by(Upload.created.desc(), Upload.id.desc()).limit(limit)
     if not caller.is_admin:
@@ -212,14 +213,14 @@ def _described(upload: Upload) -> dict[str, Any]:
 def find_uploads(
     engine: Engine, settings: Settings, asked: Sequence[tuple[Caller, str]]
 ) -> list[RootedFile | Exception]:
-    """Find the files of uploads by caller and id; an `InputError` for each upload that the caller does not have."""
+    """Return the file of each upload, by caller and id, or an `InputError` if the caller does not have the upload."""
     ids = {id_ for _, id_ in asked if ID_PATTERN.fullmatch(id_)}
     wanted = select(Upload.id, Upload.owner, Upload.name).where(Upload.id.in_(ids))
     with reading(engine) as session:
         known = {row.id: row for row in session.connection().execute(wanted)}
     return [
         RootedFile(str(settings.data / "uploads" / id_), known[id_].name)
-        if id_ in known and caller.name == known[id_].owner  # the owner of the job
+        if id_ in known and caller.name == known[id_].owner  # the caller is the owner of the job
         else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
         for caller, id_ in asked
     ]
@@ -259,10 +260,10 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
 
 
 def files_of_job(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:
-    """Find the files of a job, by the names of `named_sources`.
+    """Find the files of a job, and return them by their names in `named_sources`.
 
-    This is done whenever the files are opened, because the rights of the owner may have changed since the job was
-    submitted.
+    This function is called whenever the files are opened, because the rights of the owner may have changed since the
+    job was submitted.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The runner: takes jobs from the queue and runs an attempt of each job in a separate process.
+"""The runner, which takes jobs from the queue and runs an attempt of each job in a separate process.
 
 ::
 

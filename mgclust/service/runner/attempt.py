@@ -5,14 +5,14 @@
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
            "files": {name: file below a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
            "place": where to run, "devices": the GPUs to use, ...}
-    out   {"progress": {...}}, at most a few a second, then {"scores": {...}, "warnings": [sentence, ...]} or
-          {"error": sentence, "fault": ...}, with "facts" for the runner's log; {} once a second, a heartbeat;
+    out   {"progress": {...}}, at most a few per second, then {"scores": {...}, "warnings": [message, ...]} or
+          {"error": message, "fault": ...}, with "facts" for the runner's log; {} once per second, a heartbeat;
           see `mgclust.service.confined.child_messages`
 
-Before it reads any data, the process confines itself to what its job needs (`mgclust.service.confined.confine`). This
-cannot be undone, so each attempt has a new process, a fork of `mgclust.service.confined.fork_server`. The input of the
-process ends if the runner ends; the attempt then ends, too. Output goes to ``log.txt`` in the attempt's folder. The
-result appears there as ``result`` when it is complete.
+Before it reads any data, the process confines itself to the rights that its job needs
+(`mgclust.service.confined.confine`). Confinement cannot be undone, so each attempt has a new process, a fork of
+`mgclust.service.confined.fork_server`. The input of the process ends if the runner ends; the attempt then also ends.
+Output goes to ``log.txt`` in the attempt's folder. The result appears there as ``result`` when it is complete.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ __all__ = ["fault_of", "main", "message_of"]
 PROGRESS_SECONDS = 0.5  # time between two progress events
 STOP_GRACE_SECONDS = 20.0  # time for the attempt to end by itself
 CLUSTER_WAIT_SECONDS = 300.0  # wait limit for a cluster that is unavailable
-FULL_DISK_WAIT_SECONDS = 20.0  # pause before the next attempt
+FULL_DISK_WAIT_SECONDS = 20.0  # pause before the next attempt if the disk is full
 TEMPORARY_FOLDER = "tmp"  # in the attempt's folder; the runner removes it
-LONGEST_TEMPORARY_FOLDER = 100  # bytes of its path; from 127 on, NVIDIA's compiler keeps no headers for CuPy
+LONGEST_TEMPORARY_FOLDER = 100  # bytes of its path; from 127, NVIDIA's compiler keeps no headers for CuPy
 HEARTBEAT_SECONDS = 1.0  # time between two heartbeats
 NICE = 5  # so that the web process and other programs have priority on shared cores
 
@@ -141,7 +141,7 @@ def _run(order: dict[str, Any], report: Any) -> dict[str, Any]:
             _log(f"the previous attempt ended: {order['before']}")
         return _compute(order, folder, report)
     except (Exception, KeyboardInterrupt) as error:
-        with contextlib.suppress(OSError):  # the log cannot be written to a full disk, either
+        with contextlib.suppress(OSError):  # on a full disk, the log cannot be written either
             print(traceback_of(error), end="", file=sys.stderr)
         sentence = restore_names(message_of(error), order["request"], order["files"])
         answer = {"error": sentence[:MAX_ERROR_CHARACTERS], "fault": fault_of(error)}
@@ -166,7 +166,8 @@ def _open_log(folder: Path) -> int:
 def _writable(order: dict[str, Any]) -> dict[str, RootedFile]:
     """Open the folders that the attempt may write to, without following links.
 
-    The folder of the job is not among them, so no attempt can replace one of them for the next attempt or the runner.
+    The folder of the job is not among them, so no attempt can replace a folder that the next attempt or the runner
+    uses.
     """
     folder, checkpoint = Path(order["folder"]), Path(order["checkpoint"])
     found = {"checkpoint": RootedFile(str(checkpoint.parents[1]), f"{checkpoint.parent.name}/{checkpoint.name}")}
@@ -174,7 +175,7 @@ def _writable(order: dict[str, Any]) -> dict[str, RootedFile]:
         (folder.parent / name).mkdir(exist_ok=True)
         found[name] = RootedFile(str(folder.parent), name)
     tempfile.tempdir = str(folder / TEMPORARY_FOLDER)
-    os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # for its workers
+    os.environ |= {"TMPDIR": tempfile.tempdir, "DASK_TEMPORARY_DIRECTORY": tempfile.tempdir}  # for the workers
     if len(os.fsencode(tempfile.tempdir)) > LONGEST_TEMPORARY_FOLDER:
         os.chdir(tempfile.tempdir)
         os.environ["TMPDIR"] = "."
@@ -290,7 +291,7 @@ def _disk_is_full(error: BaseException) -> bool:
 def message_of(error: BaseException) -> str:
     """Return the error message of a job, in one sentence."""
     if _disk_is_full(error):
-        return "there is no space left where the service keeps its results; free some, then retry the job."
+        return "there is no space left where the service keeps its results; free some space, then retry the job."
     if isinstance(error, KeyboardInterrupt):
         return "the attempt was told to stop."
     text = " ".join(str(error).split())

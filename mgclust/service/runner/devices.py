@@ -15,7 +15,7 @@ __all__ = ["Devices"]
 class Devices:
     """GPUs for jobs that run at the same time.
 
-    Each GPU is used by one job at a time. Only if there are more slots than GPUs, a GPU is shared, by as few jobs as
+    Each GPU is used by one job at a time, unless there are more slots than GPUs. Then a GPU is shared by as few jobs as
     possible.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The runner: takes jobs from the queue and runs an attempt of each job in a separate process.
+"""The runner, which takes jobs from the queue and runs an attempt of each job in a separate process.
 
 The runner owns no job. Every few seconds, it writes a heartbeat of each running attempt to the database. If the runner
 dies, its attempts end with it, their heartbeats stop, and another runner queues the jobs again. One runner at a time
@@ -47,7 +47,7 @@ SIGN_SECONDS = 1.0  # time between two heartbeats to the supervisor
 
 
 class Runner:
-    """Runs attempts of jobs, up to `Settings.slots` at once.
+    """Runner of attempts of jobs, up to `Settings.slots` at once.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Runner:
                 attempt.process.close_input()  # close all inputs first, because each attempt may need some time to end
             for attempt in self._running:
                 attempt.process.close()
-                with contextlib.suppress(*OUTAGES):  # if it fails, the heartbeat stops, which has the same effect
+                with contextlib.suppress(*OUTAGES):  # if this fails, the heartbeat stops, which has the same effect
                     self._jobs.requeue(attempt.job.id, attempt.job.attempt)
             self._server.close()
             with contextlib.suppress(*OUTAGES), writing(self._engine) as session:
@@ -121,7 +121,7 @@ class Runner:
                 self._running.remove(attempt)
                 self._next_claim = 0.0
                 happened = True
-        # Write own heartbeats first: a runner that was stopped has not seen heartbeats of others, either.
+        # Write our own heartbeats first: a runner that was stopped has not seen heartbeats of others either.
         if time.monotonic() > self._next_sign:
             self._signs += 1
             with writing(self._engine) as session:
@@ -169,7 +169,7 @@ class Runner:
         return self._devices.free(number, [attempt.devices for attempt in self._running])
 
     def _start(self, job: Job) -> None:
-        if job.attempt == 1:  # a deleted job of the same key may have left a folder
+        if job.attempt == 1:  # a deleted job with the same key may have left a folder
             self._discard(self._settings.checkpoint_folder(job.id))
             self._discard(self._settings.job_folder(job.id))
         for earlier in range(job.attempt - 1, 0, -1):
@@ -213,8 +213,8 @@ class Runner:
     def _kill_descendants(self) -> None:
         """Kill and reap processes that attempts have left and this process has adopted.
 
-        If a child leads its own session and is not an attempt of this runner, an attempt has started it, and has ended
-        or has hidden its orphans.
+        A child that leads its own session, but is not an attempt of this runner, was started by an attempt that has
+        ended, or that has hidden its orphans.
         """
         if self._server.pid is None:
             return
@@ -249,7 +249,7 @@ class Runner:
                 os.mkdir(str(job.attempt), 0o700, dir_fd=folder)
 
     def _discard(self, folder: Path) -> None:
-        """Remove a folder in a thread, because it may hold many files; a sweep removes what is left."""
+        """Remove a folder in a thread, because it may hold many files; a sweep removes the rest."""
         elsewhere = Path(self._settings.checkpoints) if self._settings.checkpoints else None
         beside = elsewhere if folder.parent == elsewhere else self._settings.data / "jobs"
         gone = set_aside(folder, beside)
@@ -267,7 +267,7 @@ class Runner:
     def _check(self, attempt: RunningAttempt) -> bool:
         """Pass on the heartbeat and the end of an attempt to the queue; return whether the attempt has ended."""
         job, process = attempt.job, attempt.process
-        # Only after its process has ended, the files of the job may be deleted and its GPUs are free.
+        # The files of the job may be deleted, and its GPUs are free, only after the process has ended.
         if not process.ended():
             if attempt.answer is not None and not attempt.violation:
                 process.enforce_exit()

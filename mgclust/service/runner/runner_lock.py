@@ -24,7 +24,7 @@ POLL_SECONDS = 0.1
 
 @contextlib.contextmanager
 def runner_lock(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of the data folder; wait for the runner that has it.
+    """Hold the lock of the data folder; first wait until the runner that has it releases it.
 
     The previous runner may still run, or wait until its attempts have ended. If it is stopped and its supervisor has
     ended, it would hold the lock forever, so it is killed.

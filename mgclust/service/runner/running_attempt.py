@@ -42,7 +42,7 @@ class RunningAttempt:
         self.heartbeats = 0
         self.next_heartbeat = self._next_check = 0.0  # the claim has written the first heartbeat
         self.cancelled = False
-        self.end_reason: tuple[str, str] | None = None  # reason for killing it, and the kind of fault
+        self.end_reason: tuple[str, str] | None = None  # reason to kill the attempt, and the kind of fault
         resources = job.request.get("resources") or {}
         self._seconds = resources.get("max_seconds") or settings.max_seconds
         self._memory = resources.get("memory") or settings.max_memory

@@ -1,4 +1,4 @@
-"""The supervisor: starts a runner, reads its heartbeats, and replaces it if it ends or hangs."""
+"""The supervisor, which starts a runner, reads its heartbeats, and replaces it if it ends or hangs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOP_GRACE_SECONDS = 75.0  # time for a runner to end by itself; its attempts ha
 
 
 def supervise_runner(settings: Settings, stopping: threading.Event, report: Callable[[str], None]) -> None:
-    """Keep a runner running, and replace one that ends or hangs, until told to stop.
+    """Keep a runner running, and replace it if it ends or hangs, until `stopping` is set.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def _read_heartbeats(pipe: IO[bytes]) -> int:
 
 
 def _stop(runner: subprocess.Popen[bytes]) -> None:
-    """Stop a runner in good order; a suspended runner is continued first."""
+    """Let a runner stop by itself, or kill it if it takes too long; a suspended runner is continued."""
     for number in (signal.SIGTERM, signal.SIGCONT):
         runner.send_signal(number)
     try:

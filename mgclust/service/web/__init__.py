@@ -6,9 +6,9 @@
     app.py           assembles the web application
       routers/       the endpoints: jobs, results, uploads, admin, monitoring
         dependencies.py, requests.py, views.py    dependencies, requests and responses of endpoints
-      errors.py      rejections: a status code, one sentence, and the kind of fault
+      errors.py      rejections: a status code, a message, and the kind of fault
       sent_file.py   a file of a result as a response
       streams.py     event streams of jobs; health.py    the report of /healthz
-      recenter.py    other centres of a job, computed by confined readers
+      recenter.py    results of a job for other centres, computed by confined readers
     pages.py, pages/ static files of the pages, and their security headers
 """

@@ -1,8 +1,8 @@
 """The web application: /api/v1, its description at /api/v1/openapi.json, /healthz and /metrics, and the pages.
 
 A request sends a token (``Authorization: Bearer ...``), which `AuthenticationMiddleware` checks first. An error is
-answered with one sentence, ``{"error": ..., "fault": ...}``. A job or upload of another user is "not found", like one
-that does not exist.
+answered with a message, ``{"error": ..., "fault": ...}``. A job or upload of another user is "not found", as if it did
+not exist.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         lifespan=lifespan, redirect_slashes=False,  # a redirect would repeat the host name of the request
     )  # fmt: skip
     app.state.backend = backend
-    # Each middleware wraps those added before it.
+    # Each middleware wraps the middleware that was added before it.
     app.add_middleware(ShortBodies)
     app.add_middleware(AuthenticationMiddleware, settings=settings, callers=callers, log=audit)
     app.add_middleware(SecurityHeaders)

@@ -1,4 +1,4 @@
-"""Dependencies of endpoints: parts of the service, the caller and the scopes of its token, and pages of lists."""
+"""Dependencies of endpoints: parts of the service, the caller and the scopes of its token, and cursors of lists."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -55,7 +55,7 @@ async def _backend(request: Request) -> Backend:
 
 
 class _Scoped(HTTPBearer):
-    """The caller, if its token has a scope. This is a single dependency, because each one costs time per request."""
+    """Dependency on a caller with a scope. It is not split, because each dependency costs time per request."""
 
     def __init__(self, scope: str | None) -> None:
         super().__init__(scheme_name="HTTPBearer", description="A token of the service.")
@@ -71,7 +71,7 @@ class _Scoped(HTTPBearer):
 
 
 BackendDep = Annotated[Backend, Depends(_backend)]
-# The callers of endpoints, by the scope that their tokens need. `AnyCaller` is for endpoints with checks of their own.
+# The callers of endpoints, by the scope that their tokens need. Endpoints with `AnyCaller` check scopes themselves.
 AnyCaller = Annotated[Caller, Depends(_Scoped(None))]
 Reader = Annotated[Caller, Depends(_Scoped("read"))]
 Submitter = Annotated[Caller, Depends(_Scoped("submit"))]
@@ -79,7 +79,7 @@ Administrator = Annotated[Caller, Depends(_Scoped("admin"))]
 
 
 def found(job: Any) -> Any:
-    """Return the job, if there is one that the caller may see.
+    """Return the job; raise an error if it is None, because it does not exist or the caller may not see it.
 
     Raises
     ------

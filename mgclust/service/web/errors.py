@@ -1,4 +1,4 @@
-"""Errors of the API: a status code, one sentence, and the kind of fault."""
+"""Errors of the API: a status code, a message, and the kind of fault."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from mgclust.service.web.perimeter.rates import RateLimited
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
-RETRY_AFTER_SECONDS = 2  # wait of clients if the database does not answer, or too many requests are open
+RETRY_AFTER_SECONDS = 2  # how long clients wait if the database does not answer, or too many requests are open
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; try again later."
-NO_SPACE = "there is no space left where the service keeps its jobs; free some, then try again."
+NO_SPACE = "there is no space left where the service keeps its jobs; free some space, then try again."
 
 
 class Problem(BaseModel):
-    """An error."""
+    """An error, as the API reports it."""
 
     error: str
     fault: str | None = None
@@ -49,7 +49,7 @@ CODES: dict[type[Exception], int] = {
 
 
 def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Answer with an error of `CODES`; raise an internal error."""
+    """Return the response to an error in `CODES`; raise an internal error again."""
     code = next(code for kind, code in CODES.items() if isinstance(error, kind))
     headers, sentence = dict(headers or {}), str(error)
     if isinstance(error, (RateLimited, Busy)):
@@ -84,7 +84,7 @@ def _problem(sentence: str, fault: str | None, code: int, headers: Mapping[str, 
 
 
 def answer_problems(app: FastAPI) -> None:
-    """Add handlers that answer every error with one sentence."""
+    """Add handlers that answer every error with a message of one sentence."""
 
     def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -98,7 +98,7 @@ def answer_problems(app: FastAPI) -> None:
         sentences = {
             404: "there is nothing at this path.",
             405: f"{request.method} is not possible here.",
-            400: "the request cannot be read; send UTF-8 JSON, not deeply nested, no number of thousands of digits.",
+            400: "the request cannot be read; send UTF-8 JSON without deep nesting and numbers of thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
         fault = "input" if error.status_code in (400, 416) else None

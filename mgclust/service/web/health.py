@@ -20,7 +20,7 @@ POLL_SECONDS = 1.0
 
 
 class Health:
-    """Checks the heartbeats of runners, once a second while the application runs.
+    """Monitor that reads the heartbeats of runners once a second while the application runs.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Health:
         self._batched = Batched[None, dict[str, Any]](lambda requests: [self._report()] * len(requests))
 
     async def report(self) -> dict[str, Any]:
-        """Report on the database, whose errors are raised, and on the runner."""
+        """Return the state of the service and of its runner; raise an error if the database does not answer."""
         return await self._batched(None)
 
     def _report(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The pages: static files of the package, with security headers.
 
-The pages hold no secret: without a token, they show a form that asks for one. The token stays in the tab of the browser
-and is sent only in the ``Authorization`` header, which no other site can make a browser send.
+The pages hold no secret: without a token, they show a form that asks for a token. The token stays in the tab of the
+browser and is sent only in the ``Authorization`` header, which no other site can make a browser send.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class SecurityHeaders:
 def policy(path: str) -> str:
     """Return the content security policy of a path.
 
-    The page of a job shows the report in a frame without scripts and origin, from memory. Such a document has the
-    policy of the page that creates it, so this page has to allow what the report needs: styles, and nothing else.
+    The page of a job shows the report as a document in memory, in a frame without scripts and origin. Such a document
+    has the policy of the page that creates it, so the page of a job has to allow everything that the report needs:
+    styles, and nothing else.
     """
     if path.startswith("/jobs/"):
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")

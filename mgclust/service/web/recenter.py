@@ -45,7 +45,7 @@ Value = bool | int | float | str | None
 
 
 class CenterChoice(BaseModel):
-    """Centres, by the parameters that `/methods` lists as the method's `centers`; by default the automatic centres."""
+    """Centres, chosen by the parameters in `centers` of the method in `/methods`; by default, the automatic centres."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Value | Annotated[list[int], Field(max_length=10_000)]]
@@ -60,7 +60,8 @@ class PreviewRequest(CenterChoice):
 
     answer: Literal["sizes", "points", "labels"] = Field(
         "sizes",
-        description="Only sizes of clusters; also labels of the rows of /points; or all labels, as a .npy file.",
+        description="sizes: only the sizes of clusters; points: also the labels of the rows of /points; "
+        "labels: the labels of all rows, as a .npy file.",
     )
 
 
@@ -105,7 +106,7 @@ def preview(readers: Readers, result: RootedFile, wanted: PreviewRequest) -> Pre
     Raises
     ------
     InputError
-        The result is of another method, or no row, or not the densest row, is within the limits.
+        The result is of another method, or the densest row, or every row, is outside the limits.
     """
     order = {"do": "preview", "result": result.order(), "centers": wanted.given(), "labels": wanted.answer == "points"}
     return readers.serve(order, Preview.model_validate)
@@ -122,7 +123,7 @@ def labels_file(
             lambda answer: None,
             writable=[folder],
         )
-        file = RootedFile(str(folder), "labels.npy").open()  # the process may have left anything
+        file = RootedFile(str(folder), "labels.npy").open()  # the process may have written anything
     finally:
         remove(folder)  # the open file stays readable
     size = file.seek(0, os.SEEK_END)
@@ -137,7 +138,7 @@ def labels_file(
 
 
 def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, result: RootedFile) -> ProjectedPoints:
-    """Sample rows for the picture of the page. There are none if the source has vanished or is too large for this.
+    """Sample rows for the picture of the page. The sample is empty if the source has vanished or is too large.
 
     Raises
     ------
@@ -168,7 +169,7 @@ def save_as_job(
     Raises
     ------
     InputError
-        As in `preview`; or the source, which labels and pictures need, has vanished or changed.
+        The choice is invalid, as in `preview`; or the source, which labels and pictures need, has vanished or changed.
     QuotaExceeded
         The owner of the parent has reached a limit.
     """
@@ -184,12 +185,12 @@ def save_as_job(
 
     def place() -> None:
         attempt = settings.attempt_folder(id_, 1)
-        set_aside(attempt, settings.data / "jobs")  # left by a process that died here; a sweep removes it
+        set_aside(attempt, settings.data / "jobs")  # a process that died here may have left it; a sweep removes it
         attempt.parent.mkdir(exist_ok=True)
         folder.rename(attempt)
 
     choice = ", ".join(f"{name}={value}" for name, value in given.items()) or "chosen automatically"
-    # Write the log before the process may write to the folder: the process could leave a link instead of it.
+    # Write the log before the process may write to the folder, because the process could replace the log by a link.
     (folder / "log.txt").write_text(f"other centres for the result of job {parent.id}: {choice}\n")
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
@@ -207,7 +208,7 @@ def _scratch(settings: Settings, id_: str) -> Path:
 
 
 def _read_by(engine: Engine, settings: Settings, job: Job) -> dict[str, Any]:
-    """Return the files of a job, or the reason why they may not be read any more."""
+    """Return the request and the files of a job, or the reason why the files may not be read any more."""
     request = {"method": job.method, **job.request}
     try:
         files = {name: file.order() for name, file in files_of_job(engine, settings, job).items()}

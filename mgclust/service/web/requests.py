@@ -59,11 +59,11 @@ class Resources(_Strict):
     gpus: Annotated[int | None, Field(ge=1, le=1024, description="GPUs to use.")] = None
     workers: Annotated[int | None, Field(ge=1, le=1024, description="Processes on CPUs to use instead of GPUs.")] = None
     max_seconds: Annotated[
-        float | None, Field(gt=0, le=1e9, description="Time limit of an attempt in seconds, without suspensions.")
+        float | None, Field(gt=0, le=1e9, description="Time limit of an attempt in seconds, not counting suspensions.")
     ] = None
     memory: Annotated[
         int | None,
-        Field(ge=1 << 20, le=1 << 60, description="Memory limit of its processes on the service's machine in bytes."),
+        Field(ge=1 << 20, le=1 << 60, description="Memory limit of all processes of the job on the machine, in bytes."),
     ] = None
 
     @model_validator(mode="after")
@@ -108,7 +108,7 @@ class Submission(_Strict):
     )
 
     def check(self) -> None:
-        """Check the method, its parameters, and the options of reading.
+        """Check the method, its parameters, and the options for reading.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class Submission(_Strict):
                         f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
                     )
             elif not isinstance(value, (str, int, float, bool, type(None))):
-                raise InputError(f"{name} should be a number, a text or a truth value; arrays are not accepted here.")
+                raise InputError(f"{name} should be a number, a string or a boolean; arrays are not accepted here.")
         plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
         check_parameters({name: constraints[name] for name in plain}, plain)
         graph = method.opens == "graph"

@@ -1,4 +1,4 @@
-"""A file of a result as an answer. This is separate from `results`, which the runner imports without web packages."""
+"""A file of a result as an answer; not in `results`, because the runner imports `results` without web packages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SentFile(FileResponse):
         super().__init__(f"/dev/fd/{self._file.descriptor()}", media_type=kind, stat_result=status)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file; if a requested range does not exist, raise the error that is answered."""
+        """Send the file; raise an error if a requested range does not exist."""
 
         async def send_checked(message: Message) -> None:
             if message.get("status") in (400, 416):

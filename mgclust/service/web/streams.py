@@ -1,7 +1,7 @@
 """Event streams of jobs, with one poll of the database for all streams.
 
-A poll reads the summaries of all watched jobs in one query, and publishes those that have changed. The tokens of the
-streams are also checked together.
+A poll reads the summaries of all watched jobs in one query, and publishes the summaries that have changed. The tokens
+of the streams are also checked together.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ class Progress(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     stage: str | None = None
-    fraction: float | None = Field(None, description="Done part of the stage, from 0 to 1.")
+    fraction: float | None = Field(None, description="Fraction of the stage that is done, from 0 to 1.")
     elapsed: float | None = Field(None, description="Seconds since the computation began.")
-    stage_rate: float | None = Field(None, description="Part of the stage that is done per second, smoothed.")
+    stage_rate: float | None = Field(None, description="Fraction of the stage that is done per second, smoothed.")
     stage_eta: float | None = Field(None, description="Seconds until the end of the stage (not of the job).")
 
 
@@ -42,7 +42,7 @@ class JobView(BaseModel):
     finished: float | None
     progress: Progress | None
     scores: dict[str, Any] | None
-    warnings: list[Sentence] | None = Field(description="Warnings of the result, to be known before it is used.")
+    warnings: list[Sentence] | None = Field(description="Warnings of the result. Read them before you use the result.")
     error: Sentence | None
     fault: str | None
     size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
@@ -62,9 +62,9 @@ class JobSummary(BaseModel):
     started: float | None
     finished: float | None
     progress: Progress | None
-    scores: dict[str, Any] | None = Field(description="Null if they are long; the job itself has them.")
+    scores: dict[str, Any] | None = Field(description="Null if the scores are long; the job itself has them.")
     warnings: list[Sentence] | None = Field(
-        description="Warnings of the result. Null if they are long; the job itself has them."
+        description="Warnings of the result. Null if the warnings are long; the job itself has them."
     )
     error: Sentence | None = Field(description="Truncated if it is long.")
     fault: str | None
@@ -88,9 +88,9 @@ def job_view(job: Job) -> JobView:
 
 
 def receipt(caller: Caller, job: Job, status: int = 200) -> Response:
-    """Answer with a job that the caller has changed; all its facts only for a token with the scope read.
+    """Answer with a job that the caller has changed: with all its facts if the token has the scope read.
 
-    The answer is encoded here, because FastAPI would check again what a model has checked already.
+    The answer is encoded here, because FastAPI would check the model a second time.
     """
     kind = JobView if "read" in caller.scopes else Receipt
     view = kind(**{name: getattr(job, name) for name in kind.model_fields})

@@ -93,7 +93,7 @@ def test_what_is_lost_is_noticed(served, tmp_path, harm, says):
     for answer in (served.get("/healthz"), submitted(served, "l"), served.get("/api/v1/jobs"), served.get("/healthz")):
         assert (answer.status_code, answer.json()["fault"]) == (503, "cluster")
         assert answer.json()["error"].startswith(says)
-        assert answer.json()["error"].endswith("Nothing is accepted meanwhile.")
+        assert answer.json()["error"].endswith("nothing is accepted meanwhile.")
         assert int(answer.headers["Retry-After"]) > 0
 
 

@@ -225,7 +225,7 @@ def test_a_folder_whose_database_is_lost(served, tmp_path):
         path.unlink()
     settings = Settings(data=tmp_path, cpu=True)
     for _ in range(2):
-        with pytest.raises(InputError, match=r"holds uploads, but the database has none of them.*Restore .*--adopt"):
+        with pytest.raises(InputError, match=r"holds uploads, but the database has none of them.*restore .*--adopt"):
             create_app(settings)
     engine = open_database(settings.database)
     with pytest.raises(InputError, match="has none of them"):

@@ -1,1 +1,1 @@
-"""Alembic migrations from older tables to those of `mgclust.service.queue.models`; Alembic runs `env`."""
+"""Alembic migrations from older tables to the tables of `mgclust.service.queue.models`; Alembic runs `env`."""

@@ -137,7 +137,7 @@ export class Graph {
       image.data.fill(grey, 4 * at, 4 * at + 3);
       image.data[4 * at + 3] = faintest + (255 - faintest) * (Math.log(counts[at]) / Math.log(most + 1));
     }
-    // Draw from another canvas: unlike `putImageData`, this keeps what is below.
+    // Draw from another canvas: unlike `putImageData`, this keeps the content below.
     const layer = new OffscreenCanvas(wide, high);
     layer.getContext("2d").putImageData(image, 0, 0);
     context.drawImage(layer, LEFT, EDGE, inner.width, inner.height);

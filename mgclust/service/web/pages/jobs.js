@@ -51,7 +51,7 @@ async function look() {
   show("problem", "");
   document.getElementById("live").textContent = `Updated at ${new Date().toLocaleTimeString()}`;
   const news = JSON.stringify(found);
-  if (news === listed) return; // keeps a selection of text
+  if (news === listed) return; // an unchanged list keeps a selection of text
   listed = news;
   const list = document.getElementById("jobs");
   const focused = document.activeElement?.closest?.("#jobs a")?.getAttribute("href");

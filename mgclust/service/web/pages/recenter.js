@@ -78,7 +78,7 @@ export async function showDecision(path, job, method, download) {
     if (told) drawSizes(by("sizes"), told.sizes);
   }
 
-  // Send one request at a time; of the choices made meanwhile, send only the last.
+  // Send one request at a time; of the choices that are made meanwhile, send only the last.
   let asking = false;
   async function choose(wanted) {
     [choice, key] = [wanted, newKey()];

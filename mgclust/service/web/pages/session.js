@@ -41,7 +41,7 @@ export async function ask(path, how = {}) {
   throw new Refusal(answer.status, sentence);
 }
 
-// A key, so that a request that is sent twice creates only one job.
+// Make a key, so that a request that is sent twice creates only one job.
 export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-");
 }

@@ -1,7 +1,7 @@
 """Authentication and limits of requests, from their headers only.
 
 Everything below ``/api/`` and ``/metrics`` needs a token. A request without a valid token is rejected before its body
-is read. The audit log records what each request did.
+is read. The audit log records requests that change something, fetch a result or a log, or are rejected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mgclust.service.web.perimeter.rates import RateLimited, Rates
 __all__ = ["AuthenticationMiddleware"]
 
 UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
-# Reads of results and logs, which the audit log records. Requests with methods other than GET are always recorded.
+# Reads of results and logs, which the audit log records. Requests that may change something are always recorded.
 DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
 MAX_OPEN = {"requests": 128, "streams": 64}  # requests and streams that are open at once, per user
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
@@ -44,7 +44,8 @@ class AuthenticationMiddleware:
     Parameters
     ----------
     app : ASGIApp
-        Receives the ``caller``, the ``token`` (its hash) and the ``address`` of a request in ``scope["state"]``.
+        Wrapped application. It finds the ``caller``, the ``token`` (its hash) and the ``address`` of a request in
+        ``scope["state"]``.
     settings : Settings
         Settings of the service.
     callers : Callers
@@ -87,7 +88,7 @@ class AuthenticationMiddleware:
 
     async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if scope["path"] != "/healthz":  # answered from memory: a probe that restarts services must not be rejected
+            if scope["path"] != "/healthz":  # not limited: a probe that restarts services must not be rejected
                 self._rates.count_page(scope["state"]["address"])
         except RateLimited as error:
             await answer(error, _closing(scope))(scope, receive, send)
@@ -106,7 +107,7 @@ class AuthenticationMiddleware:
         await self._app(scope, nothing, send)
 
     async def _caller(self, scope: Scope) -> Caller:
-        """Find the caller of a request. The request counts for the rate of its token or, without one, its address."""
+        """Find the caller of a request; count the request for its token or, without a valid token, for its address."""
         shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         match = BEARER_PATTERN.fullmatch(shown)
         token = match[1].decode("latin-1") if match else ""
@@ -140,7 +141,7 @@ class AuthenticationMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
             elif connection is not None and connection.is_closing():
-                raise ClientGone  # stop, because a file would be read to its end otherwise
+                raise ClientGone  # stop, because otherwise a file would be read to its end
             await send(message)
 
         connection = scope["state"].get("connection")

@@ -19,14 +19,14 @@ Answer = TypeVar("Answer")
 
 
 class Batched(Generic[Question, Answer]):
-    """Wraps a function of many questions, so that callers can await the answer to one question.
+    """Wrapper of a function of many questions, so that callers can await the answer to one question.
 
     Parameters
     ----------
     function : callable
-        Returns the answers in the order of the questions. An exception among the answers is raised for its question.
-        The function runs in a separate thread, one call at a time, so requests that occupy all other threads do not
-        delay it.
+        Function that returns the answers in the order of the questions. An exception among the answers is raised for
+        its question. The function runs in a separate thread, one call at a time, so requests that occupy all other
+        threads do not delay it.
     most : int
         Maximum number of questions per call.
     """

@@ -25,7 +25,7 @@ DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
 
 
 class ShortBodies:
-    """Middleware that rejects requests, except uploads, with more bytes than a request needs."""
+    """Middleware that reads the bodies of requests, except uploads, and rejects requests with too long bodies."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -36,7 +36,7 @@ class ShortBodies:
         """Read the body of a request, or reject it, before the request is handled."""
         caller = scope.get("state", {}).get("caller")
         if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
-            # Requests without a caller have no body here: `AuthenticationMiddleware` passes on an empty one.
+            # Requests without a caller have no body here: `AuthenticationMiddleware` passes on an empty body.
             await self._app(scope, receive, send)
             return
         async with contextlib.AsyncExitStack() as turn:

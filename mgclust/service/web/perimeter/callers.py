@@ -1,8 +1,8 @@
-"""Find the caller of each request by its token: in a cache in memory for a short time, else in the database.
+"""Lookup of the caller of each request by its token: first in a cache of short duration, then in the database.
 
 Lookups in the database are batched: a flood of invented tokens costs one lookup per hundred tokens, and text that does
-not have the form of a token costs none. If this process revokes a token, it rejects the token at once; if another
-process does, within `VALID_SECONDS`.
+not have the form of a token costs none. If this process revokes a token, it rejects the token at once. If another
+process revokes a token, this process rejects the token within `VALID_SECONDS`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ USE_WRITE_SECONDS = 60.0  # time between two records of used tokens
 
 
 class Callers:
-    """Finds the callers of tokens.
+    """Lookup of the callers of tokens.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Callers:
         self._engine = engine
         self._batched = Batched[str, Caller](functools.partial(find_callers, engine))
         self._known: OrderedDict[str, tuple[Caller, float]] = OrderedDict()
-        self._forgotten = 0  # number of calls of `forget`: lookups that began before one are not cached
+        self._forgotten = 0  # number of calls of `forget`; a lookup that began before a call is not cached
         self._used: set[str] = set()
         self._use_recorded = time.monotonic()
         self._writing: asyncio.Task[None] | None = None
@@ -68,13 +68,13 @@ class Callers:
         return caller
 
     def forget(self, token: str) -> None:
-        """Look up the token with this id in the database at its next request."""
+        """Remove the token with this id from the cache, so that its next request looks it up in the database."""
         self._forgotten += 1
         for hash_ in [hash_ for hash_, (caller, _) in self._known.items() if caller.token == token]:
             del self._known[hash_]
 
     async def refused(self, hashes: Iterable[str]) -> set[str]:
-        """Return the hashes of the tokens that are invalid."""
+        """Return the hashes whose tokens are invalid."""
         wanted = sorted(set(hashes))
         answers = await asyncio.gather(*(self._find(hash_) for hash_ in wanted), return_exceptions=True)
         for answer in answers:

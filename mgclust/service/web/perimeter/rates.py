@@ -2,7 +2,7 @@
 
 For an address, requests for pages and rejected requests count separately: a flood of guesses from a shared address does
 not keep others from signing in. The limits are token buckets in the memory of one web process. If there are too many
-buckets, the oldest are discarded, which makes them full again.
+buckets, the oldest are discarded; a discarded bucket counts as full.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mgclust.service.addresses import network
 
 __all__ = ["RateLimited", "Rates"]
 
-BURST_SECONDS = 20.0  # capacity of a bucket at its rate
+BURST_SECONDS = 20.0  # capacity of a bucket, as time at its rate
 MAX_BUCKETS = 10_000
 
 

@@ -51,7 +51,7 @@ Place = dict["LimitedConnection", None]  # in order of arrival
 
 
 class Server(uvicorn.Server):
-    """A server at an address, and at a socket in the data folder, where no other account can replace it.
+    """Server at an address, and at a socket in the data folder, where no other account can replace the socket.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
         await self._listen_at_path()
 
     async def on_tick(self, counter: int) -> bool:
-        """Take the place of a web process that has ended, e.g. after the update of a deployment."""
+        """Listen at the socket once another web process has left it, e.g. after the update of a deployment."""
         if self._waiting and counter % TICKS == 0:
             await self._listen_at_path()
         return await super().on_tick(counter) or self._stopping.is_set()
@@ -87,7 +87,8 @@ class Server(uvicorn.Server):
             if not self._waiting:
                 reason = error.strerror or error
                 print(
-                    f"no socket at {self._path} ({reason}): set MGCLUST_URL and MGCLUST_TOKEN_FILE for commands here",
+                    f"no socket at {self._path} ({reason}): set MGCLUST_URL and MGCLUST_TOKEN_FILE for commands on "
+                    "this machine",
                     file=sys.stderr,
                 )
             self._waiting = error.errno == errno.EADDRINUSE
@@ -126,11 +127,11 @@ class Connections:
         self._proxies = Proxies(settings.trusted_proxies)
         self._per_user = sum(authentication.MAX_OPEN.values())
         self._unknown: Place = {}
-        self._of_address: dict[str, Place] = {}  # connections without a token, except those of proxies
+        self._of_address: dict[str, Place] = {}  # connections without a token, except from trusted proxies
         self._of_user: dict[str, Place] = {}
         self._known: Place = {}
         self._checked = math.nan
-        # All connections share one buffer, because each read is parsed before the next one.
+        # All connections can share one buffer, because each read is parsed before the next read.
         self.buffer = memoryview(bytearray(UPLOAD_CHUNK_BYTES))
 
     def __call__(self, **given: Any) -> asyncio.BufferedProtocol:
@@ -198,9 +199,9 @@ class Connections:
 
 
 def _drop_oldest(those: Place, known: bool = False) -> bool:
-    """Close the oldest connection without a complete request; return whether there was one.
+    """Close the oldest connection without a complete request; return whether a connection was closed.
 
-    known: whether the connections have a valid token; then none is closed while a body arrives.
+    If the connections have a valid token (`known`), no connection is closed while a body arrives.
     """
     found = next((each for each in those if not (each.is_sending() if known else each.is_answered())), None)
     if found is not None:
@@ -255,7 +256,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes. It is small except for uploads: each connection may keep its bytes."""
+        """Return the buffer for the next bytes; it is small except for uploads: each connection may keep its bytes."""
         return self._all.buffer[: CHUNK_BYTES if math.isnan(self._upload_began) else UPLOAD_CHUNK_BYTES]
 
     def buffer_updated(self, size: int) -> None:
@@ -384,7 +385,7 @@ class LimitedConnection(HttpToolsProtocol):
             raise _Refused
 
     def _too_large(self) -> tuple[int, str]:
-        return 431, f"a request should have at most {MAX_HEADER_BYTES} bytes of headers, and {MAX_HEADERS} of them."
+        return 431, f"a request should have at most {MAX_HEADER_BYTES} bytes of headers, and {MAX_HEADERS} headers."
 
     def _extend_deadline(self) -> None:
         """Extend the deadline of an upload, which has limits for pauses and for its average rate."""

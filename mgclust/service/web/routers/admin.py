@@ -32,7 +32,7 @@ class NewToken(BaseModel):
         None, max_length=8, description="Some of read, submit and admin; by default all scopes of the user's role."
     )
     days: float | None = Field(
-        access.DEFAULT_DAYS, description="Days until the token expires; null (administrators only): never."
+        access.DEFAULT_DAYS, description="Days until the token expires; null (administrators only): it never expires."
     )
 
 
@@ -53,7 +53,7 @@ def list_users(caller: Administrator, backend: BackendDep) -> list[dict[str, Any
 def _check_may_manage(caller: Caller, user: str) -> None:
     if not caller.may_manage(user):
         raise PermissionError(
-            "this needs a token with all scopes of your role; only an administrator may do it for others."
+            "this needs a token with all scopes of your role; only an administrator may manage tokens of others."
         )
 
 
@@ -61,7 +61,7 @@ def _check_may_manage(caller: Caller, user: str) -> None:
 def make_token(wanted: NewToken, caller: AnyCaller, backend: BackendDep) -> dict[str, str | float | None]:
     """Create a token for oneself or, as an administrator, for others. Only this answer holds its secret.
 
-    The scopes and the lifetime of the new token are at most those of the token that sends the request.
+    The new token has at most the scopes and the lifetime of the token that sends the request.
     """
     engine = backend.engine
     user = wanted.user or caller.name

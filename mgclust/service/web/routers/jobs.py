@@ -87,7 +87,7 @@ async def events(id: str, request: Request, caller: Reader, backend: BackendDep)
 
 @router.get("/jobs/{id}/log", response_class=PlainTextResponse)
 def log(id: str, caller: Reader, backend: BackendDep) -> StreamingResponse:
-    """Show the logs of all attempts: only the end of long logs, and only the last of many logs."""
+    """Show the logs of all attempts, but only the end of long logs, and only the last of many logs."""
     job = found(backend.jobs.summary(caller, id))
     parts = read_logs(backend.settings, job.id, job.attempt)
     return StreamingResponse((printable(part, "\n\t") for part in parts), media_type="text/plain")

@@ -17,7 +17,7 @@ async def healthy(backend: BackendDep, strict: bool = False) -> JSONResponse:
 
 @router.get("/metrics")
 def metrics(caller: Reader, backend: BackendDep) -> PlainTextResponse:
-    """Answer with the metrics as Prometheus' text."""
+    """Answer with the metrics in the text format of Prometheus."""
     if caller.role != "admin":  # the scope read is enough, so that a scraper's token cannot administrate
         raise PermissionError("only a token of an administrator, with the scope read, may see the metrics.")
     return PlainTextResponse(backend.metrics.text(), media_type="text/plain; version=0.0.4")

@@ -53,7 +53,7 @@ def file(name: str, result: ResultDep) -> FileResponse:
 
 @router.get("/points")
 def points(result: ResultDep, backend: BackendDep) -> recenter.ProjectedPoints:
-    """Sample rows of a job, by their first two features, for a picture; for jobs whose centres can be chosen."""
+    """Sample rows of a job, by their first two features, for a picture. The method must be able to choose centres."""
     return recenter.points_of(backend.readers, backend.engine, backend.settings, *result)
 
 
@@ -69,7 +69,7 @@ def centers(wanted: recenter.PreviewRequest, result: ResultDep, backend: Backend
 
 @router.post("/centers/save", status_code=201)
 def save_centers(wanted: recenter.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
-    """Store the result of a job for other centres, as a new job with this one as its parent."""
+    """Store the result of a job for other centres as a new job, whose parent is this job."""
     saved = recenter.save_as_job(
         backend.readers, backend.engine, backend.settings, backend.jobs, caller, *result, wanted
     )
