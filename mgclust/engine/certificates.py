@@ -46,7 +46,7 @@ __all__ = ["make_certificates"]
 
 ROLES = ("scheduler", "worker", "client")
 MAX_DAYS = 3650
-LATE = datetime.timedelta(days=1)  # certificates are valid from this time before now, for machines with slow clocks
+LATE = datetime.timedelta(days=1)  # certificates are valid from this long ago, for machines with slow clocks
 
 
 def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int = 90) -> datetime.datetime:

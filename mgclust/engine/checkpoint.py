@@ -62,7 +62,7 @@ UNWRITTEN = (OSError, MemoryError, RuntimeError)
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Folder and interval of the checkpoints of a run, which resumes from a checkpoint of the same run.
+    """Folder and interval of the checkpoints of a run, from which the same run resumes.
 
     Parameters
     ----------
@@ -361,7 +361,7 @@ class Checkpointer:
         self._set_next()
 
     def _name(self, writing: _Writing) -> float:
-        """Wait until all ranks have written their files, and rename the checkpoint; return their total processor time."""
+        """Wait until all ranks have written their files, and rename the checkpoint; return the total processor time."""
         reports = self._everyone(writing.told())
         problems = [each["problem"] for each in reports if "problem" in each]
         try:

@@ -123,7 +123,7 @@ class Ragged:
 
 
 class Saved:
-    """A checkpoint that was found complete.
+    """A checkpoint that was found to be complete.
 
     Parameters
     ----------

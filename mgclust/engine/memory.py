@@ -9,8 +9,8 @@ kernels has been loaded::
     blocks       blocks of rows that are sent or received
     the method   the parts that its estimate lists
 
-If there is less memory, all parts except the first become smaller, as far as possible. Memory that the sum does not
-need is used for larger chunks, and for larger steps of the method (`Residency.spare`).
+If less memory is free, all parts except the first become smaller, as far as possible. Memory beyond the sum is used for
+larger chunks, and for larger steps of the method (`Residency.spare`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def human(count: float) -> str:
 def unspilled(limit: int, used: int) -> int:
     """Return how many more bytes a Dask worker may take if `used` bytes of its memory limit are in use.
 
-    From 70% of the limit on, Dask writes data that no task uses to disk. Above 80%, the worker starts no more tasks. At
+    From 70% of the limit on, Dask writes data to disk that no task uses. Above 80%, the worker starts no more tasks. At
     95%, its nanny ends it.
     """
     return max(0, limit * 7 // 10 - max(0, used))
@@ -76,8 +76,10 @@ class Estimate:
 
 
 EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
-"""Memory estimate of a method: ``(shape, itemsize, size, room) -> Estimate``. The method may take `room` bytes in
-addition to its rows."""
+"""Memory estimate of a method: ``(shape, itemsize, size, room) -> Estimate``.
+
+The method may take `room` bytes in addition to its rows.
+"""
 
 
 def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[int, int], size: int, free: int) -> None:
@@ -229,7 +231,10 @@ class Residency:
 
     @property
     def chunk_rows(self) -> int:
-        """Number of rows of a streamed chunk. It takes a quarter of the memory, or half of the rest if this is less."""
+        """Number of rows of a streamed chunk.
+
+        The chunk takes a quarter of the free memory, or half of the memory left by the other parts if this is less.
+        """
         left = (self.free - self.estimate(self.block_rows).needed) // 2 + self.block_rows * self.row_bytes
         blocks = min(left, self.free // 4) // (self.row_bytes * self.block_rows)
         return max(1, blocks if self.keep else 1) * self.block_rows

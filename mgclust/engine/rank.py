@@ -200,7 +200,7 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
             try:
                 raise error
             finally:
-                # If its own frames refer to the error, here or in a report, it keeps the rows until garbage collection.
+                # An error to which its own frames refer, here or in a report, keeps the rows until garbage collection.
                 del error
     bad = sum(report.bad for report in reports)
     if not bad:
@@ -343,7 +343,7 @@ def _keep_on_host(assignment: RankAssignment, source: RowSource, row_bytes: int)
 
 
 def _range_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
-    """Return the number of rows up to which blocks are merged: tiles are worth a launch, but can be cancelled."""
+    """Return the number of rows up to which blocks are merged: a tile is worth a launch, but ends soon if cancelled."""
     # This number of pairs takes about 20 ms on a GPU of 2024, and about 100 ms on two cores.
     pairs = 1 << 36 if device == "cuda" else (1 << 33) // max(16, n_features)
     return max(1, min(residency.range_rows, pairs // max(1, own_rows)))

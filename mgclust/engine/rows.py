@@ -97,10 +97,10 @@ class Block(NamedTuple):
 
 
 def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Round a mean to a power of two below the standard deviation of each feature.
+    """Round a mean to a multiple of a power of two below the standard deviation of each feature.
 
     Subtracting a number with few digits is exact for data with few digits, such as integers. So distances that are
-    equal stay equal, which subtracting the mean itself would not guarantee.
+    equal stay equal. Subtracting the mean itself would not guarantee this.
     """
     # The deviation of a constant feature is only a rounding error.
     step = np.exp2(np.floor(np.log2(np.maximum(deviation, np.abs(mean) * 1e-15 + 1e-300))) - 2)
@@ -111,8 +111,7 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarray | None = None) -> np.ndarray | None:
     """Find a point near the data, to be subtracted before rows are rounded to a narrower type.
 
-    Without this point, float64 rows far from the origin would lose the digits in which they differ when they become
-    float32.
+    Otherwise, when float64 rows far from the origin become float32, they would lose the digits in which they differ.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarr
     host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
     host = host[np.isfinite(host).all(axis=1)]
     with np.errstate(over="ignore", invalid="ignore"):  # rows that overflow are rejected when they are read
-        if len(host):  # a single row that the type cannot hold would make the mean, and so all rows, overflow
+        if len(host):  # a single row that the type cannot hold would make the mean overflow, and then all rows
             host = host[(abs(host - np.median(host, axis=0)) <= np.finfo(dtype).max).all(axis=1)]
         return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
 
@@ -272,8 +271,8 @@ class Rows:
         Parameters
         ----------
         transform : callable
-            Maps device rows of shape (m, n_features) to rows of the same shape and dtype. The result for a row may only
-            depend on that row. Resident rows are replaced at once, other rows are transformed at each read.
+            Maps device rows of shape (m, n_features) to rows of the same shape and dtype. The result for a row may
+            depend only on this row. Resident rows are replaced at once, other rows are transformed at each read.
         """
         if self._device is None:
             self._transforms.append(transform)
@@ -301,7 +300,7 @@ class Rows:
         return x
 
     def narrowed(self, rows: Array) -> tuple[Array, Array]:
-        """Subtract the same values as in a fit from rows; return the result in the type of the source and in `dtype`.
+        """Subtract from rows what a fit subtracts; return the result in the type of the source and in `dtype`.
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ __all__ = ["RunSpec", "Work"]
 
 TIMEOUT = 300.0  # seconds that a rank waits for others in a collective
 STARTING_SECONDS = 5.0  # a worker is started only for this many seconds of work, about as long as a start takes
-MAX_STARTED = 16  # most workers that a run requests by itself, because a cluster may have no maximum
+MAX_STARTED = 16  # largest number of workers that a run requests by itself, because a cluster may have no maximum
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ class Work:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Description of a run of ``function(context, **arguments, **row_arguments)`` on every rank, sent to the ranks.
+    """Description of a run of ``function(context, **arguments, **row_arguments)`` on every rank.
+
+    The whole description is sent to the ranks.
 
     Parameters
     ----------

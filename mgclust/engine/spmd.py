@@ -6,7 +6,7 @@
         └─> on workers: wait for free workers, and keep other runs off them
                       connect the ranks, unless the client's previous run has left them connected
                       one pinned task per rank: load rows, check for NaN, compare memory; synchronize with the other
-                      ranks (if any rank rejects the run, it ends); run the function. The caller watches the workers
+                      ranks (the run ends if any rank rejects it); run the function. The caller watches the workers
                       at the end, also after an error: stop and await all ranks, free the rows, give back the workers
                       after the loss of a worker: repeat from the last checkpoint (`mgclust.engine.retries`)
 
@@ -42,7 +42,9 @@ __all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 RETIRING_SECONDS = 10.0  # seconds between the decision to retire a worker and its end
 BUSY = "other runs used the other workers"
 NOT_REPLACED = "{} worker(s) were lost during the run, and were not replaced within seconds"
-NOT_GROWN = "the cluster did not grow within seconds to the {} workers for which there is work; n_workers= waits longer"
+NOT_GROWN = (
+    "the cluster did not grow within seconds to the {} workers for which there is work; set n_workers= to wait longer"
+)
 
 
 @dataclass(frozen=True)

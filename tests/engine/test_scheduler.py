@@ -198,7 +198,7 @@ def test_a_connection_that_is_lost_with_a_result_is_one_sentence(client, monkeyp
 def test_a_closed_client(client):
     own = distributed.Client(client.scheduler.address, set_as_default=False)
     own.close()
-    with pytest.raises(ClusterUnavailableError, match="is closed; give an open one"):
+    with pytest.raises(ClusterUnavailableError, match="is closed; give an open client"):
         model(own).fit(X)
 
 

@@ -1,6 +1,6 @@
-"""Clients that mgclust itself opens: they connect within a time limit, and have a class of their own.
+"""Clients that mgclust itself opens: they connect within a time limit, and differ from the caller's clients by class.
 
-Dask limits only the time of the connection, and waits forever for the first message of a scheduler. If another program
+Dask limits only the time to connect, and waits forever for the first message of a scheduler. If another program
 listens at the port, or the scheduler is stopped, a fit would hang. So the scheduler has to answer a request before a
 client connects.
 """

@@ -30,9 +30,9 @@ __all__ = ["Cluster", "connect", "leave_pool", "too_few", "wait_limit"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
-CLUSTER_TIMEOUT = 60.0  # seconds for a cluster object, whose scheduler may be behind a proxy
+CLUSTER_TIMEOUT = 60.0  # time limit for a cluster object, whose scheduler may be behind a proxy
 EXAMPLE = "'tcp://host:8786' or 'tls://host:8786'"
-ADAPTIVE_TIMEOUT = 300.0  # seconds for a cluster that starts workers on demand; batch systems and clouds take minutes
+ADAPTIVE_TIMEOUT = 300.0  # time limit for workers that start on demand; batch systems and clouds take minutes
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _needs_cluster(n_workers: int | None, rules: WorkerRules, automatic: bool) -
 
 
 def _reject_others(client: Any) -> None:
-    """Reject objects that are not clients, and clients whose event loop runs this code, which would wait for itself."""
+    """Reject objects that are not clients, and clients whose event loop runs this code: it would wait for itself."""
     if not (hasattr(client, "asynchronous") and hasattr(client, "sync")):
         raise InputError(
             f"client={shortened(repr(client))} should be None, 'auto', 'local', a distributed.Client, a cluster object "
@@ -212,7 +212,7 @@ def _worker() -> Any:
 
 
 def _left_pool() -> bool:
-    """Release the thread of a task to other tasks; return False if there is no task, or its thread was released."""
+    """Release the thread of a task to other tasks; return False if there is no task or its thread is released."""
     worker = _worker()
     if worker is None:
         return False
@@ -337,7 +337,7 @@ def _remote_client(address: str) -> Iterator[Any]:
 
 
 def _security(address: str) -> Any:
-    """Return TLS settings from the variables MGCLUST_TLS_*; None if they are not set: Dask reads its configuration."""
+    """Return TLS settings from the variables MGCLUST_TLS_*; None if none is set; Dask then uses its configuration."""
     from distributed import Security
 
     paths = {part: os.environ.get(f"MGCLUST_TLS_{part}", "") for part in ("CA", "CERT", "KEY")}

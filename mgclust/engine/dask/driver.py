@@ -1,6 +1,6 @@
 """The caller's side of a run on Dask workers.
 
-Dask places tasks, sends parameters and rows, and reports dead workers; the ranks communicate without it. The caller's
+Dask places tasks, sends parameters and rows, and reports dead workers; the ranks communicate without Dask. The caller's
 thread sleeps on the queue of `mgclust.engine.dask.run_monitor`.
 
 A run is one task per rank. Before the client's first run on some workers, their ranks are connected, and the
@@ -205,7 +205,7 @@ class Driver:
         return {name: chunks_of(self._client, array)[0] for name, array in arrays.items()}
 
     def _row_arguments(self) -> dict[str, list[Rows]]:
-        """Return each rank's part of arguments with one number per row; they are sent as columns, besides the rows."""
+        """Return the ranks' parts of arguments with one number per row, sent as columns in addition to the rows."""
         spec, partition = self._first.spec, self._first.partition
         shares = [partition.rows_of(rank) for rank in range(self.size)]
         columns = {name: open_dataset(array[:, None]) for name, array in spec.row_arguments.items()}
@@ -445,7 +445,7 @@ class Driver:
                 values[event[0]] = self._value(event[0], pending.pop(event[0]), event[1])
 
     def _late(self, values: dict[int, Any]) -> list[CollectiveTimeout]:
-        """Find the rank for which all others wait, by following the waits: most ranks wait for a rank that also waits."""
+        """Follow the waits of ranks to the rank for which the others wait; most ranks wait for it indirectly."""
         waits = {rank: waited_for(value.error) for rank, value in values.items() if isinstance(value, tasks.Failure)}
         seen: set[int] = set()
         ahead = [rank for rank, value in values.items() if isinstance(getattr(value, "error", None), CollectiveTimeout)]

@@ -11,7 +11,7 @@ existed when it came. It starts at once if all of these workers are free, else a
 workers may be given back or started in the meantime. If several runs without a number wait, they share the free
 workers. An adaptive cluster is told how many workers the waiting runs need, and does not retire leased workers.
 
-Events of the progress of ranks pass through the scheduler, so the scheduler can show all runs
+Progress events of ranks pass through the scheduler, so the scheduler can show all runs
 (`mgclust.engine.dask.runs_page`).
 
 A lease ends with its run, or when the connection of its client is closed, or when its client has been silent for
@@ -44,7 +44,7 @@ CLIENT_TIMEOUT_SECONDS = 60.0  # seconds; clients send a heartbeat every five se
 LOOK_SECONDS = 0.2  # seconds between two checks of workers and clients
 LONGEST_STEP_SECONDS = 2.0  # longest time that counts between two checks, because the process may have been stopped
 WAIT_LIMIT_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
-ADAPTIVE_SECONDS = 60.0  # for so many seconds after it requested the number of workers, a cluster counts as adaptive
+ADAPTIVE_SECONDS = 60.0  # seconds for which a cluster counts as adaptive after it requested the number of workers
 REMEMBERED_RUNS = 10_000  # ended runs that are remembered, because their requests may come late
 SHOWN_RUNS = 20  # ended runs that the page shows
 TOPIC = "mgclust-progress"  # topic of the events of ranks, as in `mgclust.engine.dask.tasks`
@@ -57,8 +57,8 @@ class _Lease:
     """Request of a run for workers, and the workers that it got."""
 
     client: str
-    least: int  # fewest workers with which it begins
-    most: int  # most workers that it takes
+    least: int  # smallest number of workers with which the run begins
+    most: int  # largest number of workers that the run takes
     since: float
     among: frozenset[str] | None = None  # addresses of workers that it may use; None: all
     keys: tuple[Any, ...] = ()  # keys of the chunks of its rows, if Dask has them
@@ -101,7 +101,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._ended: deque[dict[str, Any]] = deque(maxlen=SHOWN_RUNS)
         self._heard: dict[
             str, tuple[float, float]
-        ] = {}  # heartbeat of each client, and for how long it has not changed
+        ] = {}  # heartbeat of each client, and the time since which it has not changed
         self._clock = self._looked = 0.0  # seconds during which this process ran, as far as the checks show
         self._adaptive: float | None = None  # when the cluster last requested the number of workers
         self._grown = 0  # number of workers beyond which an adaptive cluster did not grow
@@ -226,7 +226,8 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
     def adaptive_target(self, target_duration: Any = None) -> int:
         """Number of workers that the cluster should have: Dask's number, or the number that runs have or wait for.
 
-        The larger number counts. Pages that only show this number pass no duration, and do not make a cluster adaptive.
+        The result is the larger number. Pages that show this number and start no workers pass no duration, so they do
+        not make a cluster adaptive.
         """
         if target_duration is not None:
             self._adaptive = self._monotonic()
@@ -382,7 +383,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             free.difference_update(lease.workers or mine)  # runs behind it must wait for workers that it may use
 
     def _chosen(self, lease: _Lease, free: set[str], size: int, there: dict[str, str]) -> list[str]:
-        """Choose workers: those that the client has connected, unless others are less busy or hold more of the rows."""
+        """Choose a run's workers: workers that its client has connected, unless others are idler or hold more rows."""
         costs = costs_of(self._scheduler, free, lease.keys, lease.resources)
         best = cheapest(costs, size)
         connected = self._sessions.connected(lease.client, free, size, there)

@@ -27,10 +27,10 @@ from mgclust.engine import tls
 
 __all__ = ["IN_A_SCRIPT", "start"]
 
-# Seconds for a start, which takes two to ten, and more if many workers load CUDA at once. Dask itself waits without
-# limit for a worker that never reports, and for the end of a worker that could not be started.
+# Time limit for a start. A start takes two to ten seconds, and longer if many workers load CUDA at once. Dask itself
+# waits without limit for a worker that never reports, and for the end of a worker that could not be started.
 LONGEST_START = 60.0
-END = 10.0  # seconds for a cluster that could not be started to end
+END = 10.0  # time limit for the end of a cluster that could not be started
 IN_A_SCRIPT = "In a script, call mgclust below `if __name__ == '__main__':`"  # because each worker imports the script
 
 

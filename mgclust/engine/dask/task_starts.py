@@ -84,7 +84,7 @@ def in_words(task: str, wait: Mapping[str, Any]) -> str:
     where = f" on {', '.join(wait['workers'])}" if wait["workers"] else ""
     resources = f"resources={wait['resources']}" if wait["resources"] else ""
     if wait["paused"]:
-        return f"{task} has not begun{where}: the worker is paused, nearly out of memory; free some of its memory"
+        return f"{task} has not begun{where}: the worker is paused, because its memory is nearly full; free some of it"
     if wait["state"] == "no-worker":
         lacks = f" offers {resources}" if resources else " may run it"
         return (
@@ -94,7 +94,7 @@ def in_words(task: str, wait: Mapping[str, Any]) -> str:
     if wait["behind"]:
         return (
             f"{task} has not begun{where}: the worker is busy with {', '.join(wait['behind'])}; wait for them, cancel "
-            "them, or give other workers="
+            "them, or choose other workers with workers="
         )
     if resources:
         return f"{task} has not begun{where}: other tasks have its {resources}; wait for them, or cancel them"

@@ -16,7 +16,7 @@ from distributed.comm.addressing import get_address_host
 
 __all__ = ["cheapest", "costs_of", "total", "waits_of"]
 
-QUARTERS = 4  # number of steps of compared fractions of rows, so that nearly equal fractions count as equal
+QUARTERS = 4  # fractions of rows are rounded to multiples of 1 / QUARTERS, so that similar fractions become equal
 HEARTBEAT_SECONDS = 5.0  # seconds between heartbeats, from which the scheduler learns what a worker executes
 NAMED_TASKS = 3  # number of tasks that a message names as the reason why a worker is busy
 
@@ -95,7 +95,7 @@ def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:
-    """Pick free workers on the host that has enough and has the fewest, else on as few hosts as possible."""
+    """Pick workers on the host with the fewest free workers that suffice, else on as few hosts as possible."""
     hosts: dict[str, list[str]] = {}
     for address in sorted(free):
         hosts.setdefault(get_address_host(address), []).append(address)
