@@ -69,7 +69,7 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
     Raises
     ------
     InputError
-        The folder is not empty or cannot be read, a host is neither a name nor an address, or `days` is too large.
+        The folder is not empty or cannot be read, a host is neither a name nor an address, or `days` is out of range.
     """
     folder = Path(folder)
     if not 1 <= days <= MAX_DAYS:

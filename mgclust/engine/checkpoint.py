@@ -190,7 +190,7 @@ class Checkpointer:
             return False
         now = time.perf_counter()
         in_a_pause = self._calls * min(self._plan.poll, self._plan.seconds) / max(now - self._asked, 1e-9)
-        # At most twice as many calls as the last time, because the next calls may take longer than the last calls.
+        # The number of calls at most doubles, because the next calls may take longer than the last calls.
         every = max(1, min(2 * self._calls, int(in_a_pause)))
         if self._writing is not None:
             self._name_if_written(self._writing)

@@ -219,7 +219,7 @@ def candidates_of(client: Any, rules: WorkerRules, device: str) -> WorkerCandida
     device, without = _device_of(offers, device)
     for address, reason in without.items():
         del offers[address]
-        unfit[address] = f"no GPU ({reason}; device='cpu' needs none)"
+        unfit[address] = f"no GPU ({reason}; device='cpu' needs no GPU)"
     return WorkerCandidates(rules, device, offers, unfit, paused, rules.missing(records), len(permitted), len(records))
 
 

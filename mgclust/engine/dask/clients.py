@@ -61,8 +61,8 @@ def opened(address: str, seconds: float, security: Any) -> Client:
     """
     if not address.startswith("inproc://") and not dask.config.get("distributed.client.security-loader", None):
         _in_thread(lambda: asyncio.run(_identity(address, seconds, security)), seconds + 1)
-    # In two steps, so that a client that could not connect can be closed here. Otherwise, the garbage collector could
-    # close it during the start of the next client, and both clients would wait for one lock forever.
+    # The client is made in two steps, so that it can be closed here if it could not connect. Otherwise, the garbage
+    # collector could close it during the start of the next client, and both clients would wait for one lock forever.
     client: Client = Client.__new__(Client)
     try:
         client.__init__(address, timeout=seconds, set_as_default=False, security=security)  # type: ignore[misc]

@@ -92,7 +92,7 @@ class _Seat:
         if self.listener is not None:
             self.listener.close()
         if self.session is not None and not self.busy:
-            # In a thread, because NCCL takes time and the event loop of the worker must not block.
+            # This runs in a thread, because NCCL takes time, and the event loop of the worker must not block.
             threading.Thread(target=self.session.close, daemon=True).start()
 
 

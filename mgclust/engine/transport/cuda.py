@@ -338,8 +338,8 @@ class NcclComm:
         if free[slot] is not None:
             self._stream.wait_event(free[slot])
         if each.owner == self.rank:
-            # On the stream of the broadcasts, so that rows are copied from the host and transformed before they are
-            # broadcast.
+            # This runs on the stream of the broadcasts, so that rows are copied from the host and transformed before
+            # they are broadcast.
             with self._stream:
                 x = cupy.ascontiguousarray(rows.read(each.start, each.stop))
         else:

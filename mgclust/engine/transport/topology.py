@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 __all__ = ["Halves", "Shape", "Tree", "neighbors"]
 
-FAN = 4  # children of a rank: with two, messages take twice as many steps; with eight, ranks wait for each other
+FAN = 4  # children of a rank: with 2 children, messages take twice as many steps; with 8, ranks wait for each other
 Shape = str
 
 

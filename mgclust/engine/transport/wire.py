@@ -38,7 +38,7 @@ __all__ = [
 POLL_SECONDS = 0.1  # seconds between two checks of the abort flag
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
-READ_AHEAD = 1 << 12  # bytes that are read if fewer are expected: usually the header and the array after it
+READ_AHEAD = 1 << 12  # bytes to read if fewer are expected, because the array after the header usually fits in
 CHUNK = 1 << 16  # bytes that a rank receives before it passes them on
 
 
