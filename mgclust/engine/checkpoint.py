@@ -400,7 +400,7 @@ class Checkpointer:
         return [parse_json(line) for line in every.tobytes().decode().splitlines()]
 
     def _keep(self, *numbers: int | None) -> None:
-        """Remove all checkpoints except those with these numbers."""
+        """Remove all checkpoints whose numbers are not listed."""
         for path in ours(self._folder):
             if number_of(path) not in numbers:
                 shutil.rmtree(path, ignore_errors=True)

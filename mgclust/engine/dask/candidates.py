@@ -1,7 +1,7 @@
 """Workers of a running cluster that a run may use, and the reasons why it may not use the others.
 
-A run may use a worker if the caller permits it, if it is not paused, if it has this version of mgclust and, for a run
-on GPUs, if it has a GPU. Other workers are left out, and do not delay the run.
+A run may use a worker that the caller permits and that is not paused. The worker needs this version of mgclust and, for
+a run on GPUs, a GPU. Other workers are left out, and do not delay the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The caller's side of a run on Dask workers.
 
 Dask places tasks, sends parameters and rows, and reports dead workers; the ranks communicate without Dask. The caller's
-thread sleeps on the queue of `mgclust.engine.dask.run_monitor`.
+thread waits at the queue of `mgclust.engine.dask.run_monitor`.
 
 A run is one task per rank. Before the client's first run on some workers, their ranks are connected, and the
 connections are kept for later runs (`mgclust.engine.dask.sessions`). If a connection was lost in the meantime, and this

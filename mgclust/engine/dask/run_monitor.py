@@ -1,6 +1,6 @@
 """Events of a run and the state of its workers, for the caller who waits for the run.
 
-The caller's thread sleeps on one queue, into which the client's event loop puts events. The scheduler reports the loss
+The caller's thread waits at one queue, into which the client's event loop puts events. The scheduler reports the loss
 of a worker: a coroutine of the client always has an open request at the scheduler. The scheduler answers the request
 when a worker leaves, or after `WATCH_SECONDS`, with the times of the last heartbeats. Every wait for a scheduler or a
 silent worker has a limit.
