@@ -1,4 +1,4 @@
-"""Runs on ranks: where ranks run, which rows they own, how they connect, and how one function runs on all of them.
+"""Run one function on several ranks: choose where the ranks run, divide the rows among them, and connect them.
 
 ::
 
@@ -6,19 +6,20 @@
               └─ driver (caller) ── Dask ── tasks (worker) ─> rank.run_rank
                                                                   └─ Context ─ Comm ─ Session
 
-A `mgclust.engine.run_spec.RunSpec` describes a run; the caller and all ranks have the same one. ``rank.run_rank`` runs
-it on one rank. ``rows`` checks the rows for NaN and infinity, and ``memory`` compares the memory that the run needs
-with the memory that is free.
+A `mgclust.engine.run_spec.RunSpec` describes a run, and is the same for the caller and for all ranks.
+``rank.run_rank`` executes the run on one rank. ``rows`` checks the rows for NaN and infinity, and ``memory`` compares
+the memory that the run needs with the memory that is free.
 
 The other modules::
 
-    context              what the function sees of its run; partition defines which rank owns which rows
-    transport/           how ranks exchange arrays: comm has the collectives (a Comm is a SoloComm, a HostComm or an
-                         NcclComm), session keeps connections between runs
-    dask/                all code that needs Dask: where ranks run, and monitoring them
-    checkpoint           what a run needs to resume; checkpoint_files reads and writes its files
-    certificates, tls    certificates of a cluster with TLS; keeping TLS connections from breaking each other
-    abort, heartbeat     how a rank learns that it should stop, and for how long a heartbeat has not changed
+    context              the function's view of its run; partition defines which rank owns which rows
+    transport/           exchange of arrays between ranks: comm has the collectives (a Comm is a SoloComm, a HostComm
+                         or an NcclComm), session keeps connections between runs
+    dask/                all code that needs Dask: it chooses the workers of a run, and monitors them
+    checkpoint           the state from which a run resumes; checkpoint_files reads and writes the files
+    certificates, tls    certificates for a cluster with TLS; a guard that keeps a broken TLS connection from breaking
+                         other connections
+    abort, heartbeat     the signal that stops a rank; the time for which a heartbeat has not changed
     devices              the GPUs of this process
-    safe_path            keeps the current folder off the module path of processes that are started
+    safe_path            keeps the current folder off the module search path of processes that are started
 """

@@ -23,7 +23,7 @@ class Abort:
         self._reason: str | None = None
 
     def set(self, reason: str) -> None:
-        """Make every later `check` raise an error with this reason; if it is called again, the first reason stays."""
+        """Make every later `check` raise an error with this reason; further calls of `set` do not change the reason."""
         if self._reason is None:
             self._reason = reason
 

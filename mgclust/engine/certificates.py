@@ -6,8 +6,8 @@
            worker/      likewise
            client/      likewise: MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY
 
-Each role has its own folder, so that each machine or container gets only that one. The authority signs only these
-certificates: its key is not stored, so nobody can add others. The role of a certificate limits its use:
+Each role has its own folder, so that a machine or container gets only the folder of its role. The authority signs only
+these certificates: its key is not stored, so nobody can add others. The role of a certificate limits its use:
 
 =================  ============================================================================================
 scheduler, worker  both ends of a connection, because they call each other
@@ -15,11 +15,11 @@ client             only the calling end: schedulers, workers and clients reject 
 =================  ============================================================================================
 
 Each certificate, whatever its role, lets its holder run code on the cluster. Host names are not compared, because Dask
-switches that check off. Instead, ranks prove to each other that they know the key of their run, which is a stronger
+switches this check off. Instead, ranks prove to each other that they know the key of their run, which is a stronger
 check than a name.
 
-Dask reads these files when a process starts, and supports no revocation lists. To renew certificates, or to
-revoke one that was lost, make new ones and restart all processes with them.
+Dask reads these files when a process starts, and supports no revocation lists. To renew certificates, or to revoke a
+lost certificate, make new certificates and restart all processes with them.
 
 A cluster that mgclust starts uses the certificates of `distributed.Security.temporary`, in memory.
 """
@@ -46,7 +46,7 @@ __all__ = ["make_certificates"]
 
 ROLES = ("scheduler", "worker", "client")
 MAX_DAYS = 3650
-LATE = datetime.timedelta(days=1)  # certificates are valid from this long before now, for machines with slow clocks
+LATE = datetime.timedelta(days=1)  # certificates are valid from this long ago, for machines with slow clocks
 
 
 def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int = 90) -> datetime.datetime:
@@ -57,7 +57,7 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
     folder : path
         A folder that is empty or does not exist.
     hosts : sequence of str
-        Names and addresses to put into the certificates. By default, those of this machine.
+        Names and addresses to put into the certificates. By default, the names and addresses of this machine.
     days : int
         Days for which the certificates are valid.
 
@@ -69,7 +69,7 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
     Raises
     ------
     InputError
-        The folder is not empty or cannot be read, a host is neither a name nor an address, or `days` is too large.
+        The folder is not empty or cannot be read, a host is neither a name nor an address, or `days` is out of range.
     """
     folder = Path(folder)
     if not 1 <= days <= MAX_DAYS:
@@ -79,7 +79,9 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
     except OSError as error:
         raise InputError(f"{folder} should be a folder that can be read: {error.strerror}.") from error
     if used:
-        raise InputError(f"{folder} is not empty, and keys are never overwritten; give another folder, or remove it.")
+        raise InputError(
+            f"{folder} is not empty, and keys are never overwritten; give another folder, or remove this one."
+        )
     names = _names(hosts or (socket.gethostname(), "localhost", "127.0.0.1", "::1"))
     authority = _Authority(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days))
     for role in ROLES:
@@ -96,13 +98,13 @@ class _Authority:
     def __init__(self, until: datetime.datetime) -> None:
         self.until = until
         self._key = ec.generate_private_key(ec.SECP256R1())
-        # A unique name, so that two authorities are not taken for each other.
+        # The name is unique, so that two authorities are not taken for each other.
         self._name = f"mgclust authority {os.urandom(4).hex()}"
         self.certificate = self._builder(self._name, self._key, signs=True).sign(self._key, SHA256())
 
     def issue(self, role: str, key: ec.EllipticCurvePrivateKey, names: x509.SubjectAlternativeName) -> x509.Certificate:
         """Sign the certificate for the key of a role."""
-        # Schedulers and workers call each other, so they may be both ends of a connection; a client only calls.
+        # Schedulers and workers call each other, so they may be either end of a connection; a client only calls.
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([] if role == "client" else [ExtendedKeyUsageOID.SERVER_AUTH])
         return (
             self._builder(f"mgclust {role}", key, signs=False)

@@ -1,14 +1,14 @@
 """Checkpoints: the state from which a run resumes, on any number of ranks.
 
-An algorithm calls `Checkpointer.load` first, `Checkpointer.due` where its ranks synchronize anyway, and
-`Checkpointer.save` with the state with which its next iteration begins. `mgclust.engine.checkpoint_files` defines the
+An algorithm first calls `Checkpointer.load`. It calls `Checkpointer.due` where its ranks synchronize anyway, and
+`Checkpointer.save` with the state from which its next iteration begins. `mgclust.engine.checkpoint_files` defines the
 files. `mgclust.engine.checkpoint_memory` keeps checkpoints in memory, for retries by the caller of a run.
 
 A checkpoint is written under a temporary name, and renamed once all ranks have written their files. So it exists
 completely or not at all. Large arrays are copied first and written in the background, while the run continues.
 
 Ranks synchronize to decide whether a checkpoint is due, about five times a second, and to rename a checkpoint that has
-been written. Without a `CheckpointConfig`, they never do.
+been written. Without a `CheckpointConfig`, they do not synchronize for checkpoints.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ __all__ = ["CheckpointConfig", "Checkpointer", "Ragged", "Saved"]
 Array = Any
 Found = tuple[int, dict[str, str]]  # number of a checkpoint, and the hashes of its files
 
-# The disk is full, there is no memory for a copy, or no further thread: the run continues without a checkpoint.
+# Errors after which the run continues without a checkpoint, e.g. no disk space, no memory for a copy, or no new thread.
 UNWRITTEN = (OSError, MemoryError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """Folder and interval of the checkpoints of a run. The run resumes from a checkpoint of the same run.
+    """Folder and interval of the checkpoints of a run, from which the same run resumes.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ class CheckpointConfig:
         Largest fraction of the run's time that checkpoints may take. If they would take more, the time between them is
         longer.
     strict : bool, default=True
-        What to do if the folder cannot be used, or holds checkpoints of another run. True: raise an InputError. False:
-        warn, and run without checkpoints, or restart the run and replace the others; use this only for a folder that
-        belongs to the caller.
+        Behaviour if the folder cannot be used, or holds checkpoints of another run. True: raise an InputError. False:
+        warn; if the folder cannot be used, run without checkpoints, else restart the run and replace the checkpoints of
+        the other run. Use False only for a folder that belongs to the caller.
     run : mapping of str to str
         Facts that identify the run; `of_run` fills them in.
 
@@ -103,7 +103,7 @@ class CheckpointConfig:
             raise InputError(f"share={self.share!r} of a checkpoint should be > 0 and <= 1; 0.02 is customary.")
 
     def of_run(self, facts: Mapping[str, Any]) -> CheckpointConfig:
-        """Identify the run by everything that its result depends on; arrays by their hashes.
+        """Identify the run by everything on which its result depends; arrays are identified by their hashes.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class CheckpointConfig:
         return replace(self, run=facts_text)
 
     def remove(self) -> None:
-        """Remove all checkpoints, and the folder if it is then empty. Call this when the result is safe."""
+        """Remove all checkpoints, and the folder if it is then empty. Call this only when the result is safe."""
         for path in ours(Path(self.folder)):
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -129,9 +129,9 @@ class CheckpointConfig:
 class Checkpointer:
     """The checkpoints of a run, for its algorithm: ``context.checkpoint``.
 
-    `plan` is a `CheckpointConfig`. Without a plan, no checkpoint is due, and none is found. All ranks have to call the
-    same methods in the same order. `stage` and `say` are methods of the context. `room` returns how many bytes of host
-    memory copies may take now.
+    `plan` is a `CheckpointConfig`. Without a plan, no checkpoint is ever due or found. All ranks have to call the same
+    methods in the same order. `stage` and `say` are methods of the context. `room` returns the bytes of host memory
+    that may now be used for copies.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Checkpointer:
         self._stage = stage
         self._say = say
         self._room = room
-        self._writing: _Writing | None = None  # the checkpoint that is being written: on all ranks, or on none
+        self._writing: _Writing | None = None  # the checkpoint that is being written; if a rank has one, all have one
         self._found: list[Found] = []
         self._last: int | None = None  # number of the last checkpoint that is known to be complete
         if plan is None:
@@ -165,18 +165,19 @@ class Checkpointer:
             self._plan = None
             self._say(warning=f"no checkpoints: {error}")
             return
-        self._every, self._calls = 1, 0  # calls of `due` per synchronization, and since the last one
+        self._every, self._calls = 1, 0  # calls of `due` per synchronization, and since the last synchronization
         self._asked = time.perf_counter()
         self._next = self._asked + plan.seconds
 
     def due(self, *, seldom: bool = False) -> bool:
-        """Return whether to `save` now. All ranks get the same answer, by the clock of rank 0.
+        """Return whether to `save` now. All ranks get the same answer, which depends on the clock of rank 0.
 
         Parameters
         ----------
         seldom : bool
-            True: synchronize with rank 0 at every call, for callers that call this a few times per run. False: rank 0
-            announces each time after how many calls the ranks synchronize again; all ranks count them.
+            True: synchronize with rank 0 at every call, for algorithms that call `due` only a few times per run. False:
+            at each synchronization, rank 0 announces after how many calls the ranks synchronize again; all ranks count
+            the calls.
 
         Returns
         -------
@@ -189,7 +190,7 @@ class Checkpointer:
             return False
         now = time.perf_counter()
         in_a_pause = self._calls * min(self._plan.poll, self._plan.seconds) / max(now - self._asked, 1e-9)
-        # At most twice as many calls as the last time: the next calls may take longer than the last ones.
+        # The number of calls at most doubles, because the next calls may take longer than the last calls.
         every = max(1, min(2 * self._calls, int(in_a_pause)))
         if self._writing is not None:
             self._name_if_written(self._writing)
@@ -216,8 +217,8 @@ class Checkpointer:
         rows : mapping of str to array or Ragged, optional
             Arrays with one row for each row of the data that this rank owns. They may be on the device.
         background : bool
-            Return as soon as everything has been copied, as far as memory allows. The checkpoint is renamed in a later
-            call of `due`, so this is for callers that call `due` often.
+            Whether to return as soon as everything has been copied, as far as memory allows. The checkpoint is renamed
+            in a later call of `due`, so the algorithm should call `due` often.
         """
         assert self._plan is not None
         if self._writing is not None:
@@ -254,7 +255,7 @@ class Checkpointer:
         return None
 
     def _open(self, plan: CheckpointConfig) -> tuple[list[Found], int]:
-        """Return the existing checkpoints, the last one first, and the highest number; reject those of another run."""
+        """Return the existing checkpoints, latest first, and the highest number; reject checkpoints of another run."""
         self._folder = Path(plan.folder)
         answer = self._comm.agree(self._look(plan) if self._comm.rank == 0 else None)
         if isinstance(answer, InputError):
@@ -306,7 +307,7 @@ class Checkpointer:
         return probe, found, highest
 
     def _begin(self, whole: contextlib.ExitStack) -> Path | str:
-        """Return the unfinished folder, which is renamed when `whole` closes without an error; or why there is none."""
+        """Return the unfinished folder, or why there is none; it is renamed when `whole` closes without an error."""
         try:
             return whole.enter_context(atomic_directory(self._folder / name_of(self._number)))
         except (OSError, InputError) as error:
@@ -336,7 +337,7 @@ class Checkpointer:
     def _own_arrays(
         self, arrays: Mapping[str, np.ndarray], rows: Mapping[str, Array | Ragged], copied: bool
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the files that this rank writes with their contents, copied from the device one after the other."""
+        """Yield the files that this rank writes, as name and content; copy arrays from the device one by one."""
         if self._comm.rank == 0:
             for name, array in arrays.items():
                 yield f"{name}.npy", array.copy() if copied else array
@@ -355,12 +356,12 @@ class Checkpointer:
             return
         began = time.perf_counter()
         busy = self._name(writing)
-        # The threads that wrote took cores that the run may have needed.
+        # The writing threads used cores that the run may have needed.
         self._cost += time.perf_counter() - began + busy / cores()
         self._set_next()
 
     def _name(self, writing: _Writing) -> float:
-        """Wait until all ranks have written their files, and rename the checkpoint; return their processor time."""
+        """Wait until all ranks have written their files, and rename the checkpoint; return the total processor time."""
         reports = self._everyone(writing.told())
         problems = [each["problem"] for each in reports if "problem" in each]
         try:
@@ -373,18 +374,18 @@ class Checkpointer:
                 self._keep(writing.number, self._last)
             self._last = writing.number
         except (_Unwritten, OSError) as error:
-            # Rank 0 takes the last steps alone, and other ranks need not know whether they failed.
+            # Only rank 0 takes the last steps, and other ranks need not know whether these steps failed.
             reason = _reason(error)
             self._say(
                 warning=f"no checkpoint could be written to {str(self._folder)!r} ({reason}): the run continues "
-                "without one, and tries again later; free space there."
+                "without one, and tries again later; free some disk space."
             )
         writing.close()
         self._writing = None
         return sum(float(each.get("seconds", 0)) for each in reports)
 
     def _set_next(self) -> None:
-        """Set when the next checkpoint is due, so that all of them take at most their fraction of the time."""
+        """Set when the next checkpoint is due, so that checkpoints take at most the fraction `share` of the time."""
         assert self._plan is not None
         self._next = self._asked + max(self._plan.seconds, self._cost / self._plan.share - self._cost)
 
@@ -393,13 +394,13 @@ class Checkpointer:
         return bool(self._comm.all_reduce(np.array([own], np.int64), "min")[0])
 
     def _everyone(self, own: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Gather a value of each rank; when it returns, all ranks have reached this point."""
+        """Join the lists of all ranks; when this method returns, all ranks have called it."""
         lines = "".join(json.dumps(each) + "\n" for each in own)
         every = self._comm.all_gather(np.frombuffer(lines.encode(), np.uint8))
         return [parse_json(line) for line in every.tobytes().decode().splitlines()]
 
     def _keep(self, *numbers: int | None) -> None:
-        """Remove all checkpoints except those with these numbers."""
+        """Remove all checkpoints whose numbers are not listed."""
         for path in ours(self._folder):
             if number_of(path) not in numbers:
                 shutil.rmtree(path, ignore_errors=True)
@@ -410,7 +411,7 @@ class _Writing:
     """A checkpoint that is being written, and has not been renamed yet."""
 
     number: int
-    whole: contextlib.ExitStack  # on rank 0, renames the folder when it closes without an error
+    whole: contextlib.ExitStack  # on rank 0, it renames the folder when it closes without an error
     folder: Path | str  # the unfinished folder, or why there is none
     writer: Writer | None = None
     problem: str | None = None

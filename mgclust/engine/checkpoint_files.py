@@ -10,7 +10,7 @@
     FOLDER/checkpoint-8/...                the next checkpoint; the last two are kept
 
 The size of blocks depends only on the data (`mgclust.engine.partition`), so any number of ranks finds its blocks. The
-hashes show whether files changed since they were written. If a checkpoint is damaged, the one before is used.
+hashes show whether files changed since they were written. If a checkpoint is damaged, the previous checkpoint is used.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ __all__ = [
 
 FORMAT, FORMAT_VERSION = "mgclust-checkpoint", 2
 INDEX, CONTROL = "checkpoint.json", "control.json"
-# Names of a complete checkpoint, and of one that `atomic_directory` has not renamed yet.
+# Folder names of a complete checkpoint, and of a checkpoint that `atomic_directory` has not renamed yet.
 OURS = re.compile(r"checkpoint-(?P<whole>\d+)|\.checkpoint-(?P<torn>\d+)\.[0-9a-f]+\.partial")
 OF_A_BLOCK = re.compile(r".+\.(\d+)\.npy")
 WRITERS = 4  # threads per rank that write, hash and flush files
-SHOWN = 3  # differences between two runs that an error message lists
+SHOWN = 3  # number of differences between two runs that an error message lists
 
 
 class Writer:
@@ -64,7 +64,7 @@ class Writer:
         self._waiting: deque[tuple[Future[dict[str, Any]], int]] = deque()
 
     def add(self, name: str, content: np.ndarray | str) -> None:
-        """Write a file in the background: an array that no longer changes, or a text.
+        """Write a file in the background; its content is a text, or an array that no longer changes.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class Writer:
         self._waiting.append((file, size))
 
     def done(self) -> bool:
-        """Return whether all files are finished, written or failed."""
+        """Return whether every file has been written or has failed."""
         return all(file.done() for file in self._files)
 
     def files(self) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ class Writer:
 
 
 class Ragged:
-    """An array with a varying number of elements per row, stored one row after the other without gaps.
+    """An array with a varying number of elements per row; rows are stored one after the other without gaps.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Ragged:
 
 
 class Saved:
-    """A checkpoint that was found complete.
+    """A checkpoint that was found to be complete.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class Saved:
         Yields
         ------
         place : slice
-            Position of the rows among those that this rank owns.
+            Position of the rows among the rows that this rank owns.
         rows : ndarray
             The rows.
         """
@@ -234,14 +234,14 @@ def _write(path: Path, content: np.ndarray | str) -> dict[str, Any]:
 
 
 def write_index(folder: Path, run: Mapping[str, str], files: Mapping[str, str]) -> None:
-    """Write which run a checkpoint belongs to, and the hashes of its files, once all of these are on disk."""
+    """Write the index of a checkpoint: its run, and the hashes of its files. All files must be on disk already."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, "run": dict(run), "files": dict(files)}
     text = json.dumps({**content, "sha256": _digest_of(content)}, indent=1)
     _write(folder / INDEX, text + "\n")
 
 
 def read_index(folder: Path) -> dict[str, Any] | None:
-    """Return the index of a checkpoint, or None if it is not as it was written."""
+    """Return the index of a checkpoint; None if the index is missing, damaged or of another version."""
     try:
         content = parse_json((folder / INDEX).read_text(encoding="utf-8"))
         digest = content.pop("sha256")
@@ -256,7 +256,7 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 
 def are_whole(folder: Path, files: Mapping[str, str], blocks: Container[int]) -> bool:
-    """Return whether all files that a rank with these blocks will read are as they were written."""
+    """Return whether all files that a rank with these blocks will read are unchanged since they were written."""
     mine = [name for name in files if (block := block_of(name)) is None or block in blocks]
     try:
         with ThreadPoolExecutor(WRITERS) as readers:

@@ -4,7 +4,7 @@
 
     rank      save ──> its files by name, as `mgclust.engine.checkpoint_files` would write them, held in this process
               ──> rank 0 announces the number of the checkpoint
-    caller    fetches the files of all ranks, and keeps them instead of the previous ones
+    caller    fetches the files of all ranks, and keeps them instead of the files of the previous checkpoint
     retry     each rank is sent the files of its rows
 
 A checkpoint exists once the caller has the files of all ranks. Then any number of workers may be lost at the same time.
@@ -26,14 +26,14 @@ from mgclust.engine.checkpoint_files import CONTROL, Ragged, Saved, block_of
 
 __all__ = ["LARGEST", "MemoryCheckpoint", "MemoryCheckpointer", "files_of", "forget", "take"]
 
-SECONDS = 5.0  # seconds between two checkpoints: about what a loss costs in addition to the new start
+SECONDS = 5.0  # seconds between two checkpoints: about as long as a loss delays a run in addition to the new start
 LARGEST = 64 << 20  # bytes of a checkpoint on all ranks; a run with a larger state restarts from its beginning
 BYTES_PER_SECOND = 4 << 20  # rate at which a run may send checkpoints to its caller
 SMALL = 1 << 20  # bytes of a rank's files that may always be held in memory
 
 Files = dict[str, Any]  # arrays, and the text of `CONTROL`, by name
 
-# The last checkpoint of this process's ranks that no caller has fetched yet, by run and rank.
+# The last checkpoint of each rank in this process that no caller has fetched yet, by run and rank.
 _HELD: dict[tuple[str, int], tuple[int, Files]] = {}
 _LOCK = threading.Lock()
 
@@ -47,7 +47,7 @@ class MemoryCheckpoint:
     run : str
         Name of the run.
     saved : mapping of str to object, optional
-        Files of the rank from which the run resumes.
+        Files of this rank, from which the run resumes.
     seconds, share : float
         See `mgclust.engine.checkpoint.CheckpointConfig`.
     """
@@ -92,7 +92,7 @@ class MemoryCheckpointer(Checkpointer):
         self._set_next()
 
     def load(self) -> Saved | None:
-        """Return the checkpoint from which a retry resumes."""
+        """Return the checkpoint from which a retry resumes; None if there is none."""
         saved = self._plan.saved
         if saved is None:
             return None

@@ -1,4 +1,4 @@
-"""View of a run that an algorithm gets: its rows, the other ranks, the kernels, and a clock.
+"""View of a run for its algorithm: the rows of a rank, the other ranks, the kernels, and a clock.
 
 An algorithm is a function ``f(context, **parameters)`` that runs on every rank. All ranks call the same collectives in
 the same order; the return value of rank 0 is the result. The usual form::
@@ -33,7 +33,7 @@ __all__ = ["Context", "Emit"]
 Array = Any
 Emit = Callable[[dict[str, Any]], None]
 EMIT_EVERY = 0.1  # seconds between two progress events
-LARGEST_CHUNK = 8 << 30  # bytes: kernels index the data of a chunk with 32 bits
+LARGEST_CHUNK = 8 << 30  # bytes of a chunk, because kernels index its data with 32 bits
 
 
 class Context:
@@ -54,7 +54,8 @@ class Context:
     spare : int
         Bytes of `free` that the estimate does not list, which may be used for larger steps.
     limited : bool
-        Whether memory is returned to the device after each stage, because other ranks or `memory_limit` share it.
+        Whether memory is returned to the device after each stage, because other ranks share the device, or because
+        `memory_limit` is set.
     abort : Abort
         Ends every wait of a cancelled run.
     emit : callable or None
@@ -62,9 +63,9 @@ class Context:
     checkpoint : CheckpointConfig or MemoryCheckpoint, optional
         Where to save checkpoints and resume from.
     room : callable
-        Returns how many bytes of host memory copies for checkpoints may take now.
+        Returns the bytes of host memory that checkpoints may now use for copies.
     keep_on_workers : bool
-        Whether delivered arrays stay with this rank. Also an attribute, like `beside`.
+        Whether delivered arrays stay on the worker of this rank. Also an attribute, like `beside`.
     beside : Beside, optional
         Second set of rows, which is combined with the rows of the data.
 
@@ -75,7 +76,7 @@ class Context:
     dataset_shape : (int, int)
         Shape of the whole data.
     chunk_count : int
-        How many chunks `chunks` yields, the same on every rank.
+        Number of chunks that `chunks` yields, the same on every rank.
     timings : dict
         Seconds by stage.
     checkpoint : Checkpointer
@@ -142,7 +143,7 @@ class Context:
         Parameters
         ----------
         name : str
-            Name of the stage, which is the key in `timings`. Times of equal names add up.
+            Name of the stage, which is the key in `timings`. Times of stages with the same name are added.
         """
         outer, self._stage = self._stage, name
         self.kernels.memory.synchronize()
@@ -159,19 +160,19 @@ class Context:
             self._stage = outer
 
     def progress(self, fraction: float, **details: float) -> None:
-        """Report the progress of the stage. Call this once per tile, because it is the point where a run is cancelled.
+        """Report the progress of the stage. Call this once per tile, because a cancelled run ends in this call.
 
         Parameters
         ----------
         fraction : float
-            Completed fraction of the stage, from 0 to 1. It is passed on at most ten times per second.
+            Completed fraction of the stage, from 0 to 1. It is reported at most ten times per second.
         **details : float
             Current values of the method to show, e.g. ``n_clusters=34``.
 
         Raises
         ------
         RunCancelled
-            The run was told to stop.
+            The run was stopped.
         """
         self._abort.check()
         if time.perf_counter() - self._emitted >= EMIT_EVERY:
@@ -194,7 +195,7 @@ class Context:
 
         def tell() -> None:
             self._compiled += 1
-            if threading.get_ident() == thread:  # the receiver may only be called in this thread
+            if threading.get_ident() == thread:  # the receiver may be called only in this thread
                 self.say(compiling=self._compiled)
 
         with contextlib.nullcontext() if self._emit is None else self.kernels.on_compiling(tell):
@@ -203,14 +204,14 @@ class Context:
     def deliver(self, **arrays: Array) -> None:
         """Deliver this rank's part of arrays of the result that have one row for each row of the data.
 
-        For a graph, they have one row for each node; with `beside`, one for each row of `beside`. The parts of all
-        ranks, one after the other, become ``arrays`` of the outcome of the run. They do not pass through other ranks:
-        they go to the caller, or stay on the workers and become a Dask array.
+        For a graph, the arrays have one row for each node; with `beside`, one row for each row of `beside`. The parts
+        of all ranks, joined in rank order, become ``arrays`` of the outcome of the run. The parts do not pass through
+        other ranks: they are sent to the caller, or stay on the workers and become a Dask array.
 
         Parameters
         ----------
         **arrays : array or csr_array
-            Arrays by name. All ranks give the same names, types and numbers of columns.
+            Arrays by name. Names, types and numbers of columns must be the same on all ranks.
         """
         for name, array in arrays.items():
             if hasattr(array, "indptr"):
@@ -221,12 +222,12 @@ class Context:
             self.delivered[name] = host.copy() if whole > host.nbytes else host
 
     def chunks(self) -> Iterator[Block]:
-        """Yield the rows of this rank in blocks. Each rank has the same number: one if all ranks' rows are resident.
+        """Yield the rows of this rank in blocks; their number is the same on all ranks, one if all are resident.
 
         Yields
         ------
         Block
-            Its shape is (0, n_features) if this rank has fewer chunks than another rank.
+            Some rows of this rank. If another rank has more chunks, the last blocks have no rows.
         """
         own = self.rows.chunks()
         for _ in range(self.chunk_count):
@@ -237,17 +238,17 @@ class Context:
             yield block
 
     def cut_rows(self, row_bytes: int, others: tuple[int, int] | None = None) -> list[tuple[int, int]]:
-        """Split the rows of this rank into chunks that fit into memory; their number is the same on every rank.
+        """Split the rows of this rank into chunks that fit into memory; all ranks get the same number of chunks.
 
-        No chunk is larger than a chunk of `chunks`. This is for rows that are combined with all columns, so that more
-        chunks cost communication but no arithmetic.
+        No chunk is larger than a chunk of `chunks`. Use this method for rows that are combined with all columns: more
+        chunks then cost communication, but no arithmetic.
 
         Parameters
         ----------
         row_bytes : int
             Bytes that a row of the current chunk needs in addition to the row itself.
         others : (start, stop), optional
-            Split this range instead of the rows of this rank: its part of other rows that are in memory.
+            Range to split instead of the rows of this rank: the rank's part of other rows that are in memory.
 
         Returns
         -------
@@ -285,7 +286,7 @@ class Context:
     def all_pairs(self) -> Iterator[tuple[Block, Block]]:
         """Yield every chunk of this rank's rows with every block of all rows, the blocks in global order.
 
-        This reports the progress, and stops a cancelled run. No collective may be called inside the loop.
+        The loop reports its progress, and ends if the run is cancelled. Do not call collectives inside the loop.
 
         Yields
         ------
@@ -306,9 +307,9 @@ class Context:
         ----------
         function : callable
             Maps the rows of some blocks, of shape (blocks, m, n_features) with m >= 0, to a float64 array of shape
-            (blocks, ...). Each block must be computed by itself.
+            (blocks, ...). The values of a block must not depend on other blocks.
         *beside : arrays of shape (local rows, ...)
-            Further arrays. Their rows of the same blocks, of shape (blocks, m, ...), are also passed to the function.
+            Further arrays. Their rows of the same blocks are also passed to the function, in shape (blocks, m, ...).
 
         Returns
         -------
@@ -342,8 +343,8 @@ class Context:
 
         Each element is scaled by a power of two, which is chosen from the largest part on any rank so that the sum of
         all blocks fits into an integer. Integers give the same sum in any order. The rounding error is below 2^-53 of
-        the largest part. The ranks exchange two arrays of the shape of one part, however many blocks there are, so that
-        this can be called in every iteration.
+        the largest part. The ranks exchange two arrays of the shape of one part, however many blocks there are, so this
+        method can be called in every iteration.
 
         Parameters
         ----------
@@ -363,7 +364,7 @@ class Context:
         return self.kernels.exact_sums.from_integers(integers, exponents, bits=bits)
 
     def fetch(self, array: Array) -> Callable[[], np.ndarray]:
-        """Start to copy an array to the host. Work that is queued later does not delay the copy.
+        """Start to copy an array to the host. Work that is queued after this call does not delay the copy.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """The GPUs that this process sees, according to the CUDA driver.
 
-The driver is called through ctypes, because this happens before it is known whether CuPy is installed and usable, and
-must not create a CUDA context.
+The driver is called through ctypes, because at this point it is not known whether CuPy is installed and usable, and
+because the calls must not create a CUDA context.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Gpu:
 
     @property
     def visible_name(self) -> str:
-        """Name for CUDA_VISIBLE_DEVICES, which does not depend on the order of devices."""
+        """Name of the device for CUDA_VISIBLE_DEVICES; the name does not depend on the order of devices."""
         return f"{'MIG' if ' MIG ' in self.name else 'GPU'}-{UUID(self.uuid)}"
 
 
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """The CUDA devices that CUDA_VISIBLE_DEVICES permits; none without a driver."""
+    """Return the CUDA devices that CUDA_VISIBLE_DEVICES permits; none without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

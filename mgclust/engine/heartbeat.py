@@ -1,4 +1,4 @@
-"""Times for which heartbeats have not changed, counting only time during which the observer itself ran.
+"""Measure for how long heartbeats have not changed, counting only time during which the observer itself ran.
 
 Clocks are adjusted, machines are suspended, processes and containers are stopped and continued. Therefore, two clocks
 are never compared, and time during which the observer was stopped does not count.
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 __all__ = ["HeartbeatMonitor", "RunningTimeClock"]
 
-LONGEST_STEP_SECONDS = 2.0  # most time between two readings that counts as time during which this process ran
+LONGEST_STEP_SECONDS = 2.0  # longest time between two readings that counts as time during which this process ran
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -24,7 +24,7 @@ class RunningTimeClock:
         self._last, self._ran = time.monotonic(), 0.0
 
     def __call__(self) -> float:
-        """Seconds during which this process ran, as far as the readings show."""
+        """Return the seconds during which this process ran, as far as the readings show."""
         now = time.monotonic()
         self._ran += min(now - self._last, LONGEST_STEP_SECONDS)
         self._last = now
@@ -32,7 +32,7 @@ class RunningTimeClock:
 
 
 class HeartbeatMonitor(Generic[Key]):
-    """Times for which heartbeats have not changed.
+    """Monitor of the times for which heartbeats have not changed.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class HeartbeatMonitor(Generic[Key]):
         self._seen: dict[Key, tuple[Any, float]] = {}
 
     def of(self, marks: Mapping[Key, Any]) -> dict[Key, float]:
-        """Return the seconds since each heartbeat was first seen with its present value; others are forgotten."""
+        """Return the seconds since each heartbeat was first seen with its present value; forget other heartbeats."""
         now = self._clock()
         self._seen = {
             key: seen if (seen := self._seen.get(key)) and seen[0] == mark else (mark, now)

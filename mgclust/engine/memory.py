@@ -9,8 +9,8 @@ kernels has been loaded::
     blocks       blocks of rows that are sent or received
     the method   the parts that its estimate lists
 
-If there is less memory, all parts except the first become smaller, as far as possible. Memory that the sum does not
-need is used for larger chunks, and for larger steps of the method (`Residency.spare`).
+If less memory is free, all parts except the first become smaller, as far as possible. Memory beyond the sum is used for
+larger chunks, and for larger steps of the method (`Residency.spare`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["Estimate", "EstimateFunction", "Residency", "check", "human", "unspi
 
 TRAVELLING_RANGES = 3  # ranges of rows in memory: one in use, one that arrives, one that is sent
 LARGEST_RANGE_BYTES = 64 << 20
-# Bytes per number while it is read and converted: it comes from a float64 source, is centred in float64, is compared
-# with the converted number, and is written to its place.
+# Bytes per number while numbers are read and converted: each number comes from a float64 source, is centred in float64,
+# compared with the converted number, and written to its place.
 TEMPORARY_BYTES = 48
-BLOCK_TEMPORARY_BYTES = 20  # bytes per number while a block is summed: its square in float64, twice, and the number
+BLOCK_TEMPORARY_BYTES = 20  # bytes per number while a block is summed: two copies of its float64 square, and the number
 MAX_PIECE = 1 << 24  # numbers of a piece: larger pieces are not faster
 MAX_WORKERS = 1 << 16  # largest number of workers that a proposal considers
 MAX_MEBIBYTES = 1 << 40  # largest amount of additional memory that a proposal considers
-MARGIN = 20  # a proposal leaves 1 / MARGIN of the free memory
+MARGIN = 20  # a proposal leaves 1 / MARGIN of the free memory unused
 
 
 def human(count: float) -> str:
@@ -48,7 +48,7 @@ def human(count: float) -> str:
 def unspilled(limit: int, used: int) -> int:
     """Return how many more bytes a Dask worker may take if `used` bytes of its memory limit are in use.
 
-    From 70% of the limit on, Dask writes data that no task uses to disk. Above 80%, the worker starts no more tasks. At
+    From 70% of the limit on, Dask writes data to disk that no task uses. Above 80%, the worker starts no more tasks. At
     95%, its nanny ends it.
     """
     return max(0, limit * 7 // 10 - max(0, used))
@@ -76,7 +76,10 @@ class Estimate:
 
 
 EstimateFunction = Callable[[tuple[int, int], int, int, int], Estimate]
-"""``(shape, itemsize, size, room) -> Estimate`` of a method, which may take `room` bytes in addition to its rows."""
+"""Memory estimate of a method: ``(shape, itemsize, size, room) -> Estimate``.
+
+The method may take `room` bytes in addition to its rows.
+"""
 
 
 def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[int, int], size: int, free: int) -> None:
@@ -85,8 +88,8 @@ def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[in
     Parameters
     ----------
     need : callable
-        Function ``(shape, size, free) -> Estimate`` of a rank. It is also called with other shapes, numbers of ranks
-        and amounts of free memory, to find a run that fits.
+        Function ``(shape, size, free) -> Estimate`` that estimates the memory of a rank. It is also called with other
+        shapes, numbers of ranks and amounts of free memory, to find a run that fits.
     shape : tuple of int
         Shape of the data.
     size : int
@@ -121,7 +124,7 @@ def check(need: Callable[[tuple[int, int], int, int], Estimate], shape: tuple[in
         remedies.append(f"about {100 - left_out}% of the rows")
     parts = ", ".join(f"{name} {human(count)}" for name, count in estimate.what.items() if count)
     raise InsufficientMemoryError(
-        f"not enough memory: needed {human(estimate.needed)} on each of {size} rank(s) ({parts}), there {human(free)}. "
+        f"not enough memory: each of {size} rank(s) needs {human(estimate.needed)} ({parts}), {human(free)} is free. "
         f"What would fit: {', or '.join(remedies)}."
     )
 
@@ -159,8 +162,8 @@ class Residency:
     method : EstimateFunction, optional
         Estimate of the memory that the method needs.
     reading : callable
-        Function ``(rows) -> bytes``: the memory that the source needs, in addition to the rows that it returns, to read
-        this number of rows.
+        Function ``(rows) -> bytes``: the memory that the source needs to read this number of rows, in addition to the
+        rows that it returns.
     keep : bool
         Whether rows may stay in memory. False: rows are read on demand, one block at a time.
     """
@@ -190,7 +193,7 @@ class Residency:
 
     @property
     def piece(self) -> int:
-        """Largest count of numbers that are read, converted and transformed together; at least those of one row."""
+        """Largest count of numbers that are read, converted and transformed together; at least all numbers of a row."""
         return max(self.shape[1], min(MAX_PIECE, self.free // (8 * TEMPORARY_BYTES)))
 
     @property
@@ -207,7 +210,7 @@ class Residency:
         what["reading"] = self.reading(self.rows)
         if self.size > 1:
             longest = max(min(self.range_rows, self.rows), self.block_rows)
-            what["blocks on their way"] = TRAVELLING_RANGES * longest * self.row_bytes
+            what["blocks in transit"] = TRAVELLING_RANGES * longest * self.row_bytes
         return Estimate(what)
 
     def estimate(self, rows: int) -> Estimate:
@@ -228,7 +231,10 @@ class Residency:
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk if rows are streamed: a quarter of the memory, or half of the memory left if that is less."""
+        """Number of rows of a streamed chunk.
+
+        The chunk takes a quarter of the free memory, or half of the memory left by the other parts if this is less.
+        """
         left = (self.free - self.estimate(self.block_rows).needed) // 2 + self.block_rows * self.row_bytes
         blocks = min(left, self.free // 4) // (self.row_bytes * self.block_rows)
         return max(1, blocks if self.keep else 1) * self.block_rows

@@ -123,12 +123,12 @@ class Partition:
         return ((block + 1) * self.size - 1) // self.blocks
 
     def ranges(self, max_rows: int) -> Iterator[RowRange]:
-        """Yield the data in global order; neighbouring blocks of one owner are merged.
+        """Yield ranges of all rows in global order; neighbouring blocks of one owner are merged.
 
         Parameters
         ----------
         max_rows : int
-            Most rows of a range. A range has at least one block, even if the block has more rows.
+            Largest number of rows of a range. A range has at least one block, even if the block has more rows.
         """
         blocks_at_once = max(1, max_rows // self.block_rows)
         for rank in range(self.size):

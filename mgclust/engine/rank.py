@@ -34,7 +34,7 @@ class RankAssignment:
 
     spec: RunSpec  # the same for all ranks
     run: str  # unique name of the run
-    rank: int  # which rank this is
+    rank: int  # number of this rank
     partition: Partition  # which rank owns which rows
     device: str  # "cpu" or "cuda"
     neighbours: int = 1  # number of workers on this host, including this one; they share its memory and cores
@@ -61,7 +61,7 @@ class Report:
     first: int | None = None  # global number of the first row with such a value
     overflown: float = 0.0  # largest number that is too large for the dtype; 0 if there is none
     error: Exception | None = None  # why this rank rejects the run
-    range_rows: int = 1  # largest number of rows of a block in `stream` that fit on this rank
+    range_rows: int = 1  # largest number of rows of a block in `stream` that fits on this rank
     seconds: float = 0.0  # time taken to load and check the rows
     device: str = ""  # name of the GPU or processor
     host: str = ""  # name of the machine
@@ -72,7 +72,7 @@ class Done:
     """Outcome of a rank."""
 
     report: Report
-    value: Any = None  # what the function returned, on rank 0
+    value: Any = None  # return value of the function, on rank 0
     timings: dict[str, float] = field(default_factory=dict)  # seconds by stage; empty if a rank rejected the run
     delivered: dict[str, Any] = field(default_factory=dict)  # this rank's part of each delivered array, by name
     seconds: float = 0.0  # total time
@@ -133,7 +133,7 @@ def _prepare(
 ) -> tuple[_Prepared | None, Report]:
     """Load and check this rank's rows, so that every reason to reject the run is known before the first collective.
 
-    The memory limit of the run is entered on `stack`, which the caller closes after the run.
+    The context of the run's memory limit is entered on `stack`, which the caller closes after the run.
     """
     began = time.perf_counter()
     report = Report(device=gpus()[0].name if assignment.device == "cuda" else cpu_name(), host=socket.gethostname())
@@ -183,7 +183,7 @@ def _prepare(
 
 
 def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
-    """Raise the error that rejects the run, if there is one; if several ranks have an error, the lowest rank's.
+    """Raise the error that rejects the run, if there is one; of several errors, raise the error of the lowest rank.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
             try:
                 raise error
             finally:
-                # An error that its own frames refer to, here or in a report, keeps the rows until garbage collection.
+                # An error to which its own frames refer, here or in a report, keeps the rows until garbage collection.
                 del error
     bad = sum(report.bad for report in reports)
     if not bad:
@@ -215,7 +215,7 @@ def gathered(done: list[Done]) -> dict[str, Any]:
     Parameters
     ----------
     done : list of Done
-        Outcomes of all ranks, in rank order; the parts are removed from them.
+        Outcomes of all ranks, in rank order; the parts are removed from the outcomes.
     """
     parts = [each.delivered for each in done]
     return {name: _joined([part.pop(name) for part in parts]) for name in list(parts[0])}
@@ -307,7 +307,8 @@ def hardware(reports: list[Report], device: str) -> dict[str, Any]:
 
 def _free_memory(assignment: RankAssignment, kernels: Kernels) -> int:
     if assignment.worker_limit and assignment.device == "cpu":
-        # The first compiled function also loads the compiler: more than a hundred MiB that the run is not charged for.
+        # The first compiled function also loads the compiler, which takes more than a hundred MiB. This call loads it
+        # before the free memory is measured, so that the run is not charged for it.
         one = np.ones((1, 1), np.float32)
         kernels.pairs.reduced_distances(one, one, norm="l2")
     free = int(kernels.memory.free_memory())
@@ -327,7 +328,7 @@ def _host_share(assignment: RankAssignment) -> int:
 
 
 def _room(assignment: RankAssignment) -> int:
-    """Return how many bytes of host memory copies for a checkpoint may take now; 0 if `memory_limit` bounds it."""
+    """Return the bytes of host memory that a checkpoint may now use for copies; 0 if `memory_limit` bounds them."""
     limited = assignment.device == "cpu" and assignment.spec.memory_limit is not None
     return 0 if limited else _host_share(assignment) // 2
 
@@ -337,12 +338,12 @@ def _keep_on_host(assignment: RankAssignment, source: RowSource, row_bytes: int)
     start, stop = assignment.partition.rows_of(assignment.rank)
     if assignment.device != "cuda" or start == stop or (stop - start) * row_bytes >= _host_share(assignment) // 2:
         return False
-    # A rank has only its own rows of an array, so a row of them is read to find out where the array is.
+    # A rank has only its own rows of an array, so one of these rows is read to find out where the array is.
     return source.kind != "array" or not hasattr(source.read(start, start + 1), "__cuda_array_interface__")
 
 
 def _range_rows(residency: Residency, device: str, n_features: int, own_rows: int) -> int:
-    """Return the number of rows up to which blocks are merged: tiles that are worth a launch, but can be cancelled."""
-    # These pairs take about 20 ms on a GPU of 2024, and about 100 ms on two cores.
+    """Return the number of rows up to which blocks are merged: a tile is worth a launch, but ends soon if cancelled."""
+    # This number of pairs takes about 20 ms on a GPU of 2024, and about 100 ms on two cores.
     pairs = 1 << 36 if device == "cuda" else (1 << 33) // max(16, n_features)
     return max(1, min(residency.range_rows, pairs // max(1, own_rows)))

@@ -1,8 +1,8 @@
 """Retries of a run that loses a worker: it is tried again without that worker, from its last checkpoint.
 
-First it waits for replacement workers, as long as the attempt had taken, but at most `REPLACEMENT_SECONDS`. Then the
-run takes the workers that are there. If it was given a number of workers, or if fewer would not do, it waits like a run
-that begins.
+The run first waits for replacement workers, for as long as the attempt had taken, but at most `REPLACEMENT_SECONDS`.
+Then it takes the workers that are there. If the user requested a number of workers, or if the run needs as many workers
+as before, it waits like a new run.
 """
 
 from __future__ import annotations
@@ -107,13 +107,13 @@ class RunAttempts:
         if isinstance(spec.checkpoint, CheckpointConfig):
             where = f"resumes from its last checkpoint in {str(spec.checkpoint.folder)!r}"
         elif kept is not None:
-            where = f"resumes from its checkpoint of {max(0.0, time.monotonic() - kept.saved):.0f} s ago"
+            where = f"resumes from its checkpoint ({max(0.0, time.monotonic() - kept.saved):.0f} s old)"
         if self._n_workers is not None:
-            where += f" once n_workers={self._n_workers} are free"
+            where += f" once n_workers={self._n_workers} workers are free"
         warn_caller(f"{_cause(error)} The run {where} (retry {self.used} of {self._allowed}).", RetryWarning)
 
     def after_wait(self, error: ClusterUnavailableError) -> None:
-        """Plan an attempt with the present workers if no replacement came and fewer will do; else raise an error."""
+        """Plan an attempt with the present workers if no replacement came and fewer suffice; else raise an error."""
         if self._lost is None:
             raise error
         if not self._may_shrink:
@@ -123,7 +123,7 @@ class RunAttempts:
 
     @property
     def _may_shrink(self) -> bool:
-        """Return whether fewer workers than in the last attempt would do."""
+        """Return whether fewer workers than in the last attempt would suffice."""
         return self._n_workers is None and (self.least, self.most) != self._any
 
     def not_replaced(self, size: int) -> int:

@@ -22,9 +22,9 @@ __all__ = ["Beside", "Block", "RowSource", "Rows", "few_digits", "offset_of", "s
 Array = Any
 Transform = Callable[[Array], Array]
 
-MIN_CHUNK = 1 << 18  # numbers that are read together, even from several arrays
+MIN_CHUNK = 1 << 18  # count of numbers that are read together even if they are in several arrays
 OFFSET_ROWS = 1024
-SMALLEST_DEVIATION = 1e-12  # relative to the mean of a row: smaller standard deviations are rounding
+SMALLEST_DEVIATION = 1e-12  # relative to the mean of a row: smaller standard deviations are only rounding errors
 
 
 class RowSource(Protocol):
@@ -42,7 +42,7 @@ class RowSource(Protocol):
 
 
 class Beside(NamedTuple):
-    """A rank's part of a second set of rows, which is combined with the rows of the data, such as new rows to predict.
+    """A rank's part of a second set of rows, such as new rows to predict, which is combined with the rows of the data.
 
     Attributes
     ----------
@@ -97,12 +97,12 @@ class Block(NamedTuple):
 
 
 def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Round a mean to a power of two below the standard deviation of each feature.
+    """Round a mean to a multiple of a power of two below the standard deviation of each feature.
 
     Subtracting a number with few digits is exact for data with few digits, such as integers. So distances that are
-    equal stay equal, which subtracting the mean itself would not guarantee.
+    equal stay equal. Subtracting the mean itself would not guarantee this.
     """
-    # The deviation of a constant feature is only rounding.
+    # The deviation of a constant feature is only a rounding error.
     step = np.exp2(np.floor(np.log2(np.maximum(deviation, np.abs(mean) * 1e-15 + 1e-300))) - 2)
     with np.errstate(invalid="ignore"):  # NaN if the deviation overflows
         return np.round(mean / step) * step
@@ -111,8 +111,7 @@ def few_digits(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarray | None = None) -> np.ndarray | None:
     """Find a point near the data, to be subtracted before rows are rounded to a narrower type.
 
-    Without this point, float64 rows far from the origin would lose the digits in which they differ when they become
-    float32.
+    Otherwise, when float64 rows far from the origin become float32, they would lose the digits in which they differ.
 
     Parameters
     ----------
@@ -136,15 +135,16 @@ def offset_of(source: RowSource, dtype: np.dtype, metric: str, typical: np.ndarr
     host = np.asarray(few.get() if hasattr(few, "get") else few, np.float64)
     host = host[np.isfinite(host).all(axis=1)]
     with np.errstate(over="ignore", invalid="ignore"):  # rows that overflow are rejected when they are read
-        if len(host):  # a single row that the type cannot hold would make the mean, and so all rows, overflow
+        if len(host):  # a single row that the type cannot hold would make the mean overflow, and then all rows
             host = host[(abs(host - np.median(host, axis=0)) <= np.finfo(dtype).max).all(axis=1)]
         return few_digits(host.mean(axis=0), host.std(axis=0)) if len(host) else None
 
 
 def _own_means(rows: Array) -> Array:
-    """Mean of each row, rounded to few digits; 0 if the deviation is only rounding, or the mean overflows float64.
+    """Return each row's mean, rounded to few digits; 0 if the deviation is a rounding error, or the mean overflows.
 
-    The mean depends only on the row. Devices add in different orders, but the last digits of a sum hardly ever matter.
+    The mean depends only on the row. Devices add in different orders, but the last digits of a sum hardly ever change
+    the rounded mean.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = rows.mean(axis=1, keepdims=True), rows.std(axis=1, keepdims=True)
@@ -168,8 +168,8 @@ class Rows:
     block_rows : int
         Number of rows of a block.
     piece : int
-        Numbers that are read, converted and transformed together, which keeps temporary arrays small; at least one row.
-        Also an attribute.
+        Count of numbers that are read, converted and transformed together, but at least one row. It limits the size of
+        temporary arrays. Also an attribute.
     chunk_rows : int or None
         Number of rows that are on the device at a time. None: all rows are resident.
     keep_on_host : bool
@@ -178,8 +178,8 @@ class Rows:
     offset : ndarray of shape (n_features,), float64, optional
         Point that is subtracted before rows are converted to `dtype`; see `offset_of`. Also an attribute.
     metric : str, optional
-        If this metric centres each row by its own mean, the mean of rows of a wider type is subtracted before they are
-        converted to `dtype`.
+        If this metric centres each row by its own mean, and the rows have a wider type than `dtype`, the mean is
+        subtracted before the rows are converted.
     """
 
     def __init__(
@@ -271,8 +271,8 @@ class Rows:
         Parameters
         ----------
         transform : callable
-            Maps device rows of shape (m, n_features) to rows of the same shape and dtype. The result for a row may only
-            depend on that row. Resident rows are replaced at once, other rows are transformed at each read.
+            Maps device rows of shape (m, n_features) to rows of the same shape and dtype. The result for a row may
+            depend only on this row. Resident rows are replaced at once, other rows are transformed at each read.
         """
         if self._device is None:
             self._transforms.append(transform)
@@ -280,7 +280,7 @@ class Rows:
         self._replace(self._device, transform)
 
     def read(self, start: int, stop: int) -> Array:
-        """Return local rows by global number, on the device. Resident rows are a view: do not write into it.
+        """Return local rows by global number, on the device. Do not write into them: resident rows are a view.
 
         Parameters
         ----------
@@ -300,14 +300,14 @@ class Rows:
         return x
 
     def narrowed(self, rows: Array) -> tuple[Array, Array]:
-        """Subtract from rows what `fit` subtracts; return the result in the type of the source and in `dtype`.
+        """Subtract from rows what a fit subtracts; return the result in the type of the source and in `dtype`.
 
         Parameters
         ----------
         rows : array of shape (m, n_features)
             Rows of the source, or rows to be compared with them.
         """
-        # Numbers too large for float32 become infinite, and are rejected as such.
+        # Numbers that are too large for float32 become infinite, and are then rejected.
         with np.errstate(over="ignore", invalid="ignore"):
             if self.offset is not None:
                 rows = rows - (self._kernels.xp.asarray(self.offset) if hasattr(rows, "get") else self.offset)
@@ -356,12 +356,12 @@ class Rows:
         return x
 
     def _replace(self, x: Array, transform: Transform) -> None:
-        """Transform rows in place, piece by piece, because temporary arrays are float64."""
+        """Transform rows in place, piece by piece, because temporary float64 arrays would take much memory."""
         for start, stop in self._cut(0, len(x)):
             x[start:stop] = transform(x[start:stop])
 
     def _cut(self, start: int, stop: int, edges: Iterable[int] = ()) -> Iterator[tuple[int, int]]:
-        """Split rows into pieces. Large ones end at `edges` of arrays, because a read across an edge copies arrays."""
+        """Split rows into pieces. Large pieces end at `edges` of arrays: a read across an edge would copy arrays."""
         step, least = max(1, self.piece // self.n_features), max(1, min(self.piece, MIN_CHUNK) // self.n_features)
         ends = [*(edge for edge in edges if start < edge < stop), stop]
         for end in ends:
@@ -388,9 +388,9 @@ class Rows:
         return narrow
 
     def _largest_finite(self, start: int, stop: int) -> float:
-        """Return the largest number of some rows of the source; 0 if `dtype` holds it."""
+        """Return the largest finite magnitude in some rows of the source; 0 if `dtype` can represent it."""
         assert self._source is not None
-        rows = self._source.read(start, stop)  # on the host or on the device, whichever computes
+        rows = self._source.read(start, stop)  # on the host, or on the device that computes
         rows = np.asarray(rows.get() if hasattr(rows, "get") else rows)
         largest = float(abs(np.where(np.isfinite(rows), rows, 0)).max())
         return largest if largest > float(np.finfo(self.dtype).max) else 0.0

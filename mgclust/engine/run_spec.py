@@ -18,12 +18,12 @@ __all__ = ["RunSpec", "Work"]
 
 TIMEOUT = 300.0  # seconds that a rank waits for others in a collective
 STARTING_SECONDS = 5.0  # a worker is started only for this many seconds of work, about as long as a start takes
-MAX_STARTED = 16  # most workers that a run requests by itself, because a cluster may have no maximum
+MAX_STARTED = 16  # largest number of workers that a run requests by itself, because a cluster may have no maximum
 
 
 @dataclass(frozen=True)
 class Work:
-    """Amount of work of a run, and the smallest amount per rank: if ranks have less, fewer ranks are faster.
+    """Amount of work of a run, and the smallest amount per rank: with less work per rank, fewer ranks are faster.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Work:
     unit : str
         Name of the unit in the plural, e.g. "edges".
     least : mapping of str to float
-        Smallest amount for a rank by the kind of device, from measurements. Infinite if a run on one rank is always the
+        Smallest amount per rank, by the kind of device, from measurements. Infinite if a run on one rank is always the
         fastest.
     per_second : mapping of str to float
         Approximate work of one rank per second, by the kind of device. Without it, no worker is started for the run.
@@ -59,7 +59,7 @@ class Work:
         Parameters
         ----------
         device : {"auto", "cpu", "cuda"}
-            Kind of the workers' devices; "auto" if it is not known yet, which gives the smaller of both numbers.
+            Kind of the workers' devices. "auto": the kind is not known yet; the smaller of both numbers is returned.
         """
         if device == "auto":
             return min(self.growth("cpu"), self.growth("cuda"))
@@ -76,28 +76,32 @@ class Work:
         """
         least = self.least[device]
         if isinf(least):
-            return f"more ranks take longer for any number of {self.unit}; n_workers= asks for more"
+            return f"more ranks take longer for any number of {self.unit}; set n_workers= to use more ranks"
         return (
-            f"of {self.amount:,.0f} {self.unit}, each rank should have {least:,.0f}: with fewer of them a run takes "
-            "longer than on fewer ranks; n_workers= asks for more"
+            f"for {self.amount:,.0f} {self.unit}, more ranks would take longer: each rank should have at least "
+            f"{least:,.0f}; set n_workers= to use more ranks"
         )
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run of ``function(context, **arguments, **row_arguments)`` on every rank; all of it is sent to the ranks.
+    """Description of a run of ``function(context, **arguments, **row_arguments)`` on every rank.
+
+    The whole description is sent to the ranks.
 
     Parameters
     ----------
     function : callable
-        Function that workers can import by name. The result of the run is its value on rank 0, which may hold only host
-        arrays. It delivers arrays with one row per row of the data (`mgclust.engine.context.Context.deliver`).
+        Function that workers can import by name. The result of the run is the return value on rank 0, which may hold
+        only host arrays. Arrays with one row per row of the data are delivered separately
+        (`mgclust.engine.context.Context.deliver`).
     arguments : mapping
-        Keyword arguments of the function. An argument that is a Dask array reaches each rank completely, as a NumPy
+        Keyword arguments of the function. If an argument is a Dask array, each rank gets the whole array as a NumPy
         array, from the workers that hold it.
     estimate : callable, optional
         Importable function ``(shape, itemsize, size, room) -> Estimate``: the memory that the method needs in addition
-        to the rows. It is a part of the sum that is compared with the memory of every rank before a row is read.
+        to the rows. This memory is a part of the sum that is compared with the memory of every rank before a row is
+        read.
     dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.
     memory_limit : int, optional
@@ -109,17 +113,17 @@ class RunSpec:
         Metric, if the result depends only on distances between rows. If it is in ``METRICS``, a value that changes no
         distance is subtracted from float64 rows before they are converted to float32 (``mgclust.engine.rows``).
     typical : int array, optional
-        Numbers of rows near which the new origin should lie; None: any rows.
+        Numbers of rows near which the subtracted value should lie; None: any rows.
     resident : bool
         True: rows that fit stay in memory. False: each row is read on demand, for functions that read rows only once.
     checkpoint : CheckpointConfig or MemoryCheckpoint, optional
-        Where the function may save its state and resume from, with ``context.checkpoint``. A run on workers that may be
-        tried again has a MemoryCheckpoint, unless another checkpoint is given.
+        Where ``context.checkpoint`` saves the state of the function, and from where the function resumes. If a run on
+        workers may be retried, it has a MemoryCheckpoint, unless another checkpoint is given.
     work : Work, optional
         Limits the number of ranks of a run without a number of workers.
     row_arguments : mapping
         More arguments: one-dimensional arrays with one number per row of the data. Each rank gets the numbers of its
-        rows, as a NumPy array. Numbers of a Dask array are sent there by the workers that hold them.
+        rows, as a NumPy array. If an argument is a Dask array, the workers that hold its numbers send them.
     first_calls : mapping
         Functions that take longest to compile for a GPU, for `mgclust.kernels.Kernels.compile_ahead`, which compiles
         them while rows load.

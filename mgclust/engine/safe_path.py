@@ -1,8 +1,8 @@
 """Keep the current folder out of the module search path of processes that `multiprocessing` starts.
 
-These processes run ``python -c``, which searches the current folder first. Another account may write to it, for example
-if it is `/tmp`, and modules from there would be executed. The processes get the search path of their parent only later,
-and find the modules of a script there.
+These processes run ``python -c``, which searches the current folder first. If another account may write to this folder,
+for example to `/tmp`, its modules would be executed. Only later, the processes get the search path of their parent, on
+which they find the modules of a script.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["safe_path"]
 
 _VARIABLE = "PYTHONSAFEPATH"
 _lock = threading.Lock()
-_before: list[str | None] = []  # for each running block, the value of the variable before the first of them
+_before: list[str | None] = []  # for each running block, the value of the variable before the first block
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@
         └─> on workers: wait for free workers, and keep other runs off them
                       connect the ranks, unless the client's previous run has left them connected
                       one pinned task per rank: load rows, check for NaN, compare memory; synchronize with the other
-                      ranks, where any rejection ends the run; run the function. The caller watches the workers
-                      whatever happens: all ranks are stopped and awaited, rows freed, workers given back
-                      if a worker was lost: again, from the last checkpoint (`mgclust.engine.retries`)
+                      ranks (the run ends if any rank rejects it); run the function. The caller watches the workers
+                      at the end, also after an error: stop and await all ranks, free the rows, give back the workers
+                      after the loss of a worker: repeat from the last checkpoint (`mgclust.engine.retries`)
 
 The second path is in `mgclust.engine.dask.driver`.
 """
@@ -41,8 +41,10 @@ __all__ = ["Context", "Outcome", "RunSpec", "Work", "run", "stays_on_workers"]
 
 RETIRING_SECONDS = 10.0  # seconds between the decision to retire a worker and its end
 BUSY = "other runs used the other workers"
-NOT_REPLACED = "{} worker(s) were lost during the run, and none took their place within seconds"
-NOT_GROWN = "within seconds the cluster did not grow to the {} workers for which there is work; n_workers= waits longer"
+NOT_REPLACED = "{} worker(s) were lost during the run, and were not replaced within seconds"
+NOT_GROWN = (
+    "the cluster did not grow within seconds to the {} workers for which there is work; set n_workers= to wait longer"
+)
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,16 @@ class Outcome:
     value : object
         Return value of the function on rank 0.
     arrays : dict of str to array
-        Arrays that the ranks delivered (`mgclust.engine.context.Context.deliver`): NumPy or SciPy arrays. They are Dask
-        arrays, whose chunks are on the workers, if the rows are a Dask array and the client belongs to the caller.
+        Arrays that the ranks delivered (`mgclust.engine.context.Context.deliver`), as NumPy or SciPy arrays. If the
+        rows are a Dask array and the client belongs to the caller, they are Dask arrays with chunks on the workers.
     timings : dict
-        Seconds by stage, as seen by rank 0. "load" is reading and checking the rows. On a cluster also "place" (finding
-        rows, and sending those that are missing), "connect" (0 if the ranks were connected already) and "dask" (from
-        the caller to the ranks and back).
+        Seconds by stage, as seen by rank 0. "load" is the time to read and check the rows. On a cluster, there are also
+        "place" (to find the rows, and to send the missing rows), "connect" (0 if the ranks were connected already) and
+        "dask" (from the caller to the ranks and back).
     hardware : dict
-        Devices, hosts and versions. On a cluster also "workers" (how many there were) and "retries" (how often the run
-        was tried again after a worker was lost). If a run without a number of workers used fewer than there were,
-        "fewer_because" has the reason in words.
+        Devices, hosts and versions. On a cluster, there are also "workers" (how many workers there were) and "retries"
+        (how often the run was tried again after a worker was lost). If a run without a number of workers used fewer
+        workers than there were, "fewer_because" states the reason.
     ranks : int
         Number of ranks.
     """
@@ -76,14 +78,14 @@ class Outcome:
 
 
 def stays_on_workers(cluster: Cluster, rows: Dataset) -> bool:
-    """Return whether arrays of a result become Dask arrays: if the rows are one, and the client outlives the run.
+    """Return whether arrays of a result are Dask arrays: the rows are a Dask array, and the client outlives the run.
 
     Parameters
     ----------
     cluster : Cluster
         Where the run is.
     rows : Dataset
-        Rows to which the rows of the arrays belong.
+        Rows of the input; the arrays have one row for each of them.
     """
     return cluster.lasting and rows.dask_array is not None
 
@@ -109,7 +111,7 @@ def run(
         Receives ``dict(stage, fraction, elapsed, stage_rate, stage_eta)``, in the thread that called `run`; see
         `mgclust.base.progress.paced`. If it raises an error, the run ends on all ranks; raise RunCancelled to cancel.
     beside : Dataset, optional
-        Second set of rows, which the ranks combine with the rows of the data. Each rank gets a part:
+        Second set of rows, which the ranks combine with the rows of the data. Each rank gets a part of it, as
         ``context.beside``.
 
     Returns
@@ -129,7 +131,7 @@ def run(
         Raised after all ranks have stopped.
     """
     on_progress = paced(on_progress)
-    if not cluster.lasting:  # chunks that belong to another client
+    if not cluster.lasting:  # chunks of Dask arrays belong to another client than the client of the run
         spec = replace(spec, arguments=_here(spec.arguments), row_arguments=_here(spec.row_arguments))
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.metric, spec.typical)
     keep_on_workers = stays_on_workers(cluster, beside or dataset)
@@ -145,14 +147,14 @@ def run(
 
 
 def _here(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments with Dask arrays computed."""
+    """Return the arguments, with Dask arrays computed."""
     return {name: computed(value) if is_dask(value) else value for name, value in arguments.items()}
 
 
 def _on_workers(
     first: RankAssignment, dataset: Dataset, cluster: Cluster, on_progress: Emit | None, beside: Dataset | None
 ) -> Outcome:
-    """Run on a cluster; again if the run had too few workers for its memory, or lost a worker."""
+    """Run on a cluster; repeat the run if it had too few workers for its memory, or lost a worker."""
     from mgclust.engine.dask.driver import Driver
 
     least, most, retired, work = cluster.size if cluster.exact else 1, cluster.size, False, first.spec.work
@@ -179,8 +181,8 @@ def _on_workers(
             retries.after_wait(error)
             continue
         except WorkerLost as error:
-            # An adaptive cluster had decided to retire this worker (it does not retire workers of a run), or the
-            # worker had died before the run, and the scheduler did not know that yet.
+            # Either an adaptive cluster had decided to retire this worker before the run got it (it does not retire
+            # workers of a run), or the worker had died before the run, and the scheduler did not know yet.
             seconds = time.monotonic() - began
             early = seconds <= RETIRING_SECONDS and (driver.adaptive or not driver.monitor.begun)
             if early and not retired:

@@ -1,14 +1,14 @@
 """Keep a broken TLS connection from breaking other connections of its thread.
 
 OpenSSL keeps a queue of errors per thread, and derives the outcome of a call from the queue. If a system call fails,
-Python's ssl module raises OSError and does not clear the queue. If the next call of any connection of the thread would
-only have to wait, it gets this old error instead. Dask then closes the intact connection with "Broken pipe", and a
-worker that has just joined leaves. This happens with OpenSSL 3.4 and newer and Python versions with the change
+Python's ssl module raises OSError and does not clear the queue. If the next call for any connection of the thread would
+only have to wait, the call gets this old error instead. Dask then closes the intact connection with "Broken pipe", and
+a worker that has just joined leaves. This happens with OpenSSL 3.4 and newer and Python versions with the change
 gh-127257, such as Debian 13's (3.13.5, OpenSSL 3.5): https://github.com/python/cpython/issues/148594, open in 2026.
 
-`guard` makes sockets clear the queue after such an error. It applies to all connections of a process, like the queue,
-and each process of a cluster needs it. Processes that mgclust starts have it. Other processes load it as a module of
-Dask's commands: ``--preload mgclust.engine.tls`` and, for nannies, ``--preload-nanny mgclust.engine.tls``.
+`guard` makes sockets clear the queue after such an error. It applies to all connections of a process, and each process
+of a cluster needs it. Processes that mgclust starts call `guard`. Other processes load this module by options of Dask's
+commands: ``--preload mgclust.engine.tls`` and, for nannies, ``--preload-nanny mgclust.engine.tls``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def dask_setup(server: Any) -> None:
 
 
 def _empty() -> None:
-    # Python clears the queue before it makes a new object; making one takes some microseconds, and it is dropped.
+    # Python clears the queue before it makes a new TLS object. The object is dropped; making it takes microseconds.
     _ANY.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
 
 
@@ -54,7 +54,7 @@ def _emptying(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Socket(ssl.SSLSocket):
-    """A socket whose methods that call OpenSSL clear the queue after an error; all other methods call these."""
+    """A socket that clears the queue after an error in one of these methods; all other methods call these methods."""
 
     do_handshake = _emptying(ssl.SSLSocket.do_handshake)
     read = _emptying(ssl.SSLSocket.read)

@@ -42,7 +42,7 @@ def check_holds(name: str, wanted: int, stored: int, deflated: bool = False) -> 
 def check_inflated(name: str, there: int, stored: int | None) -> None:
     """Reject a compressed file with a higher compression ratio than Deflate can reach.
 
-    Other formats can reach higher ratios, but their files are rejected, too.
+    Files of other formats, which can reach higher ratios, are also rejected.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def check_inflated(name: str, there: int, stored: int | None) -> None:
         raise InputError(f"{name} grows to more than {_MAX_DEFLATED:,} times its size; decompress it first.")
 
 
-def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or a machine with more") -> None:
+def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or use a machine with more memory") -> None:
     """Reject content that must be read as a whole, but does not fit into the memory that this process may still take.
 
     Parameters
@@ -82,7 +82,7 @@ def check_memory(name: str, needed: int, remedy: str = "give fewer rows, or a ma
     there = _free()
     if needed > there:
         raise InsufficientMemoryError(
-            f"{name} needs {needed / 2**30:,.1f} GiB of memory, {there / 2**30:,.1f} GiB are free; {remedy}."
+            f"{name} needs {needed / 2**30:,.1f} GiB of memory, but {there / 2**30:,.1f} GiB are free; {remedy}."
         )
 
 

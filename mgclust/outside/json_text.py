@@ -27,7 +27,7 @@ def parse_json(text: str | bytes, depth: int = MAX_DEPTH, **hooks: Any) -> Any:
     ValueError
         The text is not valid JSON, or is nested too deeply.
     """
-    too_deep = ValueError(f"it should have at most {depth} nested lists and objects")
+    too_deep = ValueError(f"it should have at most {depth} levels of nested lists and objects")
     try:
         value = json.loads(text, **hooks)  # noqa: TID251
     except RecursionError:

@@ -36,7 +36,7 @@ def without_quotes() -> Iterator[None]:
     try:
         yield
     finally:
-        # A generator may be closed by another thread than the thread that started it.
+        # The thread that closes a generator may differ from the thread that started it.
         _here.depth = max(0, _here.depth - 1)
 
 
@@ -54,6 +54,6 @@ def shortened(text: object, most: int = 200) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of a library's error for a message, or its class if content may not be quoted."""
+    """Return the first line of a library's error for a message, or the error's class if content may not be quoted."""
     lines = str(error).strip().splitlines()
     return shortened(lines[0].rstrip(". ")) if lines and quoting() else type(error).__name__

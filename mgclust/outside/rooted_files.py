@@ -7,8 +7,8 @@ with ``O_NOFOLLOW``. The checks then use the open descriptor, which is kept, and
 device or a socket is rejected without waiting for it.
 
 Opening cannot detect hard links. If the kernel lets any user create a hard link to a file of another user
-(``fs.protected_hardlinks=0``), a user could read files of the service through one. Therefore a file is rejected if it
-belongs to the user that opens it and has a second name.
+(``fs.protected_hardlinks=0``), a user could read files of the service through this link. Therefore a file is rejected
+if it belongs to the user that opens it and has a second name.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class RootedFile:
         return RootedFile(self.root, os.path.join(self.name, name), self.quotable)
 
     def listed(self, name: str = "") -> list[tuple[str, bool]]:
-        """List the names in this folder or a subfolder, and whether each is a folder; a link does not count as one."""
+        """List the names in this folder or a subfolder, and whether each is a folder; a link is not a folder."""
         number = _open_in(self._open().number, name, f"{self.path}/{name}") if name else os.dup(self._open().number)
         try:
             with os.scandir(number) as entries:

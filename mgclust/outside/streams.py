@@ -14,7 +14,7 @@ from mgclust.outside.inflation import check_inflated
 
 __all__ = ["COMPRESSIONS", "inflated", "with_line_ends"]
 
-_HEAD = 2**16  # bytes at the beginning of a file in which its line ends are looked for
+_HEAD = 2**16  # bytes at the beginning of a file that are searched for line ends
 
 
 def _zstd(file: IO[bytes]) -> Any:

@@ -23,7 +23,7 @@ from mgclust.outside.rooted_files import RootedFile
 __all__ = ["RootedStore"]
 
 _LARGEST = 2**31  # bytes that may be read at once from a file of a store
-_SLACK = 8  # compressed values may have a wider type than the array, which later codecs narrow
+_SLACK = 8  # compressed values may have a wider type than the array, to which later codecs convert them
 _MARGIN = 2**16
 _CHUNK = 2**20
 _METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json")
@@ -39,7 +39,7 @@ class RootedStore(Store):  # type: ignore[misc]
     def __init__(self, folder: RootedFile) -> None:
         super().__init__(read_only=True)
         self._folder = folder
-        self._bounds: dict[str, tuple[str, int]] = {}  # by path of the array: compressor, decoded bytes of a chunk
+        self._bounds: dict[str, tuple[str, int]] = {}  # by array path: compressor, largest size of a decoded chunk
 
     def bound(self, array: Any, codecs: Sequence[str]) -> None:
         """Reject, from now on, chunks of an array that are decoded to many more bytes than its shape and type need.

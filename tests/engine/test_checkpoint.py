@@ -180,7 +180,7 @@ def test_a_full_disk_is_a_warning(run, tmp_path):
 
     between, events = run(function)
     assert between == ["checkpoint-1"]
-    assert len(warnings(events)) == 1 and warnings(events)[0].endswith("tries again later; free space there.")
+    assert len(warnings(events)) == 1 and warnings(events)[0].endswith("tries again later; free some disk space.")
     assert "(File too large)" in warnings(events)[0]
     assert run(loading)[0] == 3
 
@@ -423,7 +423,7 @@ def test_a_full_disk_in_the_background_is_a_warning(run, tmp_path):
 
     between, events = run(function)
     assert between == []
-    assert len(warnings(events)) == 1 and warnings(events)[0].endswith("tries again later; free space there.")
+    assert len(warnings(events)) == 1 and warnings(events)[0].endswith("tries again later; free some disk space.")
     assert os.listdir(tmp_path / "kept") == ["checkpoint-2"]
 
 

@@ -555,7 +555,7 @@ def test_arrays_of_a_closed_client_have_one_sentence(of, client):
     for ask in asked:
         with pytest.raises(RunFailed, match="a Dask array is lost: its client is closed, or a worker"):
             ask()
-    with pytest.raises(ClusterUnavailableError, match="is closed; give an open one"):
+    with pytest.raises(ClusterUnavailableError, match="is closed; give an open client"):
         fuzzy.predict(points())  # centres are here
 
 

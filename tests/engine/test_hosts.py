@@ -183,7 +183,9 @@ def test_strangers_are_refused(strangers, who):
     assert "no Dask scheduler answered there within 15 s" in error
     assert len(error.strip().splitlines()) == 1
     if who != "no encryption":
-        assert "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts." in error
+        assert (
+            "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to PEM files that the scheduler trusts." in error
+        )
 
 
 @pytest.mark.parametrize(

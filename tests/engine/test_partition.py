@@ -68,7 +68,7 @@ def test_a_refusal_says_what_is_needed_and_there_and_what_would_fit():
     with pytest.raises(InsufficientMemoryError) as caught:
         check(of_rows, (24 << 20, 1024), 4, 3 << 30)
     message = str(caught.value)
-    for part in ("needed 7.0 GiB", "rows 6.0 GiB", "there 3.0 GiB", "13 workers like this one instead of 4"):
+    for part in ("needs 7.0 GiB", "rows 6.0 GiB", "3.0 GiB is free", "13 workers like this one instead of 4"):
         assert part in message
     assert "4.4 GiB more free memory on each worker" in message and "about 30% of the rows" in message
 

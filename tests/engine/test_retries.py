@@ -96,7 +96,7 @@ LOST = "worker tcp://1 of rank 1 was lost during the run: its process died. Run 
             HeldCheckpoint({}, time.monotonic()),
             None,
             2,
-            r"resumes from its checkpoint of \d+ s ago once n_workers=2 are free",
+            r"resumes from its checkpoint \(\d+ s old\) once n_workers=2 workers are free",
         ),
         (None, CheckpointConfig("/kept"), None, r"resumes from its last checkpoint in '/kept' \(retry 1 of 2\)"),
     ],
@@ -237,7 +237,7 @@ def test_killed_workers(client, often, tmp_path, victims):
 
     began, outcome, told = run_and_lose(client, tmp_path, kill, n_workers=3)
     assert began > 0 and outcome.ranks == 3
-    assert "was lost during the run" in told and "resumes from its checkpoint of" in told
+    assert "was lost during the run" in told and "resumes from its checkpoint (" in told
 
 
 @pytest.mark.slow
@@ -295,7 +295,7 @@ def test_workers_that_the_cluster_gives_up(own_client, often, tmp_path, how):
 
     began, outcome, _ = run_and_lose(own_client, tmp_path, lose)
     assert began > 0 and outcome.ranks == (1 if how == "scale" else 2)
-    assert "none took their place" in outcome.hardware["fewer_because"]
+    assert "were not replaced" in outcome.hardware["fewer_because"]
 
 
 @pytest.mark.slow

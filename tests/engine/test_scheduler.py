@@ -198,7 +198,7 @@ def test_a_connection_that_is_lost_with_a_result_is_one_sentence(client, monkeyp
 def test_a_closed_client(client):
     own = distributed.Client(client.scheduler.address, set_as_default=False)
     own.close()
-    with pytest.raises(ClusterUnavailableError, match="is closed; give an open one"):
+    with pytest.raises(ClusterUnavailableError, match="is closed; give an open client"):
         model(own).fit(X)
 
 
@@ -263,7 +263,7 @@ def test_an_adaptive_cluster_grows_for_a_run_without_a_number_that_has_work_for_
         assert ask(own, "give_back", run="none")
         wait_limit = cluster.scheduler.plugins["mgclust-leases"].ask.__func__.__globals__
         wait_limit["WAIT_LIMIT_SECONDS"] = 30.0  # so long may it take while other tests run
-        for maximum, there, why in ((3, 3, ""), (2, 2, "did not grow to the 3 workers")):
+        for maximum, there, why in ((3, 3, ""), (2, 2, "did not grow within seconds to the 3 workers")):
             cluster.adapt(minimum=0, maximum=maximum, interval="200ms", wait_count=3)
             with connect(own, "cpu", work=work) as ranks:
                 found = run(RunSpec(rank_jobs.where, work=work), open_dataset(X), ranks)

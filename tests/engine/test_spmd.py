@@ -135,7 +135,7 @@ def test_values_too_large_for_the_dtype_are_refused(ranks):
 @pytest.mark.parametrize("size", [1, 2])
 def test_refused_for_memory_before_anything_runs(ranks, size, x):
     with ranks(size) as cluster:
-        with pytest.raises(InsufficientMemoryError, match=r"needed .* TiB .*kept .* there .* What would fit"):
+        with pytest.raises(InsufficientMemoryError, match=r"needs .* TiB .*kept .* is free\. What would fit"):
             spmd.run(spmd.RunSpec(rank_jobs.where, estimate=rank_jobs.needs_memory), open_dataset(x), cluster)
         with pytest.raises(InsufficientMemoryError, match="rows"):
             spmd.run(spmd.RunSpec(rank_jobs.where, memory_limit=1000), open_dataset(x), cluster)

@@ -49,9 +49,9 @@ def test_workers_that_are_worth_starting(amount, device, workers):
 def test_the_sentence():
     found = Work(20_000_000, "edges", {"cuda": 32e6}).sentence("cuda")
     assert found.startswith(
-        "of 20,000,000 edges, each rank should have 32,000,000: with fewer of them a run takes longer"
+        "for 20,000,000 edges, more ranks would take longer: each rank should have at least 32,000,000"
     )
-    assert found.endswith("n_workers= asks for more")
+    assert found.endswith("set n_workers= to use more ranks")
     never = Work(20_000_000, "edges", {"cpu": np.inf})
     assert never.ranks("cpu") == 1
     assert never.sentence("cpu").startswith("more ranks take longer for any number of edges;")
@@ -71,7 +71,9 @@ def test_a_run_takes_as_many_ranks_as_its_work_is_for(client):
     small, large = Work(250, "edges", LEAST), Work(1e9, "edges", LEAST)
     few = hardware(small)
     assert (few["workers"], few["ranks"]) == (4, 2)
-    assert few["fewer_because"].startswith("of 250 edges, each rank should have 100")
+    assert few["fewer_because"].startswith(
+        "for 250 edges, more ranks would take longer: each rank should have at least 100"
+    )
     for asked in ({"work": None}, {"work": large}, {"work": small, "n_workers": 4}):
         found = hardware(**asked)
         assert found["ranks"] == 4 and "fewer_because" not in found
@@ -84,8 +86,8 @@ def test_a_run_takes_as_many_ranks_as_its_work_is_for(client):
 @pytest.mark.parametrize(
     ("model", "rows", "reason"),
     [
-        (DensityPeaks(3), X, "of 1,620,000 features of pairs of rows"),
-        (AffinityPropagation(preference_quantile=0.1), X, "of 810,000 pairs of rows"),
+        (DensityPeaks(3), X, "for 1,620,000 features of pairs of rows"),
+        (AffinityPropagation(preference_quantile=0.1), X, "for 810,000 pairs of rows"),
         (
             Communities(random_state=0),
             [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)],

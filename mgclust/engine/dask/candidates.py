@@ -1,7 +1,7 @@
-"""Workers of a running cluster that a run may use, and why it may not use the others.
+"""Workers of a running cluster that a run may use, and the reasons why it may not use the others.
 
-A run may use a worker that the caller permits, that is not paused, that has this version of mgclust and, if the run is
-on GPUs, that has a GPU. Other workers are left out, and do not delay runs on the rest.
+A run may use a worker that the caller permits and that is not paused. The worker needs this version of mgclust and, for
+a run on GPUs, a GPU. Other workers are left out, and do not delay the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["WorkerCandidates", "WorkerRules", "candidates_of"]
 
-NAMED = 3  # workers that a message names; it counts the others
+NAMED = 3  # number of workers that a message names; it counts the others
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class WorkerRules:
             several = isinstance(given, Collection) and not isinstance(given, (Mapping, bytes))
             if not several or len(given) == 0 or not all(_is_name(each) for each in given):
                 raise InputError(
-                    f"workers={shortened(repr(workers))} should be addresses, names or hosts of workers, at least one; "
-                    "give them as in Client.submit, such as ['tcp://10.0.0.7:40331', 'gpu-1']. n_workers= "
-                    "takes a number of workers."
+                    f"workers={shortened(repr(workers))} should be addresses, names or hosts of workers; give at least "
+                    "one, as in Client.submit, such as ['tcp://10.0.0.7:40331', 'gpu-1'], or a number of workers as "
+                    "n_workers=."
                 )
             given = tuple(each if isinstance(each, str) else int(each) for each in given)
         if resources is not None and not (
@@ -136,9 +136,9 @@ class WorkerCandidates:
     device : {"cpu", "cuda"}
         Device of the ranks.
     offers : dict of str to mgclust.engine.dask.tasks.Offer
-        Devices of the workers that a run may use, by address, in order.
+        Devices of the workers that a run may use, by address, in the order of addresses.
     unfit : dict of str to str
-        Workers that the rules permit but a run may not use, by address, with the reason.
+        Reasons why a run may not use some workers that the rules permit, by address.
     paused : list of str
         Addresses of workers that are paused and take no tasks now.
     missing : list of str
@@ -163,10 +163,10 @@ class WorkerCandidates:
             warn_caller(f"{there}: {'; '.join(reasons)}. Choose workers with workers=.", WorkerWarning)
 
     def why(self) -> str:
-        """Return the reasons why there are no more workers, as a clause; empty if there are none."""
+        """Return the reasons why there are no more workers, as a clause; empty if there are no reasons."""
         reasons = [] if not self.rules else [f"{self.rules} permits {self.n_permitted} of {self.n_workers}"]
         if self.paused:
-            reasons.append(f"paused: {_listed(self.paused)} (nearly out of memory: free some memory, or restart it)")
+            reasons.append(f"paused: {_listed(self.paused)} (nearly out of memory: free some, or restart the worker)")
         reasons += _left_out(self.unfit) + self._missing()
         return f" ({'; '.join(reasons)})" if reasons else ""
 
@@ -219,15 +219,15 @@ def candidates_of(client: Any, rules: WorkerRules, device: str) -> WorkerCandida
     device, without = _device_of(offers, device)
     for address, reason in without.items():
         del offers[address]
-        unfit[address] = f"no GPU ({reason}; device='cpu' needs none)"
+        unfit[address] = f"no GPU ({reason}; device='cpu' needs no GPU)"
     return WorkerCandidates(rules, device, offers, unfit, paused, rules.missing(records), len(permitted), len(records))
 
 
 def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the devices of workers by address, and the reasons why other workers can run nothing.
+    """Return the devices of workers by address, and the reasons why other workers cannot run mgclust.
 
-    Each worker process is asked only once, and is recognised by its folder. A worker that can run nothing is asked each
-    time.
+    Each worker process gets this request only once, and is recognised by its folder. A worker that cannot run mgclust
+    gets the request each time.
     """
     from mgclust.engine.dask.tasks import offer
 
@@ -236,11 +236,11 @@ def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict
         if address in running and known[address][0] != running[address]["local_directory"]:
             known.pop(address, None)
     unknown = [address for address in running if address not in known]
-    # A function of the standard library: the worker may have no mgclust, or another version of it or of Python.
+    # The function is in the standard library: the worker may have no mgclust, or another version of mgclust or Python.
     versions = _answers(client, unknown, pkgutil.resolve_name, "mgclust:__version__")
     same = [address for address, version in versions.items() if version == __version__]
     offers = _answers(client, same, offer)
-    # A worker that leaves between the two questions has no offer, and is not unfit.
+    # A worker that leaves between the two requests has no offer, and does not count as unfit.
     answers = {
         address: offers.get(address) if version == __version__ else version for address, version in versions.items()
     }
@@ -279,8 +279,8 @@ def _answers(client: Any, workers: list[str], function: Any, *arguments: Any) ->
         heard = {address: record["last_seen"] for address, record in workers_of(client).items() if address in workers}
         silent = min(heard, key=lambda address: heard[address], default="")
         raise RunFailed(
-            f"the workers have not answered for {ANSWER_SECONDS:g} s, longest of all {silent}: its process is stopped "
-            "or hangs, or its machine is gone. End it, or leave it out by workers=, and run again."
+            f"some workers have not answered for {ANSWER_SECONDS:g} s, {silent} for the longest time: its process is "
+            "stopped or hangs, or its machine is gone. End it, or leave it out with workers=, and run again."
         ) from None
     except Exception as error:
         raise RunFailed(f"the workers did not answer: {type(error).__name__}: {error}.") from error
@@ -298,7 +298,7 @@ def _device_of(offers: Mapping[str, Any], device: str) -> tuple[str, dict[str, s
     if len(without) == len(offers):
         address, reason = next(iter(without.items()))
         raise DeviceUnavailableError(
-            f"{len(without)} of {len(offers)} workers have no GPU, the first is {address}: {reason}. Use device='cpu', "
+            f"{len(without)} of {len(offers)} workers have no GPU (the first, {address}: {reason}); use device='cpu', "
             "or a cluster with GPU workers (dask cuda worker)."
         )
     having = [address for address in offers if address not in without]
@@ -307,6 +307,6 @@ def _device_of(offers: Mapping[str, Any], device: str) -> tuple[str, dict[str, s
         twins = [address for address in having if offers[address].gpu == shared[0]]
         raise DeviceUnavailableError(
             f"workers {', '.join(twins)} would share one GPU; start one worker per GPU (dask cuda worker, or "
-            "client='local'), leave some out by workers=, or use device='cpu'."
+            "client='local'), leave some out with workers=, or use device='cpu'."
         )
     return "cuda", without

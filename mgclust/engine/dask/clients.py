@@ -1,7 +1,7 @@
-"""Clients that mgclust itself opens: they connect within a time limit, and can be told from the caller's clients.
+"""Clients that mgclust itself opens: they connect within a time limit, and differ from the caller's clients by class.
 
-Dask limits only the time of the connection, and waits forever for the first message of a scheduler. If another program
-listens at the port, or the process is stopped, a fit would hang. So the scheduler has to answer a request before a
+Dask limits only the time to connect, and waits forever for the first message of a scheduler. If another program
+listens at the port, or the scheduler is stopped, a fit would hang. So the scheduler has to answer a request before a
 client connects.
 """
 
@@ -26,7 +26,7 @@ class Client(distributed.Client):  # type: ignore[misc]
 
 
 def why_no_address(address: str) -> str:
-    """Return briefly why a text cannot be the address of a scheduler; empty if it can.
+    """Return a short reason why a text cannot be the address of a scheduler; empty if it can be one.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def opened(address: str, seconds: float, security: Any) -> Client:
     seconds : float
         Wait limit for the scheduler, in seconds.
     security : distributed.Security or None
-        TLS settings; None: those of Dask's configuration.
+        TLS settings; None: the settings of Dask's configuration.
 
     Raises
     ------
@@ -61,8 +61,8 @@ def opened(address: str, seconds: float, security: Any) -> Client:
     """
     if not address.startswith("inproc://") and not dask.config.get("distributed.client.security-loader", None):
         _in_thread(lambda: asyncio.run(_identity(address, seconds, security)), seconds + 1)
-    # In two steps, so that a client that could not connect can be closed here. If the garbage collector closed it,
-    # that could happen during the start of the next client, and both would wait for one lock forever.
+    # The client is made in two steps, so that it can be closed here if it could not connect. Otherwise, the garbage
+    # collector could close it during the start of the next client, and both clients would wait for one lock forever.
     client: Client = Client.__new__(Client)
     try:
         client.__init__(address, timeout=seconds, set_as_default=False, security=security)  # type: ignore[misc]
@@ -86,7 +86,7 @@ def client_of(cluster: Any, seconds: float) -> Any:
     Raises
     ------
     TimeoutError
-        There is no client after this time.
+        There is no client after `seconds`.
     Exception
         Any error of ``get_client()``.
     """
@@ -114,7 +114,7 @@ def _in_thread(call: Callable[[], Any], seconds: float) -> Any:
         except BaseException as error:
             failed.append(error)
 
-    # With the caller's context, which holds the client of ``Client.as_current()``.
+    # The thread gets a copy of the caller's context, which holds the client of ``Client.as_current()``.
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(keep,), name="mgclust-connect", daemon=True)
     thread.start()

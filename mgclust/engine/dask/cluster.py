@@ -30,25 +30,25 @@ __all__ = ["Cluster", "connect", "leave_pool", "too_few", "wait_limit"]
 
 CONNECT_TIMEOUT = 15.0
 WORKERS_TIMEOUT = 30.0
-CLUSTER_TIMEOUT = 60.0  # seconds for a cluster object, whose scheduler may be behind a proxy
+CLUSTER_TIMEOUT = 60.0  # time limit for a cluster object, whose scheduler may be behind a proxy
 EXAMPLE = "'tcp://host:8786' or 'tls://host:8786'"
-ADAPTIVE_TIMEOUT = 300.0  # seconds for a cluster that starts workers on demand; batch systems and clouds take minutes
+ADAPTIVE_TIMEOUT = 300.0  # time limit for workers that start on demand; batch systems and clouds take minutes
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Place of the ranks of a run."""
+    """Place where the ranks of a run are."""
 
-    size: int  # number of workers when it was connected, or number of ranks of a run
+    size: int  # number of ranks if `exact` or in this process, else number of workers at the time of `connect`
     device: str  # "cpu" or "cuda"
     client: Any = None  # a distributed.Client; None: one rank in this process
-    # Addresses of the workers when it was connected; None in this process. A run gets some of them that no other run
-    # has, or workers that came later.
+    # Addresses of the workers at the time of `connect`; empty in this process. A run gets workers that no other run
+    # has: some of these workers, or workers that joined later.
     workers: tuple[str, ...] = ()
-    lasting: bool = False  # whether the client belongs to the caller, so that it outlives the run
-    exact: bool = False  # whether a run has exactly `size` ranks; else as many as are free
+    lasting: bool = False  # whether the client belongs to the caller, and therefore outlives the run
+    exact: bool = False  # True: a run has exactly `size` ranks. False: the number depends on the free workers
     rules: WorkerRules = field(default_factory=WorkerRules)  # which workers of the cluster a run may use
-    retries: int = 0  # how often to try again after a worker was lost
+    retries: int = 0  # how often a run is tried again after it has lost a worker
 
 
 @contextlib.contextmanager
@@ -66,9 +66,9 @@ def connect(
     """Connect to the devices or workers on which a run will have its ranks.
 
     A cluster that this function starts ("local") accepts only holders of its certificates, which exist only in memory.
-    Other clusters are as secure as they were set up. Beware of clusters without TLS, such as
-    ``distributed.LocalCluster()`` makes: Dask runs any code that it is sent, so every account of the machine, and every
-    machine that reaches the address, may do there what you may do.
+    The security of other clusters depends on their setup. Beware of clusters without TLS, such as a
+    ``distributed.LocalCluster()``: Dask runs any code that it receives. So every account of the machine, and every
+    machine that reaches the address, can do everything there that you may do.
 
     Parameters
     ----------
@@ -80,20 +80,20 @@ def connect(
         - "local": a new cluster on this machine with one worker per GPU (per core with ``device="cpu"``), which is
           closed at the end of the block.
         - A client, or a cluster object such as a ``LocalCluster``: its cluster.
-        - Address of a scheduler: its cluster. For ``tls://``, the certificates are those of MGCLUST_TLS_CA,
-          MGCLUST_TLS_CERT and MGCLUST_TLS_KEY, else of Dask's configuration.
+        - Address of a scheduler: its cluster. For ``tls://``, MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY name
+          the files of the certificates; without these variables, Dask's configuration names them.
         - A Cluster: the result of an earlier `connect`, unchanged.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if there are any, else CPUs. On a cluster with GPUs, workers without a GPU are left out.
     n_workers : int, optional
-        Number of workers. On a running cluster, a run takes this number, if other runs leave enough workers. By default
-        it takes the present workers that are free. A local cluster starts this number.
+        Number of workers. A local cluster starts this number. On a running cluster, a run takes this number as soon as
+        other runs leave enough workers; by default, it takes the present workers that are free.
     on_progress : callable, optional
         Receives an event about twice a second while workers are missing; see `mgclust.engine.spmd.run`. If it raises an
         error, the wait ends.
     work : Work, optional
-        Size of the run, if it has no `n_workers`: an adaptive cluster without workers is told at once how many to
-        start.
+        Amount of work of the run. If `n_workers` is None, an adaptive cluster without workers is told at once how many
+        workers to start.
     workers : str, int or collection of these, optional
         Addresses, names or hosts of the workers that a run may use, as in ``Client.submit``.
     resources : dict of str to float, optional
@@ -114,8 +114,8 @@ def connect(
     DeviceUnavailableError
         There is no GPU, or several workers would share one.
     ClusterUnavailableError
-        There is no scheduler, the client is closed, or workers are still missing after half a minute
-        (`ADAPTIVE_TIMEOUT` for an adaptive cluster).
+        There is no scheduler, the client is closed, or workers are still missing after half a minute (on an adaptive
+        cluster, after `ADAPTIVE_TIMEOUT` seconds).
     InputError
         An argument is invalid.
     """
@@ -140,7 +140,7 @@ def connect(
         return
     if rules and isinstance(client, str) and client == "local":
         raise InputError(
-            f"{rules} selects workers of a running cluster, but client='local' starts a new one; leave out one."
+            f"{rules} selects workers of a running cluster, but client='local' starts a new one; leave out one of them."
         )
     tls.guard()
     given, exact = client, n_workers is not None
@@ -176,7 +176,7 @@ def _part_of(cluster: Cluster, n_workers: int | None, rules: WorkerRules) -> Clu
 
 
 def _needs_cluster(n_workers: int | None, rules: WorkerRules, automatic: bool) -> InputError:
-    """Make the error for a run in this process that was to have workers."""
+    """Make the error for a run in this process although the user requested workers."""
     what = str(rules) if n_workers in (None, 1) else f"n_workers={n_workers}"
     if automatic and _worker() is not None:
         return InputError(
@@ -212,7 +212,7 @@ def _worker() -> Any:
 
 
 def _left_pool() -> bool:
-    """Release the thread of a task to other tasks; False if there is none, or if it was released before."""
+    """Release the thread of a task to other tasks; return False if there is no task or its thread is released."""
     worker = _worker()
     if worker is None:
         return False
@@ -227,12 +227,12 @@ def _left_pool() -> bool:
 
 
 def leave_pool(client: Any) -> None:
-    """Release the thread of a task to other tasks for good, before another of its threads waits for a run elsewhere.
+    """Release the thread of a task to other tasks for good, before another thread of the task waits for a run.
 
     Parameters
     ----------
     client : "auto", None, "local", distributed.Client, cluster object of Dask or str
-        Where that run is; see `connect`.
+        Where the run is; see `connect`.
     """
     if client is not None and client != "auto":
         _left_pool()
@@ -278,7 +278,7 @@ def _local_device(device: str) -> str:
 @contextlib.contextmanager
 def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
     if device == "cuda" and n_workers is not None and n_workers > len(gpus()):
-        raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the GPUs of this machine.")
+        raise DeviceUnavailableError(f"n_workers={n_workers} should be <= {len(gpus())}, the number of GPUs.")
     from mgclust.engine.dask.local_cluster import IN_A_SCRIPT, start
 
     with contextlib.ExitStack() as stack:
@@ -293,7 +293,7 @@ def _local_cluster(device: str, n_workers: int | None) -> Iterator[Any]:
         except RunFailed:
             raise
         except Exception as error:
-            # Errors of NVML and of nannies: the cause and the remedy matter, not their traceback.
+            # Errors of NVML and of nannies. Users need the cause and the remedy, but not the traceback.
             raise RunFailed(
                 f"a local {device} cluster could not be started: {type(error).__name__}: {str(error).rstrip('.')}. "
                 f"{IN_A_SCRIPT}; client=None runs without a cluster."
@@ -316,8 +316,8 @@ def _remote_client(address: str) -> Iterator[Any]:
     security = _security(address)
     if unfit := why_no_address(address):
         raise ClusterUnavailableError(
-            f"client={shortened(repr(address))} is not the address of a scheduler ({unfit}); give what it prints, "
-            f"such as {EXAMPLE}, or 'local', 'auto' or None."
+            f"client={shortened(repr(address))} is not the address of a scheduler ({unfit}); give the address that the "
+            f"scheduler prints, such as {EXAMPLE}, or 'local', 'auto' or None."
         )
     try:
         client = opened(address, CONNECT_TIMEOUT, security)
@@ -327,7 +327,7 @@ def _remote_client(address: str) -> Iterator[Any]:
             "computes in this process."
         )
         if address.startswith("tls://"):
-            hint = "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to the PEM files that it trusts."
+            hint = "Set MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY to PEM files that the scheduler trusts."
         raise ClusterUnavailableError(
             f"client={address!r}: no Dask scheduler answered there within {CONNECT_TIMEOUT:g} s "
             f"({_first_line(error)}). {hint}"
@@ -337,7 +337,7 @@ def _remote_client(address: str) -> Iterator[Any]:
 
 
 def _security(address: str) -> Any:
-    """TLS settings from the variables MGCLUST_TLS_*, else None: Dask then reads its configuration."""
+    """Return TLS settings from the variables MGCLUST_TLS_*; None if none is set; Dask then uses its configuration."""
     from distributed import Security
 
     paths = {part: os.environ.get(f"MGCLUST_TLS_{part}", "") for part in ("CA", "CERT", "KEY")}
@@ -349,7 +349,7 @@ def _security(address: str) -> Any:
         if "\n" in path:
             raise InputError(f"MGCLUST_TLS_{part} should be the path of a PEM file; keys must not be in variables.")
         if not os.path.exists(path):
-            raise InputError(f"{path} of MGCLUST_TLS_{part} does not exist; give the paths of PEM files.")
+            raise InputError(f"MGCLUST_TLS_{part}={path} does not exist; set it to the path of a PEM file.")
     return Security(
         tls_ca_file=paths["CA"], tls_client_cert=paths["CERT"], tls_client_key=paths["KEY"], require_encryption=True
     )
@@ -372,7 +372,7 @@ def _client_of(cluster: Any) -> Iterator[Any]:
 
 
 def too_few(client: Any, found: int, wanted: int, seconds: float, why: str) -> ClusterUnavailableError:
-    """Make the error for workers that are missing for longer than `wait_limit`; for `why`, see `WorkerCandidates`."""
+    """Make the error for workers that are missing for longer than `wait_limit`; `why`: see `WorkerCandidates.why`."""
     return ClusterUnavailableError(
         f"the cluster at {client.scheduler.address} has {found} worker(s) after {seconds:g} "
         f"s, but {wanted} are needed{why}; start some (dask worker, or dask cuda worker for GPUs)."
@@ -394,7 +394,7 @@ def _enough(
 ) -> WorkerCandidates:
     """Return the workers that a run may use; wait until there are enough.
 
-    An adaptive cluster is told how many are needed, or to how many it should grow.
+    An adaptive cluster is told how many workers are needed, or to how many workers it should grow.
     """
     from mgclust.engine.dask.scheduler import ask, tell
 

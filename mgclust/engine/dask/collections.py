@@ -1,9 +1,9 @@
 """Arrays of a result: sent from the ranks to the caller, or left on the workers as chunks of Dask arrays.
 
 An array is left on the workers if the rows, or the edges of a graph, were a Dask collection, and if the client outlives
-the run. The part of a rank is then data of Dask on its worker, as ``Client.scatter`` makes it. It exists as long as the
-caller has the array, or an array that is computed from it. The part cannot be computed again: if its worker is lost,
-the array is also lost, and Dask reports that.
+the run. Each rank's part is then stored as Dask data on its worker, as if ``Client.scatter`` had sent it. The part
+exists as long as the caller has the array, or an array that is computed from it. The part cannot be computed again: if
+its worker is lost, the array is also lost, and Dask reports the loss.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def left_on_workers(
     workers : list of str
         Addresses of the workers in rank order.
     parts : list of dict of str to tasks.Left
-        Parts of each rank by name, in rank order.
+        Parts of the arrays by name, for each rank in rank order.
     rows : Dataset
-        Rows to which the rows of the arrays belong; the arrays have the same chunks. Arrays of a graph have one row for
-        each node, and one chunk per rank.
+        Rows of the input. The arrays have one row for each of them, and the same chunks. If the input is a graph, the
+        arrays have one row for each node, and one chunk per rank.
 
     Raises
     ------

@@ -1,12 +1,12 @@
 """The caller's side of a run on Dask workers.
 
-Dask places tasks, sends parameters and rows, and reports dead workers; the ranks communicate without it. The caller's
-thread sleeps on the queue of `mgclust.engine.dask.run_monitor`.
+Dask places tasks, sends parameters and rows, and reports dead workers; the ranks communicate without Dask. The caller's
+thread waits at the queue of `mgclust.engine.dask.run_monitor`.
 
 A run is one task per rank. Before the client's first run on some workers, their ranks are connected, and the
-connections are kept for later runs (`mgclust.engine.dask.sessions`). If it turns out, before any rank has begun, that a
-connection was lost in the meantime, the run connects the ranks again, once. Every wait for a scheduler or a silent
-worker has a limit.
+connections are kept for later runs (`mgclust.engine.dask.sessions`). If a connection was lost in the meantime, and this
+is noticed before any rank has begun, the run connects the ranks again, but only once. Every wait for a scheduler or a
+silent worker has a limit.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ from mgclust.engine.transport.wire import PeerLost, SessionLost, too_late, waite
 
 __all__ = ["Driver"]
 
-STOP_GRACE_SECONDS = 20.0  # seconds that stopped ranks have to end
-NOTIFY_LIMIT_SECONDS = 5.0  # seconds that notifying them may take
+STOP_GRACE_SECONDS = 20.0  # seconds after which stopped ranks are no longer awaited
+NOTIFY_LIMIT_SECONDS = 5.0  # seconds that a notification of ranks may take
 
 
 class Driver:
-    """One run. Use it as a context manager: it holds the workers, which no other run uses in the meantime.
+    """One run. Use it as a context manager: it leases the workers, and no other run uses them inside the block.
 
     Parameters
     ----------
     cluster : Cluster
         A cluster with a client.
     first : RankAssignment
-        Assignment of rank 0 of a run on one rank. The assignments of the ranks differ from it in the partition, the
-        rank and the host.
+        Assignment of rank 0 of a run on one rank. The assignments of the ranks are copies of it with another partition,
+        rank and host.
     least, most : int
         Smallest and largest number of ranks.
     on_progress : callable or None
@@ -75,7 +75,7 @@ class Driver:
     rows : Dataset, optional
         Rows near which the ranks should be placed.
     start : AttemptStart, optional
-        Where to start, if the run has lost a worker before.
+        Checkpoint and workers of this attempt, if the run has lost a worker before.
 
     Attributes
     ----------
@@ -86,9 +86,9 @@ class Driver:
     adaptive : bool
         Whether the cluster starts and retires workers by itself.
     leased : bool
-        Whether the run has its workers.
+        Whether the run has leased its workers.
     monitor : RunMonitor
-        Events of the run's workers, and whether they are alive.
+        Receives the events of the run's workers, and checks that the workers are alive.
     checkpoint : HeldCheckpoint or None
         Last checkpoint in memory.
     """
@@ -109,7 +109,7 @@ class Driver:
         self.size, self.there, self.adaptive, self.leased = least, 0, False, False
         self._first = first
         self._identities: dict[str, str] = {}  # identities of the run's workers by address
-        self._room: int | None = None  # bytes that each worker may be sent; None: no limit
+        self._room: int | None = None  # bytes that may be sent to each worker; None: no limit
         self._session: sessions.Kept | None = None
         self._all_workers: list[str] = []
         self._run = first.run
@@ -119,7 +119,7 @@ class Driver:
         self._on_progress = on_progress
         heard = on_progress is not None or isinstance(first.spec.checkpoint, MemoryCheckpoint)
         self.monitor = RunMonitor(cluster.client, first.run, self._receive if heard else None)
-        # Name of the tasks, which the dashboard groups by it.
+        # Name of the method, by which the dashboard groups the tasks.
         self._method = first.spec.function.__name__.strip("_").replace("_", "-")
         self._clean = True
         self._connecting = 0.0  # seconds spent on connecting the ranks
@@ -136,7 +136,8 @@ class Driver:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, MgclustError):
-            traceback.clear_frames(trace)  # a cycle through them would keep chunks on workers until garbage collection
+            # A reference cycle through the frames would keep chunks on workers until garbage collection.
+            traceback.clear_frames(trace)
         if not self._clean:
             self._abandon()
         self.monitor.unsubscribe()
@@ -196,7 +197,7 @@ class Driver:
         return done[0].value, arrays, timings, reports
 
     def _whole_arguments(self) -> dict[str, list[Future]]:
-        """Chunks of arguments that are Dask arrays; they are sent to the ranks apart from the other arguments."""
+        """Return the chunks of arguments that are Dask arrays; they are sent separately from the other arguments."""
         spec = self._first.spec
         arrays = {name: value for name, value in spec.arguments.items() if is_dask(value)}
         others = {name: value for name, value in spec.arguments.items() if name not in arrays}
@@ -204,7 +205,7 @@ class Driver:
         return {name: chunks_of(self._client, array)[0] for name, array in arrays.items()}
 
     def _row_arguments(self) -> dict[str, list[Rows]]:
-        """Each rank's part of arguments with one number per row; they are sent as columns, in addition to its rows."""
+        """Return the ranks' parts of arguments with one number per row, sent as columns in addition to the rows."""
         spec, partition = self._first.spec, self._first.partition
         shares = [partition.rows_of(rank) for rank in range(self.size)]
         columns = {name: open_dataset(array[:, None]) for name, array in spec.row_arguments.items()}
@@ -243,11 +244,11 @@ class Driver:
                 self.checkpoint = HeldCheckpoint({name: each for part in parts for name, each in part.items()}, saved)
 
     def silent(self) -> frozenset[str]:
-        """Identities of the workers that have not answered for so long that the run ended."""
+        """Return the identities of the workers whose heartbeat timeout ended the run."""
         return frozenset(self._identities[address] for address in self.monitor.silent)
 
     def _arrays(self, done: list[Done], rows: Dataset) -> dict[str, Any]:
-        """Arrays that the ranks have delivered, with a row for each of the given rows."""
+        """Return the arrays that the ranks have delivered; they have one row for each row of `rows`."""
         if not self._first.keep_on_workers:
             return gathered(done)
         parts = [each.delivered for each in done]
@@ -401,7 +402,7 @@ class Driver:
         return [values[rank] for rank in sorted(values)]
 
     def _value(self, rank: int, future: Future, outcome: Any) -> Any:
-        """Result of a finished task; anything that Dask itself did to the task becomes a Failure."""
+        """Return the result of a finished task; if Dask itself ended the task, return a Failure."""
         if not isinstance(outcome, BaseException):
             return outcome
         if future.status == "finished":
@@ -444,7 +445,7 @@ class Driver:
                 values[event[0]] = self._value(event[0], pending.pop(event[0]), event[1])
 
     def _late(self, values: dict[int, Any]) -> list[CollectiveTimeout]:
-        """Find the rank for which the others wait, from rank to rank: most ranks wait for a rank that waits itself."""
+        """Follow the waits of ranks to the rank for which the others wait; most ranks wait for it indirectly."""
         waits = {rank: waited_for(value.error) for rank, value in values.items() if isinstance(value, tasks.Failure)}
         seen: set[int] = set()
         ahead = [rank for rank, value in values.items() if isinstance(getattr(value, "error", None), CollectiveTimeout)]
@@ -467,7 +468,7 @@ class Driver:
         return [self.monitor.lost(rank) for rank in before if begun]
 
     def _stop(self, futures: dict[int, Future], error: BaseException) -> None:
-        """Stop the run on all ranks, and wait until they have ended, unless nobody can notify them."""
+        """Stop the run on all ranks, and wait until they have ended, unless they cannot be notified."""
         if self._client.status != "running":
             return
         reason = "it failed on another rank" if isinstance(error, Exception) else "it was interrupted"
@@ -487,7 +488,8 @@ class Driver:
             if not workers & there:
                 break
             there = set(self._alive(workers & there, 0.05))
-        # Tasks are cancelled, so that ranks whose worker restarted do not run again, and busy kernels are forgotten.
+        # Tasks are cancelled, so that Dask does not run ranks of restarted workers again, and forgets ranks in long
+        # kernels.
         self._aside(self._client.cancel, [future for future in futures.values() if not future.done()])
 
     def _alive(self, workers: Collection[str], seconds: float = 0.0) -> list[str]:

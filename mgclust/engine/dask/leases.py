@@ -5,13 +5,14 @@ modules that are sent with it are imported here (`runs_page`, `session_registry`
 operations that take and return plain values. `mgclust.engine.dask.scheduler` is the clients' side, and lists the
 modules that are sent.
 
-First come, first served. A run that requests a number of workers waits until that many are free, and so do the runs
-behind it. A run without a number takes the free workers, up to the number of workers when it came. It starts at once if
-all of them are free, else after `WAIT_LIMIT_SECONDS`, because workers may be given back or started in the meantime. If
-several such runs wait, they share the free workers. An adaptive cluster is told how many workers runs wait for, and
-does not retire leased workers.
+Runs are served in the order of their arrival. If a run requests a number of workers, it waits until this number is
+free, and the runs behind it also wait. A run without a number takes the free workers, up to the number of workers that
+existed when it came. It starts at once if all of these workers are free, else after `WAIT_LIMIT_SECONDS`, because
+workers may be given back or started in the meantime. If several runs without a number wait, they share the free
+workers. An adaptive cluster is told how many workers the waiting runs need, and does not retire leased workers.
 
-Events of the progress of ranks pass through the scheduler, so it can show all runs: `mgclust.engine.dask.runs_page`.
+Progress events of ranks pass through the scheduler, so the scheduler can show all runs
+(`mgclust.engine.dask.runs_page`).
 
 A lease ends with its run, or when the connection of its client is closed, or when its client has been silent for
 `CLIENT_TIMEOUT_SECONDS`.
@@ -41,9 +42,9 @@ PREFIX = "mgclust_3_"  # prefix of the names of operations; its number changes w
 
 CLIENT_TIMEOUT_SECONDS = 60.0  # seconds; clients send a heartbeat every five seconds
 LOOK_SECONDS = 0.2  # seconds between two checks of workers and clients
-LONGEST_STEP_SECONDS = 2.0  # most that counts between two checks: the process or the machine may have been stopped
+LONGEST_STEP_SECONDS = 2.0  # longest time that counts between two checks, because the process may have been stopped
 WAIT_LIMIT_SECONDS = 5.0  # seconds that a run without a number waits for more workers than are free
-ADAPTIVE_SECONDS = 60.0  # seconds without a request for the number of workers after which a cluster is not adaptive
+ADAPTIVE_SECONDS = 60.0  # seconds for which a cluster counts as adaptive after it requested the number of workers
 REMEMBERED_RUNS = 10_000  # ended runs that are remembered, because their requests may come late
 SHOWN_RUNS = 20  # ended runs that the page shows
 TOPIC = "mgclust-progress"  # topic of the events of ranks, as in `mgclust.engine.dask.tasks`
@@ -56,8 +57,8 @@ class _Lease:
     """Request of a run for workers, and the workers that it got."""
 
     client: str
-    least: int  # fewest workers with which it begins
-    most: int  # most workers that it takes
+    least: int  # smallest number of workers with which the run begins
+    most: int  # largest number of workers that the run takes
     since: float
     among: frozenset[str] | None = None  # addresses of workers that it may use; None: all
     keys: tuple[Any, ...] = ()  # keys of the chunks of its rows, if Dask has them
@@ -65,12 +66,12 @@ class _Lease:
     workers: list[str] = field(default_factory=list)
     number: int = 0  # number that the page shows, in order of arrival
     method: str = ""  # empty: not a run yet, but a client that looks for workers
-    changed: float = 0.0  # when it came or got its workers
+    changed: float = 0.0  # time at which the request came, or at which it got its workers
     event: dict[str, Any] = field(default_factory=dict)  # last event of its progress
     without: frozenset[str] = frozenset()  # identities of workers that it does not use
 
     def of(self, there: Mapping[str, str]) -> set[str]:
-        """Return the addresses of workers that it may use; `there` has the identities of all workers by address."""
+        """Return addresses of workers that the run may use; `there` has the identities of all workers by address."""
         return {
             address
             for address, identity in there.items()
@@ -100,14 +101,14 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._ended: deque[dict[str, Any]] = deque(maxlen=SHOWN_RUNS)
         self._heard: dict[
             str, tuple[float, float]
-        ] = {}  # heartbeat of each client, and for how long it has not changed
+        ] = {}  # heartbeat of each client, and the time since which it has not changed
         self._clock = self._looked = 0.0  # seconds during which this process ran, as far as the checks show
         self._adaptive: float | None = None  # when the cluster last requested the number of workers
         self._grown = 0  # number of workers beyond which an adaptive cluster did not grow
         self._joined = 0.0  # when the last worker joined
 
     def start(self, scheduler: Any) -> None:
-        """Start; called by Dask. This is not a coroutine: another client's plugin could come while it is awaited."""
+        """Start; Dask calls this. It is not a coroutine: another client's plugin could arrive while it is awaited."""
         self._scheduler = scheduler
         self._sessions = SessionRegistry(scheduler)
         self._changed = asyncio.Event()
@@ -115,7 +116,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         # Dask has no public hooks for two things, so they are set here, and only here: the number of workers that an
         # adaptive cluster should have, and operations for clients.
         self._target = scheduler.adaptive_target
-        scheduler.adaptive_target = self.adaptive_target  # for requests in this process, e.g. of Dask Gateway
+        scheduler.adaptive_target = self.adaptive_target  # for requests in this process, e.g. from Dask Gateway
         scheduler.handlers.update(
             {
                 "adaptive_target": self.scale_target,
@@ -125,7 +126,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 },
             }
         )
-        with contextlib.suppress(Exception):  # a page must not fail a run if a later version of Dask differs
+        with contextlib.suppress(Exception):  # a run must not fail if the page does not fit a later version of Dask
             add_page(scheduler, self.runs)
 
     async def close(self) -> None:
@@ -146,17 +147,17 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Queue a run, unless it is queued already; wait until its turn has come, or return after a while.
 
-        `method` is the name that people see. The run may use the workers `among`, as given by its last request, except
-        silent ones, whose identities are in `without`. The first request has the `keys` of the chunks of its rows, and
-        the `resources` that each rank takes.
+        `method` is the name that the page shows. The run may use the workers `among`, as given by its last request,
+        except silent workers, whose identities are in `without`. The first request has the `keys` of the chunks of the
+        run's rows, and the `resources` that each rank takes.
 
         Returns
         -------
         dict
             ``workers``: identities of the run's workers by address (each process has its own identity); if empty, call
-            this again. ``all``: addresses of all workers that it could use. ``adaptive``: whether the cluster grows on
-            demand. ``memory``: for each of the run's workers with a memory limit, this limit and the bytes in use
-            that Dask cannot write to disk.
+            this again. ``all``: addresses of all workers that the run could use. ``adaptive``: whether the cluster
+            grows on demand. ``memory``: for each of the run's workers with a memory limit, this limit and the bytes in
+            use that Dask cannot write to disk.
         """
         end = self._monotonic() + self._turn
         if run not in self._over and run not in self._leases:
@@ -223,9 +224,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 await asyncio.wait_for(left.wait(), remaining)
 
     def adaptive_target(self, target_duration: Any = None) -> int:
-        """Number of workers that the cluster should have: Dask's number, or the number that runs have and wait for.
+        """Number of workers that the cluster should have: Dask's number, or the number that runs have or wait for.
 
-        Pages that show this number and start no workers give no duration; they do not make a cluster adaptive.
+        The result is the larger number. Pages that show this number and start no workers pass no duration, so they do
+        not make a cluster adaptive.
         """
         if target_duration is not None:
             self._adaptive = self._monotonic()
@@ -244,7 +246,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 lease.event = msg
 
     def runs(self) -> dict[str, Any]:
-        """Summary for the page: running runs, waiting runs and what they wait for, some ended runs, and the workers."""
+        """Summarize for the page: running runs, waiting runs and why they wait, some ended runs, and the workers."""
         there, leases = self._there(), list(self._leases.values())
         waiting = [lease for lease in leases if not lease.workers]
         of = {address: lease.number for lease in leases for address in lease.workers}
@@ -288,7 +290,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         }
 
     def _host_of(self, client: str) -> str:
-        """Address from which a client is connected, if Dask knows it."""
+        """Return the address from which a client is connected; empty if Dask does not know it."""
         try:
             return str(get_address_host(self._scheduler.client_comms[client].comm.peer_address))
         except Exception:
@@ -318,26 +320,26 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return sum(len(lease.workers) or lease.most + len(lease.without) for lease in self._leases.values())
 
     def valid_workers_downscaling(self, scheduler: Any, workers: list[Any]) -> list[Any]:
-        """Workers that may be retired: those that no run uses."""
+        """Return the workers that may be retired, because no run uses them."""
         leased = set(chain.from_iterable(lease.workers for lease in self._leases.values()))
         return [worker for worker in workers if worker.address not in leased]
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
-        """A worker has joined."""
+        """Record that a worker has joined."""
         self._joined = self._now()
         if len(scheduler.workers) > self._grown:
             self._grown = 0
         self._changed.set()
 
     def remove_worker(self, scheduler: Any, worker: str, **_: Any) -> None:
-        """A worker has left, which ends its sessions."""
+        """End the sessions of a worker that has left."""
         self._sessions.end_of_worker(worker)
         self._left.set()
         self._left = asyncio.Event()
         self._changed.set()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """A client has left, which ends its leases and sessions."""
+        """End the leases and sessions of a client that has left."""
         self._sessions.end_of_client(client)
         self._drop(client)
 
@@ -349,7 +351,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         self._changed.set()
 
     def _there(self, without: frozenset[str] = frozenset()) -> dict[str, str]:
-        """Identities of all workers that take tasks, by address, except those in `without`."""
+        """Return the identities of all workers that take tasks, by address, except the identities in `without`."""
         running = self._scheduler.running
         return {worker.address: worker.server_id for worker in running if worker.server_id not in without}
 
@@ -381,14 +383,14 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
             free.difference_update(lease.workers or mine)  # runs behind it must wait for workers that it may use
 
     def _chosen(self, lease: _Lease, free: set[str], size: int, there: dict[str, str]) -> list[str]:
-        """Choose workers for a run: those that its client has connected, unless others are idler or hold more rows."""
+        """Choose a run's workers: workers that its client has connected, unless others are idler or hold more rows."""
         costs = costs_of(self._scheduler, free, lease.keys, lease.resources)
         best = cheapest(costs, size)
         connected = self._sessions.connected(lease.client, free, size, there)
         return connected if connected and total(costs, connected) <= total(costs, best) else best
 
     def _share(self, lease: _Lease, free: int, there: int, sharing: int, now: float) -> int:
-        """Number of workers that the first run in the queue gets; 0: it continues to wait."""
+        """Return the number of workers that the first run in the queue gets; 0: the run continues to wait."""
         if lease.least == lease.most:
             return lease.most if lease.most <= free else 0
         grows = self._is_adaptive() and not 0 < self._grown <= there
@@ -402,7 +404,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return min(wanted, share) if lease.least <= free else 0
 
     def _drop_silent(self, now: float) -> None:
-        """End leases and sessions of clients that have been silent for long while this process ran."""
+        """End leases and sessions of clients that have sent no heartbeat for long while this process ran."""
         for client in {lease.client for lease in self._leases.values()}:
             state = self._scheduler.clients.get(client)
             if state is None:

@@ -1,9 +1,9 @@
-"""A Dask cluster on this machine for the duration of a block, whose ports accept only holders of its certificates.
+"""A Dask cluster on this machine that exists during a block; its ports accept only holders of its certificates.
 
 Any program that can connect to a scheduler or worker of Dask can run code there, and every account of a machine can
-connect to its loopback addresses. So all connections use TLS with certificates at both ends, which are made for this
-cluster and held only in memory. Workers get them through the pipe by which they are started, not in their environment
-or command line.
+connect to its loopback addresses. So all connections use TLS with certificates at both ends. The certificates are made
+for this cluster and held only in memory. Workers get them through the pipe by which they are started, not in their
+environment or command line.
 
 Dask's HTTP servers (dashboard, metrics, health) have no such check and are not started. All nodes work
 in a folder that only this account may write to, because they import modules from there. The default,
@@ -27,10 +27,10 @@ from mgclust.engine import tls
 
 __all__ = ["IN_A_SCRIPT", "start"]
 
-# Seconds for a start, which takes two to ten, and more if many workers load CUDA at once. Dask itself waits without
-# limit for a worker that never reports, and for the end of a worker that could not be started.
+# Time limit for a start. A start takes two to ten seconds, and longer if many workers load CUDA at once. Dask itself
+# waits without limit for a worker that never reports, and for the end of a worker that could not be started.
 LONGEST_START = 60.0
-END = 10.0  # seconds for a cluster that could not be started to end
+END = 10.0  # time limit for the end of a cluster that could not be started
 IN_A_SCRIPT = "In a script, call mgclust below `if __name__ == '__main__':`"  # because each worker imports the script
 
 
@@ -52,7 +52,7 @@ class _Worker(_WithoutHttp, Worker):  # type: ignore[misc]
 
 
 def _nannies(made: weakref.WeakSet[Any]) -> type[Nanny]:
-    """Make the class of a cluster's nannies, which add themselves to `made`: Dask may copy options of nannies."""
+    """Make a class of nannies that add themselves to `made`; it is not an option, because Dask may copy options."""
 
     class OwnNanny(Nanny):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -63,7 +63,7 @@ def _nannies(made: weakref.WeakSet[Any]) -> type[Nanny]:
 
 
 class _SpecCluster(SpecCluster):  # type: ignore[misc]
-    """Last base class in the order of inheritance, so that it sees which scheduler Dask's cluster class requests."""
+    """Last base class in the order of inheritance, so that it gets the scheduler that Dask's cluster class requests."""
 
     late: float | None = None  # deadline of the start; None after the start
     nannies: weakref.WeakSet[Any]  # all nannies that were made, including those that have not started
@@ -83,7 +83,7 @@ class _SpecCluster(SpecCluster):  # type: ignore[misc]
         return super().sync(func, *arguments, callback_timeout=left, **options)
 
     def end(self) -> None:
-        """End everything that was started, in whatever state it is."""
+        """End everything that was started, whatever its state."""
         for nanny in list(self.nannies):
             if number := nanny.pid:
                 with contextlib.suppress(ProcessLookupError):
@@ -148,9 +148,8 @@ def _started(kind: type[_SpecCluster], options: dict[str, Any], device: str) -> 
         if not isinstance(error, TimeoutError):
             raise
         raise RunFailed(
-            f"the workers of a local {device} cluster were not ready after {LONGEST_START:g} s, and it was ended; the "
-            f"log may show why. {IN_A_SCRIPT}; else try again with fewer workers or when the machine is less busy, or "
-            "run without a cluster (client=None)."
+            f"a local {device} cluster was not ready after {LONGEST_START:g} s, and was ended; its log may show why. "
+            f"{IN_A_SCRIPT}; else use fewer workers, a less busy machine, or client=None."
         ) from error
     cluster.late = None
     return cluster

@@ -4,8 +4,8 @@
 source                 transport
 =====================  ==========================================================================================
 Dask array             chunks stay where they are; ranks are numbered so that most rows need not move
-array in the client    each worker is sent only the rows of its rank; they are kept for the next run, which finds
-                       them there if they are identical
+array in the client    each worker is sent only the rows of its rank, and keeps them; if the rows of the next run
+                       are identical, they are not sent again
 path                   each worker opens it and reads the rows of its rank
 =====================  ==========================================================================================
 """
@@ -35,13 +35,13 @@ from mgclust.engine.rank import RankAssignment
 __all__ = ["ChunkedRows", "check_workers", "chunks_of", "place", "place_beside"]
 
 IN_CLIENT = ("array", "cuda array")
-# Bytes of rows that are sent with the task itself. Dask keeps the last thousand messages of each connection, including
-# tasks.
+# Most bytes of rows that are sent with the task itself. Dask keeps the last thousand messages of each connection,
+# including tasks.
 LARGEST_IN_A_TASK = 1 << 16
 LARGEST_KEPT = 1 << 30  # bytes of rows that stay on a worker for the next run of the same client
-SENDERS = 8  # threads of the client that send rows; fewer would already use its whole network
+SENDERS = 8  # threads of the client that send rows; even fewer would use the whole bandwidth of its network
 
-# A dataset and None; or a function from arrays to a source, and the futures of the arrays.
+# Either a dataset and None, or a function that makes a source from arrays, and the futures of these arrays.
 Rows = tuple[Any, list[Any] | None]
 
 
@@ -62,7 +62,7 @@ class ChunkedRows:
     Raises
     ------
     InputError
-        An array has another shape, which is possible for chunks of Dask.
+        An array has another shape than stated, which is possible for chunks of Dask.
     """
 
     kind = "array"
@@ -100,8 +100,8 @@ class ChunkedRows:
 def check_workers(first: RankAssignment, dataset: Dataset, beside: Dataset | None, size: int, room: int) -> None:
     """Reject a run before its workers are sent more than they can hold.
 
-    The ranks check their memory themselves, but only once their inputs are there. Until then, Dask would pause their
-    workers or end them.
+    The ranks also check their memory, but only after their inputs have arrived. Before that, Dask would pause or end
+    workers whose inputs do not fit.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def check_workers(first: RankAssignment, dataset: Dataset, beside: Dataset | Non
         The run does not fit. The message lists the bytes needed, the bytes free, and changes that would make it fit.
     """
     spec, device = first.spec, first.device
-    # A task's arguments are in memory twice, as they came and as they are used.
+    # A task's arguments are in memory twice: as they were received, and as they are used.
     arguments = 2 * sum(value.nbytes for value in spec.arguments.values() if isinstance(value, np.ndarray))
     a_row = sum(value.nbytes // len(value) for value in spec.row_arguments.values() if not is_dask(value))
     a_row += _input_row(dataset, device)
@@ -142,7 +142,7 @@ def check_workers(first: RankAssignment, dataset: Dataset, beside: Dataset | Non
 
 
 def _input_row(dataset: Dataset, device: str) -> int:
-    """Bytes of a row in the host memory of the worker whose rank owns it, before the rank reads it."""
+    """Return the bytes of a row in the host memory of the worker whose rank owns it, before the rank reads it."""
     # Chunks of a Dask array may be in the memory of a GPU.
     given = dataset.kind in IN_CLIENT or (dataset.dask_array is not None and device == "cpu")
     return dataset.shape[1] * dataset.dtype.itemsize if given else 0
@@ -151,7 +151,7 @@ def _input_row(dataset: Dataset, device: str) -> int:
 def place(
     client: Client, dataset: Dataset, partition: Partition, workers: dict[str, str]
 ) -> tuple[list[str], list[Rows], set[str]]:
-    """Decide which worker is which rank, and the source of each rank's rows.
+    """Assign ranks to the workers, and choose the source of each rank's rows.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def place(
 
 
 def place_beside(client: Client, dataset: Dataset, workers: list[str], shares: Sequence[tuple[int, int]]) -> list[Rows]:
-    """Decide the source of rows that ranks get in addition to their own rows.
+    """Choose the source of rows that ranks get in addition to their own rows.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
             with without_annotations():
                 chunks = futures_of(client.persist(array), client=client)
         _wait(client, chunks)
-        for future in chunks:  # their places are known only when they are computed
+        for future in chunks:  # the workers that hold the chunks are known only when the chunks are computed
             error = future.exception() if future.status != "finished" else None
             if future.status == "cancelled":
                 raise lost_array()
@@ -278,7 +278,7 @@ def _wait(client: Client, chunks: list[Future]) -> None:
 
 
 def _shared(edges: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Number of rows of a range in each chunk; not positive if a chunk has none."""
+    """Return how many rows of a range each chunk has; the number is not positive if a chunk has none."""
     return np.asarray(np.minimum(edges[1:], stop) - np.maximum(edges[:-1], start))
 
 
@@ -288,7 +288,7 @@ def _on_host(dataset: Dataset, start: int, stop: int) -> Any:
 
 
 def _sent(client: Client, rows: np.ndarray, address: str, identity: str) -> Future:
-    """Return the future of rows on a worker: the rows that were sent last if the hash is the same, else new ones."""
+    """Return the future of rows on a worker; send the rows only if their hash differs from the rows sent last."""
     last = sessions.sent_rows(client)
     form = rows.shape, rows.dtype.str
     known = last.get(identity)

@@ -1,9 +1,9 @@
-"""Events of a run and the state of its workers, for the caller who waits for them.
+"""Events of a run and the state of its workers, for the caller who waits for the run.
 
-The caller's thread sleeps on one queue, into which the client's event loop puts events. The scheduler reports the loss
-of a worker: a coroutine of the client always has an open request there. The scheduler answers it when a worker leaves,
-or after `WATCH_SECONDS`, with the times of the last heartbeats. Every wait for a scheduler or a silent worker has a
-limit.
+The caller's thread waits at one queue, into which the client's event loop puts events. The scheduler reports the loss
+of a worker: a coroutine of the client always has an open request at the scheduler. The scheduler answers the request
+when a worker leaves, or after `WATCH_SECONDS`, with the times of the last heartbeats. Every wait for a scheduler or a
+silent worker has a limit.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ __all__ = ["WATCH_POLL_SECONDS", "RunMonitor"]
 
 WATCH_POLL_SECONDS = 0.5  # seconds between two checks of the known state of the workers
 WATCH_SECONDS = 2.0  # seconds after which the scheduler answers even if no worker has left
-# Seconds without a heartbeat of a worker, far longer than any kernel holds Python's interpreter lock.
+# Seconds without a heartbeat after which a worker counts as lost. No kernel holds Python's interpreter lock for nearly
+# as long.
 HEARTBEAT_TIMEOUT_SECONDS = 60.0
-OF_THE_WAY = ("run", "worker")  # entries of an event that identify its caller
+OF_THE_WAY = ("run", "worker")  # entries of an event that its receiver does not need
 
-# One permanent subscription per client: Dask keeps one handler per topic, and keeps the events of a topic.
+# Each client has one permanent subscription, because Dask keeps one handler per topic, and keeps the events of a topic.
 _MONITORS: weakref.WeakKeyDictionary[Client, dict[str, RunMonitor]] = weakref.WeakKeyDictionary()
 _MONITORS_LOCK = threading.Lock()
 
@@ -57,9 +58,9 @@ class RunMonitor:
     begun : bool
         Whether a rank is known to have begun.
     silent : set of str
-        Addresses of workers that have not answered for so long that the run ended.
+        Addresses of workers whose heartbeat timeout ended the run.
     events : queue.SimpleQueue
-        Events: the progress of ranks as dicts, and events of the caller's own threads.
+        Progress of ranks as dicts, and events of the caller's own threads.
     """
 
     def __init__(self, client: Client, run: str, on_progress: Emit | None) -> None:
@@ -72,7 +73,7 @@ class RunMonitor:
         self._heartbeats: HeartbeatMonitor[int] = HeartbeatMonitor(RunningTimeClock())
         self._next_look = time.monotonic() + WATCH_POLL_SECONDS
         self._watching = False
-        # The workers in the last request to the scheduler, and the last heartbeats of those that are there.
+        # The workers in the last request to the scheduler, and the last heartbeats of the workers that were there.
         self._known: tuple[frozenset[str], dict[str, float]] = (frozenset(), {})
         self._unanswered: MgclustError | None = None
 
@@ -95,11 +96,11 @@ class RunMonitor:
     def unsubscribe(self) -> None:
         """Receive no more events of this run, and stop watching its workers."""
         self._watching = False
-        self._on_progress = None  # a callback of the run would keep the run, and its caller's data
+        self._on_progress = None  # the callback refers to the run and to its caller's data, and would keep both
         _MONITORS.get(self._client, {}).pop(self._run, None)
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Record an event in the client's event loop; wake the caller only if somebody receives events.
+        """Record an event, in the client's event loop; wake the caller only if it has a callback for events.
 
         Parameters
         ----------
@@ -202,7 +203,7 @@ class RunMonitor:
             if self.workers[rank] in gone:
                 raise self.lost(rank)
         if len(self.workers) > 1 and (holders := sorted(self.holders & gone)):
-            # Dask would compute its chunks again, perhaps on a worker that waits for the rank that needs them.
+            # Dask would compute the lost chunks again, perhaps on a worker that waits for the rank that needs them.
             raise WorkerLost(f"worker {holders[0]}, from which ranks get rows, was lost. Run again.")
         marks = {rank: heard[self.workers[rank]] for rank in pending if self.workers[rank] in heard}
         for rank, seconds in self._heartbeats.of(marks).items():
@@ -210,14 +211,14 @@ class RunMonitor:
                 self.silent.add(self.workers[rank])
                 raise WorkerLost(
                     f"worker {self.workers[rank]} of rank {rank} has not answered for {seconds:.0f} s: its process "
-                    "is stopped or hangs, or its machine is away. End it, and run again."
+                    "is stopped or hangs, or its machine is gone. End it, and run again."
                 )
 
     def _watched_workers(self) -> frozenset[str]:
         return frozenset(self.workers) | self.holders
 
     async def _watch(self) -> None:
-        """Send requests to the scheduler until the run is over, each after the answer; in the client's event loop."""
+        """Send one request after the other to the scheduler until the run is over, in the client's event loop."""
         while self._watching:
             try:
                 workers = self._watched_workers()
@@ -228,7 +229,7 @@ class RunMonitor:
             except (
                 Exception,
                 asyncio.CancelledError,
-            ):  # the client ends, which its status shows; else `look` sends a new request
+            ):  # if the client ends, its status shows this; else `look` starts a new request
                 self._watching = False
                 return
             if self._unanswered is not None or len(self._known[1]) < len(workers):
@@ -258,7 +259,7 @@ class RunMonitor:
         """
         if not scheduler.is_open(self._client):
             return self._closed()
-        if self._client.status != "running":  # Dask loses its tasks with its connection
+        if self._client.status != "running":  # Dask drops the tasks of a client that has lost its connection
             return self._no_scheduler()
         when = "during the run" if self.begun else "before a rank had begun"
         return WorkerLost(
@@ -291,13 +292,13 @@ class RunMonitor:
         return RunFailed(f"the connection to the scheduler was lost during the run; {remedy}.")
 
     def _is_ours(self) -> bool:
-        """Return whether no user can have closed the client, but only Dask, because the scheduler has gone."""
+        """Return whether mgclust opened the client: then only Dask can have closed it, if the scheduler has gone."""
         return isinstance(self._client, clients.Client)
 
     def _closed(self) -> RunFailed:
         if self._is_ours():
             return self._no_scheduler()
         return RunFailed(
-            "the client was closed during the run, which ended the run: by its owner, or by Dask because its "
-            "scheduler has gone; close a client when all its runs have ended."
+            "the run ended because its client was closed, by its owner, or by Dask because the scheduler has gone; "
+            "close a client only after all its runs have ended."
         )

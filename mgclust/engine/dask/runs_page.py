@@ -1,9 +1,9 @@
 """Page of the runs of a cluster, on the HTTP server of its scheduler.
 
-It is sent with `mgclust.engine.dask.leases` to schedulers without mgclust, so nothing of mgclust is imported here. No
-port is opened: the page is next to Dask's own pages about workers, with or without Bokeh; if somebody has removed
-these pages, there is no page. The page changes nothing, runs no script, and escapes all values, because clients and
-workers choose the names.
+This module is sent with `mgclust.engine.dask.leases` to schedulers without mgclust, so nothing of mgclust is imported
+here. No port is opened: the page is next to Dask's own pages about workers, with or without Bokeh. If somebody has
+removed Dask's pages, there is no page. The page changes nothing, runs no script, and escapes all values, because
+clients and workers choose the names.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tornado.web import RequestHandler
 __all__ = ["add_page", "page"]
 
 PAGE = "mgclust"  # path of the page
-BESIDE = "info/main/workers.html$"  # a page of Dask that shows as much about the cluster
+BESIDE = "info/main/workers.html$"  # a page of Dask that reveals as much about the cluster as this page
 LONGEST_TEXT = 200  # characters of a name or a value
-SHOWN_WORKERS = 8  # per run; the table below lists the run of each worker
+SHOWN_WORKERS = 8  # number of shown workers per run; the table of workers lists the run of each worker
 REFRESH_SECONDS = 2
 STYLE = (
     "body{font:15px/1.5 sans-serif;margin:2em;color:#222;background:#fff}"
@@ -82,8 +82,8 @@ def page(summary: Mapping[str, Any]) -> str:
     Parameters
     ----------
     summary : mapping
-        Return value of `mgclust.engine.dask.leases.Leases.runs`: ``running``, ``waiting``, ``ended`` and ``workers``,
-        each a sequence of mappings.
+        Return value of `mgclust.engine.dask.leases.Leases.runs`. The keys are ``running``, ``waiting``, ``ended`` and
+        ``workers``, and each value is a sequence of mappings.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Requests of a client to its scheduler, each with a time limit, because a stopped scheduler does not answer.
 
 The scheduler keeps leases of workers (`mgclust.engine.dask.leases`) in a plugin. The first client that needs a lease
-sends the plugin by value, so the scheduler need not have mgclust.
+sends the plugin by value, so the scheduler does not need mgclust.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mgclust.engine.dask import clients, leases, runs_page, session_registry, wo
 
 __all__ = ["ANSWER_SECONDS", "ask", "ask_in_loop", "gone", "is_open", "tell", "workers_of"]
 
-ANSWER_SECONDS = 60.0  # time limit for an answer, which takes a scheduler a millisecond
+ANSWER_SECONDS = 60.0  # time limit for an answer; a scheduler needs a millisecond
 TELL_SECONDS = 5.0  # time limit for messages that need no answer
 
 
@@ -33,7 +33,7 @@ def is_open(client: Client) -> bool:
 def workers_of(client: Client, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
     """Return the scheduler's records of the present workers, by address.
 
-    `Client.scheduler_info` may list none: it reads a cache that the client clears every two seconds.
+    `Client.scheduler_info` may list no workers, because it reads a cache that the client clears every two seconds.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def workers_of(client: Client, seconds: float = ANSWER_SECONDS) -> dict[str, Any
 
 
 def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **given: Any) -> Any:
-    """Call an operation of `Leases`; if the scheduler does not have the plugin, send it first.
+    """Call an operation of `Leases`; if the scheduler does not have the plugin, send the plugin first.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **giv
 
 
 async def ask_in_loop(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **given: Any) -> Any:
-    """`ask` for code in the event loop of the client, where nothing may block."""
+    """Call an operation as `ask` does, but from the event loop of the client, where nothing may block."""
     with _in_words(client, question, seconds):
         return await asyncio.wait_for(_asked(client, question, given), seconds)
 
 
 def tell(client: Client, question: str, /, **given: Any) -> None:
-    """`ask` without waiting: a scheduler that has ended has lost all leases, and a stopped one receives this later."""
+    """Call an operation without waiting: an ended scheduler has lost all leases, a stopped one gets the call later."""
 
     async def told() -> None:
         with contextlib.suppress(Exception, asyncio.CancelledError):
@@ -102,7 +102,7 @@ def gone(client: Client, error: BaseException) -> ClusterUnavailableError:
     """Make the error for a scheduler that does not answer any more."""
     lines = str(error).splitlines()
     return ClusterUnavailableError(
-        f"the scheduler at {_address(client)} does not answer: {lines[0] if lines else type(error).__name__} It has "
+        f"the scheduler at {_address(client)} does not answer ({lines[0] if lines else type(error).__name__}): it has "
         "ended, or cannot be reached; connect a new client to a running scheduler."
     )
 
@@ -136,7 +136,7 @@ def _in_words(client: Client, operation: str, seconds: float) -> Iterator[None]:
     except TimeoutError:
         raise ClusterUnavailableError(
             f"the scheduler at {_address(client)} has not answered for {seconds:g} s: its process is stopped or hangs, "
-            "or its machine is gone. Restart it, and connect a new client."
+            "or its machine is gone. Restart the scheduler, and connect a new client."
         ) from None
     except OSError as error:
         mine = isinstance(client, clients.Client)
@@ -155,12 +155,12 @@ def _in_words(client: Client, operation: str, seconds: float) -> Iterator[None]:
 def _closed(client: Client) -> ClusterUnavailableError | RunFailed:
     if isinstance(client, clients.Client):  # Dask has closed it, because its scheduler has gone
         return RunFailed(
-            f"the connection to the scheduler at {_address(client)} was lost: it has ended, or cannot be reached. Run "
-            "again when the scheduler runs."
+            f"the connection to the scheduler at {_address(client)} was lost: the scheduler has ended, or cannot be "
+            "reached. Run again when the scheduler runs."
         )
     return ClusterUnavailableError(
-        f"client={client!r} is closed; give an open one, and close it when all its runs have ended. Dask also closes "
-        "a client whose scheduler has gone."
+        f"client={client!r} is closed; give an open client, and close it only after all its runs have ended. Dask "
+        "also closes a client whose scheduler has gone."
     )
 
 

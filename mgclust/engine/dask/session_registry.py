@@ -1,7 +1,7 @@
-"""Sessions that a scheduler knows, and messages to their workers when they end.
+"""Sessions that a scheduler knows, and messages to their workers when a session ends.
 
-Part of the plugin of `mgclust.engine.dask.leases`, which is sent to schedulers without mgclust, so nothing of mgclust
-is imported here. A session ends when its client or one of its workers leaves.
+This module is a part of the plugin of `mgclust.engine.dask.leases`. The plugin is sent to schedulers without mgclust,
+so nothing of mgclust is imported here. A session ends when its client or one of its workers leaves.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class SessionRegistry:
 
     Parameters
     ----------
+    scheduler : distributed.Scheduler
         The scheduler.
     """
 
@@ -120,7 +121,7 @@ class SessionRegistry:
             task.cancel()
 
     async def _tell(self, address: str, identity: str, end: dict[str, Any]) -> None:
-        """Call a function on a worker, however long the answer takes."""
+        """End a session on a worker, however long the answer of the worker takes."""
         while self._there_is(address, identity):
             try:
                 await self._scheduler.rpc(address).run(**end, wait=True)

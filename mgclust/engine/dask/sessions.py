@@ -18,8 +18,8 @@ from mgclust.engine.dask.scheduler import is_open, tell
 
 __all__ = ["ADAPTIVE_IDLE_SECONDS", "IDLE_SECONDS", "Kept", "drop", "find", "in_use", "keep", "sent_rows", "used"]
 
-IDLE_SECONDS = 300.0  # seconds after a client's last run, because sessions and rows take memory
-ADAPTIVE_IDLE_SECONDS = 10.0  # on an adaptive cluster, whose last worker Dask does not stop while it has rows
+IDLE_SECONDS = 300.0  # seconds after a client's last run; there is a limit because sessions and rows take memory
+ADAPTIVE_IDLE_SECONDS = 10.0  # on an adaptive cluster: Dask does not stop its last worker while this worker has rows
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ def drop(client: Client, kept: Kept) -> None:
 
 
 def in_use(client: Client) -> None:
-    """Keep sessions and rows until `used` is called as often as this function.
+    """Keep sessions and rows until `used` has been called as often as this function.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def in_use(client: Client) -> None:
 
 
 def used(client: Client, seconds: float) -> None:
-    """End a use, and keep sessions and rows for `seconds` from now on.
+    """Undo one call of `in_use`, and keep sessions and rows for `seconds` from now on.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _look(reference: weakref.ref[Client]) -> None:
     ended: list[Kept] = []
     with _LOCK:
         if vars(client).get("mgclust_runs", 0):
-            vars(client).pop("mgclust_until", None)  # the end of a run starts the checks again
+            vars(client).pop("mgclust_until", None)  # the checks start again at the end of the run
             return
         left = vars(client).get("mgclust_until", 0.0) - time.monotonic()
         if left <= 0 and vars(client).pop("mgclust_until", None) is not None:
@@ -141,6 +141,6 @@ def _look(reference: weakref.ref[Client]) -> None:
 
 
 def _of(client: Client) -> list[Kept]:
-    """Sessions of a client, which are stored in the client."""
+    """Return the sessions of a client, which are stored in an attribute of the client."""
     sessions: list[Kept] = vars(client).setdefault("mgclust_sessions", [])
     return sessions

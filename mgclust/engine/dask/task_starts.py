@@ -40,7 +40,7 @@ def look_at_ranks(client: Client, pending: Mapping[int, Future]) -> None:
 
 
 def look_at_chunks(client: Client, chunks: Sequence[Future]) -> None:
-    """Warn of chunks that no worker may compute, because their annotations require what no worker has.
+    """Warn of chunks that no worker may compute, because their annotations require something that no worker has.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def _warn(reasons: Sequence[str]) -> None:
 
 
 def cannot_start(wait: Mapping[str, Any]) -> bool:
-    """Return whether a task requires something that its worker, which is there, does not have.
+    """Return whether a task requires something that its worker does not have, although the worker is there.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def cannot_start(wait: Mapping[str, Any]) -> bool:
 
 
 def in_words(task: str, wait: Mapping[str, Any]) -> str:
-    """Describe why a task has not begun, and what helps, as a sentence without its full stop.
+    """Describe why a task has not begun, and a remedy, as a sentence without its full stop.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def in_words(task: str, wait: Mapping[str, Any]) -> str:
     where = f" on {', '.join(wait['workers'])}" if wait["workers"] else ""
     resources = f"resources={wait['resources']}" if wait["resources"] else ""
     if wait["paused"]:
-        return f"{task} has not begun{where}: the worker is paused because it is nearly out of memory; free some there"
+        return f"{task} has not begun{where}: the worker is paused, because its memory is nearly full; free some of it"
     if wait["state"] == "no-worker":
         lacks = f" offers {resources}" if resources else " may run it"
         return (
@@ -94,8 +94,8 @@ def in_words(task: str, wait: Mapping[str, Any]) -> str:
     if wait["behind"]:
         return (
             f"{task} has not begun{where}: the worker is busy with {', '.join(wait['behind'])}; wait for them, cancel "
-            "them, or give other workers="
+            "them, or choose other workers with workers="
         )
     if resources:
         return f"{task} has not begun{where}: other tasks have its {resources}; wait for them, or cancel them"
-    return f"{task} has not begun{where}: the worker still fetches its rows, or hangs"
+    return f"{task} has not begun{where}: the worker still fetches the rows, or hangs"

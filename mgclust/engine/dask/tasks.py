@@ -1,17 +1,18 @@
 """Tasks on a Dask worker: the rank of a run, and the session that connects it to the other ranks.
 
-A session belongs to one client, which keeps it between its runs. It opens in two calls to all its workers: `expect`, in
-which some ranks begin to listen for connections, and `open_session`. It ends
+A session belongs to one client, which keeps it between its runs. The client opens a session by two calls to all its
+workers: `expect`, in which some ranks begin to listen for connections, and `open_session`. A session ends
 
-- when its client or another of its workers leaves: the scheduler, which notices that, calls `end_session`
+- when its client or another of its workers leaves: the scheduler notices this, and calls `end_session`
   (`mgclust.engine.dask.session_registry`);
-- when a run does not end in order: each rank closes its connections, and the others notice;
-- when another session needs the worker, which has one session at a time;
+- when a run does not end normally: each rank closes its connections, and the others notice;
+- when another session needs the worker, because a worker has one session at a time;
 - when the worker ends.
 
-The key of a session is random. The client sends it to the ranks like all other data, so the TLS of the cluster keeps it
-secret. The name of the session is in the keys of tasks, which all clients of a scheduler can see. Tasks return failures
-instead of raising them: Dask would log a traceback on every worker, but the caller needs only one message.
+The key of a session is random. The client sends the key to the ranks like all other data, so the TLS of the cluster
+keeps it secret. The name of the session is in the keys of tasks, which all clients of a scheduler can see. Tasks return
+failures instead of raising them, because Dask would log a traceback on every worker, but the caller needs only one
+message.
 """
 
 from __future__ import annotations
@@ -86,12 +87,12 @@ class _Seat:
     session: Session | None = None
 
     def end(self, reason: str) -> None:
-        """Close the session, or make the run that uses it do so."""
+        """Close the session; if a run uses it, make the run close it."""
         self.abort.set(reason)
         if self.listener is not None:
             self.listener.close()
         if self.session is not None and not self.busy:
-            # In a thread, because NCCL takes time and the event loop of the worker must not block.
+            # This runs in a thread, because NCCL takes time, and the event loop of the worker must not block.
             threading.Thread(target=self.session.close, daemon=True).start()
 
 
@@ -127,17 +128,17 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, rank: int, address: str) -> Failure:
-        """Keep the type of the error. If mgclust does not define the type, keep the traceback as a note."""
+        """Make a failure that keeps the error's type. If mgclust does not define it, the traceback becomes a note."""
         if not isinstance(error, MgclustError):
             error.add_note(f"on rank {rank} ({address}):\n{''.join(traceback.format_exception(error))}")
         error.__cause__ = error.__context__ = None
-        error.__traceback__ = None  # its frames, and those of their callers, would keep the rows
+        error.__traceback__ = None  # frames of the traceback, and of their callers, would keep the rows
         notes = list(getattr(error, "__notes__", ()))
         try:
             arrived = list(getattr(pickle.loads(pickle.dumps(error)), "__notes__", ()))
         except Exception:
             arrived = None
-        if arrived != notes:  # compiled exceptions, such as those of CUDA, lose their notes
+        if arrived != notes:  # compiled exceptions, such as CUDA's exceptions, lose their notes
             error = RunFailed(f"rank {rank} ({address}) failed: {type(error).__name__}: {error}")
             for note in notes:
                 error.add_note(note)
@@ -154,7 +155,7 @@ class OwnWorker(WorkerPlugin):  # type: ignore[misc]
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def teardown(self, worker: Worker) -> None:
-        """Send no more heartbeats: if the worker closed their connection, they would be logged as errors."""
+        """Log nothing more: if the worker has closed the connection of heartbeats, they would be logged as errors."""
         logging.disable(logging.CRITICAL)
 
 
@@ -165,7 +166,7 @@ def offer(dask_worker: Any) -> Offer:
 
 
 def expect(name: str, ranks: dict[str, int], dask_worker: Any) -> int:
-    """Begin a session, and end the previous one; for ``Client.run``.
+    """Begin a session, and end the previous session of the worker; for ``Client.run``.
 
     Returns
     -------
@@ -225,9 +226,9 @@ def run_task(
     session : str
         Name of the session; empty for a single rank.
     assignment : RankAssignment
-        What the rank has to do.
+        Instructions for the rank.
     address : str
-        Address of the worker that should do it.
+        Address of the worker on which the rank should run.
     source : RowSource or callable
         Source of the rows, or a function that makes it from `arrays`.
     source_beside : RowSource, callable or None
@@ -237,7 +238,7 @@ def run_task(
     arrays, arrays_beside : list of arrays or None
         Arrays for the functions `source` and `source_beside`.
     whole : dict of str to list of arrays
-        Arguments of the function that were Dask arrays, in parts.
+        Chunks of the function's arguments that were Dask arrays, by name.
     arrays_of_columns : dict of str to list of arrays
         Arrays for the functions in `columns`.
     saved : dict of str to object, or None
@@ -252,7 +253,7 @@ def run_task(
         older[1].set("its client has gone and another run needs the worker")
     try:
         if worker.address != address:
-            raise RunFailed(f"the task of rank {assignment.rank} landed on {worker.address}, not {address}.")
+            raise RunFailed(f"the task of rank {assignment.rank} ran on {worker.address}, not {address}.")
         seat = _take(address, session, abort) if session else None
 
         def emit(event: dict[str, Any]) -> None:
@@ -298,7 +299,7 @@ def checkpoint_of(run: str, ranks: dict[str, int], number: int, dask_worker: Any
     Returns
     -------
     dict of str to object, or None
-        Its files by name; None if the rank has a newer checkpoint.
+        Files of the rank by name; None if the rank has a newer checkpoint.
     """
     return checkpoint_memory.take(run, ranks[dask_worker.address], number)
 
@@ -349,18 +350,18 @@ async def _free_unknown(worker: Worker, keys: list[str]) -> None:
 
 @sizeof.register(csr_array)
 def _bytes_of(rows: csr_array) -> int:
-    """Bytes that Dask should count for a sparse array, because it counts none by itself."""
+    """Return the bytes of a sparse array for Dask, which would otherwise count none."""
     return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes)
 
 
 def _bytes_in_memory(worker: Worker) -> int:
-    """Bytes of results of Dask that are in a worker's memory, and that the worker can write to disk."""
+    """Return the bytes of Dask's results that are in a worker's memory, and that the worker can write to disk."""
     kept = getattr(worker.data, "memory", {})  # a plain dict if writing to disk is turned off
     return sum(sizeof(kept.get(key)) for key in list(kept))
 
 
 def _bytes_of_inputs(*inputs: list[Any] | None) -> int:
-    """Bytes of a task's inputs, which stay in memory while it runs."""
+    """Return the bytes of a task's inputs, which stay in memory while the task runs."""
     return sum(sizeof(array) for arrays in inputs for array in arrays or ())
 
 
@@ -386,7 +387,7 @@ def end_session(name: str, dask_worker: Any) -> None:
 
 
 def _take(address: str, name: str, abort: Abort) -> _Seat:
-    """Take a worker's seat for a run, which keeps it until `_leave`."""
+    """Take a worker's seat for a run, which has the seat until `_leave` is called."""
     with _LOCK:
         seat = _SEATS.get(address)
         if seat is None or seat.name != name or seat.busy or seat.session is None or seat.session.broken:
@@ -398,7 +399,7 @@ def _take(address: str, name: str, abort: Abort) -> _Seat:
 
 
 def _leave(address: str, seat: _Seat) -> None:
-    """End a run; its session continues if it is intact and has not been ended in the meantime."""
+    """End a run; keep the session if it is intact and has not been ended in the meantime, else close it."""
     assert seat.session is not None
     with _LOCK:
         seat.busy = False
@@ -432,16 +433,16 @@ def _orphaned(worker: Worker) -> Any:
 
 
 def _hosts(worker: Worker) -> tuple[str, str]:
-    """Addresses at which a rank listens for others.
+    """Return addresses at which a rank listens for others.
 
-    The first is the address by which others know its worker. The second is the address at which the worker listens, for
-    use if the first does not belong to this machine, e.g. behind address translation.
+    The first is the address by which others know the rank's worker. The second is the address at which the worker
+    listens; it is used if the first address does not belong to this machine, e.g. behind address translation.
     """
     return get_address_host(worker.address), get_address_host(worker.listen_address)
 
 
 def _tls(worker: Worker, address: str) -> tuple[Any, Any]:
-    """Return the worker's TLS contexts if Dask is encrypted, so that the links of the ranks are encrypted, too."""
+    """Return the worker's TLS contexts if Dask is encrypted, so that the links of the ranks are also encrypted."""
     if not address.startswith("tls://"):
         return None, None
     security = worker.security
@@ -452,5 +453,5 @@ def _tls(worker: Worker, address: str) -> tuple[Any, Any]:
 
 
 def _threads(assignment: RankAssignment) -> contextlib.AbstractContextManager[None]:
-    """Share the cores of the host among its ranks; Dask's nannies would give each only one thread."""
+    """Share the cores of the host among its ranks; Dask's nannies would give each rank only one thread."""
     return threads.share(max(1, cores() // assignment.neighbours))

@@ -1,7 +1,7 @@
 """Choice of workers for a run, and reasons why a task has not begun, from the states that Dask's scheduler keeps.
 
-Part of the plugin of `mgclust.engine.dask.leases`, which is sent to schedulers without mgclust, so nothing of mgclust
-is imported here. Only public attributes of the scheduler's states are read.
+This module is a part of the plugin of `mgclust.engine.dask.leases`. The plugin is sent to schedulers without mgclust,
+so nothing of mgclust is imported here. Only public attributes of the scheduler's states are read.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from distributed.comm.addressing import get_address_host
 
 __all__ = ["cheapest", "costs_of", "total", "waits_of"]
 
-QUARTERS = 4  # steps in which fractions of rows are compared, so that nearly equal fractions count as equal
-HEARTBEAT_SECONDS = 5.0  # seconds; heartbeats tell the scheduler what a worker executes
-NAMED_TASKS = 3  # tasks that a message names as the reason why a worker is busy
+QUARTERS = 4  # fractions of rows are rounded to multiples of 1 / QUARTERS, so that similar fractions become equal
+HEARTBEAT_SECONDS = 5.0  # seconds between heartbeats, from which the scheduler learns what a worker executes
+NAMED_TASKS = 3  # number of tasks that a message names as the reason why a worker is busy
 
 Cost = tuple[int, int]  # cost of a worker: its tasks, and the part of the rows that it does not hold
 
@@ -52,7 +52,7 @@ def costs_of(
 
 
 def _load(worker: Any, resources: Mapping[str, float]) -> int:
-    """Load of a worker: 0 if it is idle, 1 if a thread is idle, more if a task would have to wait."""
+    """Return the load of a worker: 0 if it is idle, 1 if a thread is idle, more if a task would have to wait."""
     tasks, threads = len(worker.processing) - len(worker.long_running), max(1, worker.nthreads)
     load = 2 * (tasks // threads) + (tasks % threads > 0)
     lacks = any(
@@ -63,7 +63,7 @@ def _load(worker: Any, resources: Mapping[str, float]) -> int:
 
 
 def total(costs: Mapping[str, Cost], workers: Iterable[str]) -> Cost:
-    """Total cost of several workers, for comparison with as many other workers.
+    """Return the total cost of several workers, for comparison with the same number of other workers.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def total(costs: Mapping[str, Cost], workers: Iterable[str]) -> Cost:
 
 
 def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
-    """Pick the cheapest workers; among workers of equal cost, those on the hosts of the others, then on few hosts.
+    """Pick the cheapest workers; at equal cost, prefer hosts of workers that are picked already, then few hosts.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def cheapest(costs: Mapping[str, Cost], size: int) -> list[str]:
 
 
 def _near_each_other(free: set[str], size: int) -> list[str]:
-    """Pick free workers on the host that has just enough, else on as few hosts as possible."""
+    """Pick workers on the host with the fewest free workers that suffice, else on as few hosts as possible."""
     hosts: dict[str, list[str]] = {}
     for address in sorted(free):
         hosts.setdefault(get_address_host(address), []).append(address)

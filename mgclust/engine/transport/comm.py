@@ -1,4 +1,4 @@
-"""Communication between ranks: a few collectives, and a stream in which every block of rows visits every rank.
+"""Communication between ranks: a few collectives, and a stream that brings every block of rows to every rank.
 
 ::
 
@@ -8,8 +8,9 @@
     NcclComm   GPUs (in `mgclust.engine.transport.cuda`): NCCL for device arrays, a HostComm for small host values
 
 All ranks call the same collectives in the same order. The results are the same, bit for bit, for any number of ranks.
-Therefore integers may be summed, but floats may only be compared; `Context.sum_over_blocks` adds floats in an order
-that does not depend on the ranks. Every wait has a deadline, and checks the abort flag at least five times a second.
+Therefore, collectives compute sums only of integers, but maxima and minima also of floats; `Context.sum_over_blocks`
+adds floats in an order that does not depend on the ranks. Every wait has a deadline, and checks the abort flag at least
+five times per second.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Comm(Protocol):
     size: int
 
     def all_reduce(self, array: Array, op: str = "sum") -> Array:
-        """Sum (only integers), maximum or minimum over all ranks, element by element, as a new array.
+        """Return the sum (only of integers), maximum or minimum over all ranks, by element, as a new array.
 
         Parameters
         ----------
@@ -49,7 +50,7 @@ class Comm(Protocol):
         """
 
     def queue_reduce(self, array: Array, op: str = "sum", *, out: Array | None = None) -> None:
-        """Queue an `all_reduce` in place; kernels that are queued later see the result, the host after `synchronize`.
+        """Queue an `all_reduce` in place. Kernels queued later see the result; the host must first call `synchronize`.
 
         Parameters
         ----------
@@ -83,7 +84,7 @@ class Comm(Protocol):
         """
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        """Fill in the parts of an array that other ranks have; queued like `queue_reduce`.
+        """Fill in the parts of an array that other ranks have. The call is queued like `queue_reduce`.
 
         Parameters
         ----------
@@ -94,7 +95,7 @@ class Comm(Protocol):
         """
 
     def exchange(self, parts: list[Array]) -> Array:
-        """Send one array to each rank; return the arrays that all ranks sent to this one, joined in rank order.
+        """Send one array to each rank; return the arrays that all ranks sent to this rank, joined in rank order.
 
         Parameters
         ----------
@@ -128,7 +129,7 @@ class Comm(Protocol):
         """Wait for all ranks."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:
-        """Yield all rows of the data in global order, range by range, on every rank; no other collective in between.
+        """Yield all rows of the data in global order, range by range, on every rank. Call no collective in between.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
 """Collectives between GPUs, and pacing of kernels on one GPU.
 
-Three things can wait on a GPU: this rank's own kernels, a collective, and the host. Host code never blocks in a CUDA
-call that another rank could delay. It records an event and polls it; between polls it checks the abort flag, NCCL's own
-errors, the sockets of the other ranks, and the clock.
+On a GPU, three things can wait: this rank's own kernels, a collective, and the host. Host code never blocks in a CUDA
+call that another rank could delay. Instead, it records an event and polls the event; between polls it checks the abort
+flag, NCCL's own errors, the sockets of the other ranks, and the clock.
 
 ``stream`` broadcasts each range of rows on a second CUDA stream into one of three buffers::
 
@@ -42,7 +42,7 @@ BUFFERS = 3
 BUSY_POLLS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
 SLEEP_SECONDS = 50e-6
 POLL_SECONDS = 0.05  # seconds between two checks of flags and sockets
-CONNECT_SECONDS = 60.0  # seconds that NCCL may take to connect: it needs about 1 on one host, whatever the data
+CONNECT_SECONDS = 60.0  # seconds that NCCL may take to connect: it needs about 1 s on one host, for any data
 
 
 _NCCL_OPERATIONS = {"sum": nccl.NCCL_SUM, "max": nccl.NCCL_MAX, "min": nccl.NCCL_MIN}
@@ -69,7 +69,7 @@ def _mark(stream: Any) -> Any:
 
 
 class DeviceSoloComm(SoloComm):
-    """A single rank on a GPU: keeps the queue of kernels short, so that `abort`, which ends waits, stops a run."""
+    """Communication of a single rank on a GPU: it keeps the queue of kernels short, so that `abort` can stop a run."""
 
     def __init__(self, partition: Partition, range_rows: int, abort: Abort) -> None:
         super().__init__(partition, range_rows)
@@ -93,10 +93,10 @@ class DeviceSoloComm(SoloComm):
 class Communicator:
     """NCCL's communicator of one rank, and the stream of its broadcasts; it serves one run after the other.
 
-    It is made in a thread, because NCCL waits for all ranks without a limit. The ranks are connected already, so none
-    is missing, unless it dies at this moment, or another program connects to NCCL's port now, for which NCCL may wait
-    without a limit. The thread is then left behind, and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL
-    accepts no message from connections that do not begin with its random number, which ranks get over the host links.
+    It is made in a thread, because NCCL waits for all ranks without a limit. The ranks are connected already. So NCCL
+    waits for long only if a rank dies at this moment, or if another program connects to NCCL's port. The thread is then
+    left behind, and the run ends with CollectiveTimeout after CONNECT_SECONDS. NCCL accepts no message from connections
+    that do not begin with its random number, which ranks get over the host links.
 
     Parameters
     ----------
@@ -110,10 +110,10 @@ class Communicator:
         if not nccl.available:
             raise DeviceUnavailableError(
                 "several GPUs need NCCL, which CuPy cannot load here; install mgclust[gpu-cu13] (or "
-                "gpu-cu12), which brings it, or use one GPU with client=None."
+                "gpu-cu12), which includes NCCL, or use one GPU with client=None."
             )
         choose_interface(addresses)
-        # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older one 0.1 s; both
+        # NCCL's newer way to share memory takes 1.3 s to set up between 4 GPUs of one host, the older way 0.1 s; both
         # are equally fast afterwards. NCCL reads the variable once in a process, before it first connects.
         os.environ.setdefault("NCCL_CUMEM_ENABLE", "0")
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -160,7 +160,7 @@ class Communicator:
         getattr(self._nccl, name)(*arguments)
 
     def abort(self) -> None:
-        """End the communicator and everything that it waits for; other ranks are not asked."""
+        """End the communicator and all its waits, without the help of other ranks."""
         communicator, self._nccl = self._nccl, None
         if communicator is not None:
             with cupy.cuda.Device(self._device):
@@ -297,7 +297,7 @@ class NcclComm:
         largest = max((each.stop - each.start for each in self._ranges), default=0)
         buffers = [cupy.empty((largest, rows.n_features), rows.dtype) for _ in range(min(BUFFERS, len(self._ranges)))]
         keep: list[Any] = [None] * BUFFERS  # rows that this rank sends, until their readers are done
-        free: list[Any] = [None] * BUFFERS  # events: kernels no longer read the buffer
+        free: list[Any] = [None] * BUFFERS  # events after which kernels no longer read the buffer
         try:
             flight = [self._launch(rows, 0, buffers, keep, free)] if self._ranges else []
             for index, each in enumerate(self._ranges):
@@ -325,7 +325,7 @@ class NcclComm:
         self._host.leave()
 
     def abort(self) -> None:
-        # Close sockets first: ranks that still poll then notice before NCCL has taken this rank down.
+        # Sockets are closed first: ranks that still poll notice this before NCCL has ended this rank's communicator.
         self._host.abort()
         self._nccl.abort()
 
@@ -338,14 +338,13 @@ class NcclComm:
         if free[slot] is not None:
             self._stream.wait_event(free[slot])
         if each.owner == self.rank:
-            # On this stream, so that copying rows from the host and transforming them are in order with their
-            # broadcast.
+            # This runs on the stream of the broadcasts, so that rows are copied from the host and transformed before
+            # they are broadcast.
             with self._stream:
                 x = cupy.ascontiguousarray(rows.read(each.start, each.stop))
         else:
             x = buffers[slot][: each.stop - each.start]
-        # The array that the slot held before is freed here: after the wait above, on the stream that allocated
-        # it.
+        # This frees the previous array of the slot: after the wait above, and on the stream that allocated the array.
         keep[slot] = x
         self._call("bcast", x.data.ptr, x.nbytes, nccl.NCCL_UINT8, each.owner, self._stream.ptr)
         return x, _mark(self._stream)

@@ -1,4 +1,4 @@
-"""Connecting ranks: each connection is authenticated, inside TLS if the cluster uses TLS.
+"""Connect ranks by authenticated connections, inside TLS if the cluster uses TLS.
 
 ::
 
@@ -7,11 +7,11 @@
             ── proof over both ──>
             <────────── ready ──────────
 
-Of two ranks, the one with the higher number dials (`meet`). A session begins with the links of the tree; other links
+The rank with the higher number dials the other rank (`meet`). A session begins with the links of the tree; other links
 are made when a run first needs them (`mgclust.engine.transport.topology`). Ports are closed when all ranks have
 connected. The accepting end sends nothing before the first proof, so a connection without the key gets no answer. All
-handshakes of a rank run concurrently in one thread, each with one deadline for all steps. If there are too many, the
-oldest without a proof is dropped.
+handshakes of a rank run concurrently in one thread, each with one deadline for all steps. If there are too many
+handshakes, the oldest handshake without a proof is dropped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PORTS = "MGCLUST_RANK_PORTS"
 
 HANDSHAKE_SECONDS = 5.0  # time limit of a whole handshake
 UNPROVEN_CONNECTIONS = 64  # concurrent handshakes in addition to one per rank
-SPARE_FILES = 32  # open files, in addition to links, that a run may need meanwhile
+SPARE_FILES = 32  # open files that a run may need in addition to links
 AT_ONCE = 16  # connections that are accepted before the open ones continue
 RANKS = struct.Struct("!II")  # rank that dials, rank that accepts
 NONCE = 32
@@ -56,7 +56,7 @@ Handshake = Generator[int, None, tuple[int, socket.socket]]
 
 
 def listen(*hosts: str) -> socket.socket:
-    """Listen on the first of some hosts that this machine has, at any free port that `PORTS` permits."""
+    """Listen on the first of these addresses that belongs to this machine, at a free port that `PORTS` permits."""
     ports = _ports()
     for host in hosts:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -72,17 +72,17 @@ def listen(*hosts: str) -> socket.socket:
                     break
         else:
             raise RunFailed(
-                f"all ports of {PORTS}={os.environ.get(PORTS, '0')} are in use on {host}; a host needs as many "
-                "ports as ranks connect there at once; give its workers a longer range."
+                f"all ports of {PORTS}={os.environ.get(PORTS, '0')} are in use on {host}; give its workers a longer "
+                "range, with one port for each rank that connects there at the same time."
             )
     raise RunFailed(
-        f"a rank cannot listen on {' or '.join(hosts)}, the address of its worker; give it an address of this machine "
-        "(dask worker --host, or --listen-address)."
+        f"a rank cannot listen on {' or '.join(hosts)}, the address of its worker; give the worker an address of this "
+        "machine (dask worker --host, or --listen-address)."
     )
 
 
 def _ports() -> list[int]:
-    """Ports to try, in a different order each time, so that ranks of one host begin at different ports."""
+    """Return the ports to try, in a random order, so that ranks of one host begin at different ports."""
     given = os.environ.get(PORTS, "").strip() or "0"
     try:
         first, dash, last = given.partition("-")
@@ -109,9 +109,9 @@ def _reserve(count: int) -> None:
             soft = hard
     if not _within(needed, soft):
         raise RunFailed(
-            f"a rank needs {count} more open files for its connections: {needed} with those of its process, which may "
-            f"have {soft} (ulimit -n); raise the hard limit of the workers to {needed + UNPROVEN_CONNECTIONS} (ulimit "
-            "-Hn, LimitNOFILE of systemd, ulimits of Compose), or request fewer workers (n_workers=, --workers)."
+            f"a rank needs {count} more open files for its connections ({needed} in its process), but may have {soft} "
+            f"(ulimit -n); raise the hard limit of the workers to {needed + UNPROVEN_CONNECTIONS} (ulimit -Hn, "
+            "LimitNOFILE of systemd, ulimits of Compose), or request fewer workers (n_workers=, --workers)."
         )
 
 
@@ -134,7 +134,7 @@ def meet(
     server: socket.socket | None,
     wire: Wire,
 ) -> dict[int, Link]:
-    """Make a rank's links to some other ranks, all of which do the same now.
+    """Make a rank's links to some other ranks, which call this function at the same time.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int])
         while len(links) < len(expected):
             for peer, sock in handshakes.turn():
                 if peer in links:
-                    links[peer].close()  # the peer has connected again, so it has given up the link before
+                    links[peer].close()  # the peer has connected again, so it has given up the previous link
                 links[peer] = Link(sock, wire, peer)
             wire.abort.check()
             missing = expected - links.keys()
@@ -181,8 +181,8 @@ def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int])
                 if max(missing) < rank:
                     raise handshakes.unreachable(min(missing))
                 raise CollectiveTimeout(
-                    f"rank(s) {sorted(missing)} did not connect to rank {rank} within timeout={wire.timeout:g} s; are "
-                    "their workers busy, or is there a firewall between workers?"
+                    f"rank(s) {sorted(missing)} did not connect to rank {rank} within timeout={wire.timeout:g} s; "
+                    "check whether their workers are busy, or a firewall separates workers."
                 )
     except BaseException:
         for link in links.values():
@@ -192,7 +192,7 @@ def _collect(handshakes: _Handshakes, wire: Wire, rank: int, expected: set[int])
 
 
 def _final(error: Exception) -> bool:
-    """Return whether an error would repeat. A peer that closes during the handshake may only be too busy."""
+    """Return whether an error would occur again; a peer that closes during the handshake may only be too busy."""
     return isinstance(error, (ConnectionRefusedError, ssl.SSLError)) and not isinstance(error, ssl.SSLEOFError)
 
 
@@ -213,7 +213,7 @@ class _Handshakes:
         self._server, self._wire, self._callers, self._rank = server, wire, frozenset(callers), rank
         self._addresses: dict[int, tuple[str, int]] = {}  # addresses of the ranks that this rank dials
         self._problems: dict[int, Exception] = {}  # why the last call to each rank failed
-        self._again: dict[int, float] = {}  # when to call ranks again that closed during the handshake
+        self._again: dict[int, float] = {}  # when to call a rank again that closed its connection
         self._pending: dict[_Pending, Handshake] = {}  # handshakes that are not finished, the oldest first
         self._selector = selectors.DefaultSelector()
         if server is not None:
@@ -277,7 +277,7 @@ class _Handshakes:
             pending = _Pending(sock.fileno(), time.monotonic() + HANDSHAKE_SECONDS)
             self._pending[pending] = _welcome(sock, self._wire, self._callers, self._rank, pending)
             self._selector.register(pending.number, selectors.EVENT_READ, pending)
-            self._advance(pending, arrived)  # a message that has arrived counts before the connection could be dropped
+            self._advance(pending, arrived)  # read a message that has arrived before the connection may be dropped
             if len(self._pending) > UNPROVEN_CONNECTIONS + len(self._callers) + len(self._addresses):
                 self._drop_oldest()
 
@@ -307,12 +307,12 @@ class _Handshakes:
         """
         host, port = self._addresses[peer]
         return PeerLost(
-            f"rank {self._rank} cannot reach rank {peer} at {host}:{port}: {self._problems.get(peer, 'no answer')}; is "
-            "there a firewall between workers?"
+            f"rank {self._rank} cannot reach rank {peer} at {host}:{port}: {self._problems.get(peer, 'no answer')}; "
+            "check whether a firewall separates workers."
         )
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest connection without a proof, or else the oldest of all."""
+        """Drop the oldest connection without a proof, or the oldest connection if all have a proof."""
         self._drop(min(self._pending, key=lambda pending: pending.proven))
 
     def _drop(self, pending: _Pending, problem: Exception | None = None) -> None:
@@ -380,7 +380,7 @@ def _reach(sock: socket.socket, wire: Wire, rank: int, peer: int, pending: _Pend
 
 
 def _prompt(sock: socket.socket) -> socket.socket:
-    """Make a socket non-blocking, and send at once: a handshake has small messages, which would each wait 40 ms."""
+    """Make a socket non-blocking, and let it send at once: small messages of a handshake would each wait 40 ms."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock

@@ -28,7 +28,7 @@ __all__ = ["HostComm", "Peers"]
 
 Array = Any
 # Largest number of bytes that a collective of the tree sends to one rank or receives from it; the second limit applies
-# if all ranks share the cores of one host. benchmarks/engine/collectives.py measures both ways around these limits.
+# if all ranks share the cores of one host. benchmarks/engine/collectives.py measures collectives on both sides of them.
 LARGE = 1 << 18
 LARGE_ON_ONE_HOST = 1 << 22
 NOTHING = np.empty(0, np.uint8)
@@ -45,18 +45,19 @@ class Peers:
 
 
 class HostComm:
-    """CPU ranks: small arrays go up a tree to rank 0 and down again, large arrays directly from rank to rank.
+    """Communication of CPU ranks: small arrays go up a tree to rank 0 and down again, large ones from rank to rank.
 
     ::
 
         small arrays                 tree    a rank combines or joins the arrays of its four children, and passes it on
         gathers, broadcast, stream   ring    each rank passes an array on to the next while it arrives
-        reductions                   halves  log2 N partners, each with half of what is left, there and back
-        exchange                     direct  each rank to each
+        reductions                   halves  with log2 N partners, ranks exchange ever smaller halves, then the results
+        exchange                     direct  each rank sends to each other rank
 
-    So no rank sends or receives much more than it has or gets, and reductions take a few times log2 N messages. Links
-    of a shape are made when it is first needed. If only some ranks know how long an array is, messages of the tree
-    announce which way it takes. Exchanges send no messages in the tree, because they would wait for each other there.
+    So no rank sends much more than its arrays, or receives much more than its results, and a reduction takes a few
+    times log2 N messages. Links of a shape are made when the shape is first needed. If only some ranks know the length
+    of an array, messages of the tree announce which shape is used. Exchanges send no messages in the tree, because
+    their ranks would wait for each other there.
 
     Parameters
     ----------
@@ -99,8 +100,8 @@ class HostComm:
         run : str
             Name of the run; ranks in different runs raise an error.
         range_rows : int
-            Most rows of a block that fit on this rank; the smallest number of all ranks is used. 0: this rank rejects
-            the run.
+            Largest number of rows of a block that fits on this rank; the minimum of all ranks is used. 0: this rank
+            rejects the run.
 
         Raises
         ------
@@ -162,7 +163,7 @@ class HostComm:
     def exchange(self, parts: list[Array]) -> Array:
         what = self._enter("exchange")
         self._connect("all")
-        # Each rank begins with the next one, so that they do not all begin with the same rank.
+        # Each rank begins with the next rank, so that not all ranks begin with the same rank.
         peers = [(self.rank + step) % self.size for step in range(1, self.size)]
         got = self._swap(what, {peer: [(parts[peer], None)] for peer in peers})
         return np.concatenate([parts[peer] if peer == self.rank else got[peer][0] for peer in range(self.size)])
@@ -201,7 +202,7 @@ class HostComm:
         self._streaming = True
         ready: queue.Queue[Block | BaseException] = queue.Queue(maxsize=1)
         gone = threading.Event()
-        here = contextvars.copy_context()  # the context holds the rank's share of the cores
+        here = contextvars.copy_context()  # the context holds the number of cores of the rank
         way = self._around if in_ring else self._by_tree
         pump = threading.Thread(target=here.run, args=(self._pump, way, what, rows, ready, gone), daemon=True)
         pump.start()
@@ -228,12 +229,12 @@ class HostComm:
             raise PeerLost(f"rank {gone.peer} closed its connection.")
 
     def leave(self) -> None:
-        # Everything that was sent has then been read, so the next run finds no messages of this one.
+        # After these messages, everything that was sent has been read, so the next run finds no messages of this run.
         what, parent = self._enter("leave"), self._tree.parent
         self._from_children(what)
         if parent is not None:
             self._links[parent].send(what, NOTHING)
-        # A rank that knows this already may close its end before this rank knows it.
+        # A rank that has left already may close its end before this rank has left.
         self.wire.watch = lambda waiting_for: None
         if parent is not None:
             self._links[parent].receive(what)
@@ -278,7 +279,7 @@ class HostComm:
         return self._answered(what, what, _reduced([array, *parts], op))[1]
 
     def _gather(self, what: str, array: np.ndarray | None, instead: str = "") -> tuple[str, np.ndarray]:
-        """Join arrays of all ranks over the tree; if any rank has None, all get nothing and the name `instead`."""
+        """Join arrays of all ranks over the tree; if a rank has None, all get an empty array and the name `instead`."""
         parts = self._from_children(what, instead)
         small = array is not None and all(said == what for said, _ in parts)
         joined = np.concatenate([array, *(part for _, part in parts)]) if small else NOTHING
@@ -345,7 +346,7 @@ class HostComm:
     def _swap(
         self, what: str, moves: Mapping[int, Sequence[tuple[np.ndarray, np.ndarray | None]]]
     ) -> dict[int, list[np.ndarray]]:
-        """Send arrays to other ranks and receive as many, concurrently; `moves` has (array, target) by rank."""
+        """Send arrays to other ranks and receive the same number, concurrently; `moves` has (array, target) by rank."""
         links = [(self._links[peer], pairs) for peer, pairs in moves.items()]
         sending = [in_turn([link.sending(what, given) for given, _ in pairs]) for link, pairs in links]
         receiving = [in_turn([link.receiving(what, to) for _, to in pairs]) for link, pairs in links]
@@ -360,7 +361,7 @@ class HostComm:
         halves = Halves(self.rank, self.size)
         out = np.ascontiguousarray(array).reshape(-1).copy()
         lanes = np.array_split(out, halves.lanes)
-        # By step, partner and lane: the parts of `out` that this rank keeps, and those that it sends away.
+        # The parts of `out` that this rank keeps, and the parts that it sends away, by step, partner and lane.
         steps: list[dict[int, list[tuple[np.ndarray, np.ndarray]]]] = []
         if halves.mate is not None:
             steps.append({halves.mate: [(lanes[halves.own[0]], lanes[1 - halves.own[0]])]})
@@ -381,7 +382,7 @@ class HostComm:
     def _combine(
         self, what: str, moves: Mapping[int, list[tuple[np.ndarray, np.ndarray]]], lower: bool, op: str
     ) -> None:
-        """Combine the parts that this rank keeps with the parts from its partners; `lower`: their ranks are lower."""
+        """Combine the parts that this rank keeps with its partners' parts; `lower`: the partners have lower ranks."""
         new = {peer: [(given, np.empty_like(kept)) for kept, given in pairs] for peer, pairs in moves.items()}
         for peer, parts in self._swap(what, new).items():
             for (kept, _), part in zip(moves[peer], parts, strict=True):
@@ -424,7 +425,7 @@ class HostComm:
 
 
 def _reduced(parts: Sequence[np.ndarray], op: str) -> np.ndarray:
-    """Reduce parts in rank order to a new array; maxima of 0 and -0 do not depend on the way."""
+    """Reduce parts in rank order to a new array; maxima of 0 and -0 do not depend on the shape of the links."""
     total = parts[0].copy()
     for part in parts[1:]:
         REDUCE[op](total, part, out=total)

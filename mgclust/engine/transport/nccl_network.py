@@ -1,8 +1,8 @@
-"""Network of NCCL: the interface that it uses, and why several hosts with TLS may not use it.
+"""Network of NCCL: the interface that NCCL uses, and why several hosts with TLS may not use NCCL.
 
-NCCL does not encrypt, and it sends rows of the data. A cluster with TLS requires encryption between its hosts. So GPUs
-of several hosts are rejected, unless the administrator of the workers declares that their network is private or
-encrypted below NCCL. On one host, nothing leaves the machine.
+NCCL sends rows of the data unencrypted. A cluster with TLS requires encryption between its hosts. So GPUs of several
+hosts are rejected, unless the administrator of the workers declares that their network is private or encrypted below
+NCCL. On one host, nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -28,27 +28,28 @@ def refusal() -> str:
     """Return the message for GPUs of several hosts of a cluster with TLS."""
     return (
         "this cluster encrypts with TLS, but NCCL would send rows between GPUs of several hosts unencrypted; request "
-        "as many workers as one host has (n_workers=, --workers), use device='cpu' (--cpu), or set "
-        f"{PERMISSION}=true for all workers if their network is private or encrypted below NCCL, such as by WireGuard."
+        "at most the workers of one host (n_workers=, --workers), use device='cpu' (--cpu), or set "
+        f"{PERMISSION}=true for all workers if their network is private or encrypted below NCCL."
     )
 
 
 def choose_interface(hosts: Iterable[str]) -> None:
-    """Make NCCL use the interface that Dask uses, and open no port that answers any client.
+    """Make NCCL use the interface that Dask uses, and open no port that answers arbitrary clients.
 
-    NCCL reads the variables once in a process, before it first connects. Variables that the administrator has set stay.
+    NCCL reads its variables once in a process, before it first connects. Variables that the administrator has set are
+    kept.
 
     Parameters
     ----------
     hosts : iterable of str
-        Addresses of this rank. The first that belongs to an interface of this machine is used.
+        Addresses of this rank. The first address that belongs to an interface of this machine is used.
     """
-    # By default, each process lists its communicators to every connection to its port 28028.
+    # By default, each process with NCCL lists its communicators to anybody who connects to its port 28028.
     os.environ.setdefault("NCCL_RAS_ENABLE", "0")
     for host in hosts:
         interface = _interface_of(host)
         if interface:
-            # All peers of a worker on a loopback address are on this machine: keep NCCL closed to others.
+            # All peers of a worker on a loopback address are on this machine: keep NCCL closed to other machines.
             os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
             return
 

@@ -7,8 +7,8 @@
     begin   make the communicator of one run; on GPUs, NCCL's communicator is made in the first run
     close   at the end of the last run
 
-Runs use a session one after the other. If a run does not end in order, every rank closes the session, because messages
-under way would disturb the next run. How a session ends with its client is described in `mgclust.engine.dask.tasks`.
+Runs use a session one after the other. If a run does not end normally, every rank closes the session, because messages
+in transit would disturb the next run. `mgclust.engine.dask.tasks` describes how a session ends with its client.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Session:
         listener : socket.socket, optional
             The socket of a rank with children; it is closed here.
         hosts : tuple of str, optional
-            Addresses at which this rank can listen: the address by which others know it, and the address to use if this
-            machine does not have that one. By default the address from which it reaches its parent.
+            Addresses at which this rank can listen: first the address by which others know it, then the address to use
+            if the first does not belong to this machine. By default, the address from which it reaches its parent.
         """
         tree = Tree(rank, len(addresses))
         calls = {} if tree.parent is None else {tree.parent: addresses[tree.parent]}
@@ -111,7 +111,7 @@ class Session:
         return NcclComm(host, self._gpus)
 
     def check_gpus(self) -> None:
-        """Raise DeviceUnavailableError if this rank and another must not use NCCL; some ranks may not notice."""
+        """Raise DeviceUnavailableError if this rank must not use NCCL with a linked rank; others may raise nothing."""
         encrypted = self._wire.client_tls is not None
         if encrypted and not all(link.local for link in self._links.values()) and not nccl_network.is_permitted():
             raise DeviceUnavailableError(nccl_network.refusal())

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 __all__ = ["Halves", "Shape", "Tree", "neighbors"]
 
-FAN = 4  # children of a rank: with two, messages take twice as many steps; with eight, ranks wait for each other
+FAN = 4  # children of a rank: with 2 children, messages take twice as many steps; with 8, ranks wait for each other
 Shape = str
 
 
 class Subtree(NamedTuple):
-    """Consecutive ranks below a rank, which is the first of them."""
+    """A rank and the ranks below it, which are consecutive."""
 
     root: int
     stop: int
@@ -29,8 +29,8 @@ class Subtree(NamedTuple):
 class Tree:
     """Position of a rank in the tree, whose root is rank 0.
 
-    The ranks below a child come before those below the next child. So arrays in the order of the children are in rank
-    order.
+    The ranks below a child come before the ranks below the next child. So arrays in the order of the children are in
+    rank order.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Tree:
         return [*above, *(child.root for child in self.children)]
 
     def toward(self, rank: int) -> int | None:
-        """Return the neighbour through which messages of another rank come.
+        """Return the neighbour from which messages of another rank come.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class Tree:
         return next((child.root for child in self.children if child.root <= rank < child.stop), self.parent)
 
     def margin(self, peer: int) -> float:
-        """Fraction of the timeout by which waits for a neighbour are longer than the timeout.
+        """Return the fraction of the timeout by which waits for a neighbour are longer than the timeout.
 
         The rank next to the late rank must give up first, because it knows which rank is late. Parents of leaves wait
         for no other rank before their children, and leaves wait last for their parents.
@@ -100,7 +100,7 @@ def _children(of: Subtree) -> list[Subtree]:
 
 def _height(of: Subtree) -> int:
     children = _children(of)
-    return 1 + _height(children[-1]) if children else 0  # no child has more ranks than the last
+    return 1 + _height(children[-1]) if children else 0  # the last child has at least as many ranks as any other
 
 
 class Halves:
@@ -108,8 +108,8 @@ class Halves:
 
     The ranks form as many groups as the largest power of two that is at most the number of ranks. If the number of
     ranks is not a power of two, the first groups have two ranks, and an array has two lanes. In a group of two, the
-    first rank works on the first lane and the second rank on the second lane. A rank that is alone in its group works
-    on both.
+    first rank works on the first lane and the second rank on the second lane. The only rank of a group works on both
+    lanes.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ __all__ = [
 POLL_SECONDS = 0.1  # seconds between two checks of the abort flag
 LENGTH = struct.Struct("!I")
 LARGEST_HEADER = 1 << 16
-READ_AHEAD = 1 << 12  # bytes that are read if fewer are expected: usually the header and the array after it
+READ_AHEAD = 1 << 12  # bytes to read if fewer are expected, because the array after the header usually fits in
 CHUNK = 1 << 16  # bytes that a rank receives before it passes them on
 
 
@@ -62,7 +62,7 @@ class Wire:
     timeout : float
         Seconds without a byte after which a wait ends with CollectiveTimeout.
     client_tls, server_tls : ssl.SSLContext, optional
-        Encrypt the links: for the end that dials, and for the end that accepts.
+        Contexts that encrypt the links, for the end that dials and for the end that accepts.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Link:
         self.margin = 0.0
         self._ahead = b""  # received bytes that have not been requested yet
         self.host, self.local = "", False
-        with contextlib.suppress(OSError):  # the socket may be closed meanwhile
+        with contextlib.suppress(OSError):  # the socket may have been closed in the meantime
             self.host = sock.getsockname()[0]
             self.local = self.host == sock.getpeername()[0]
 
@@ -139,7 +139,7 @@ class Link:
         return array
 
     def sending(self, what: str, array: np.ndarray) -> Move:
-        """Send like `send`, for `together`."""
+        """Make a message that sends an array as `send` does, for `together`."""
         array = np.ascontiguousarray(array)
         header = _header(what, array.dtype.str, array.shape)
         self._wire.messages_sent += 1
@@ -150,7 +150,7 @@ class Link:
         yield from self._write(_bytes(array), what)
 
     def receiving(self, what: str, out: np.ndarray | None = None, instead: str | None = None) -> Move:
-        """Receive like `receive`, for `together`.
+        """Make a message that receives an array as `receive` does, for `together`.
 
         Parameters
         ----------
@@ -177,20 +177,20 @@ class Link:
         self._sock.close()
 
     def _announced(self, what: str, out: np.ndarray | None, instead: str | None = None) -> Move:
-        """Read the header: the collective of the other end, and an array of the announced shape to receive into."""
+        """Read the header; return it, the other end's collective, and an array into which to receive."""
         self._wire.messages_received += 1
         length = bytearray(LENGTH.size)
         yield from self._fill(memoryview(length), what)
         size = LENGTH.unpack(length)[0]
         if size > LARGEST_HEADER:
-            raise RunFailed(f"rank {self.peer} sent a header of {size} bytes; is it the same version of mgclust?")
+            raise RunFailed(f"rank {self.peer} sent a header of {size} bytes; use one version of mgclust everywhere.")
         header = bytearray(size)
         yield from self._fill(memoryview(header), what)
         if out is not None and length + header == _header(what, out.dtype.str, out.shape):
             return length + header, what, out
         sent, dtype, shape = self._read(bytes(header))
         if sent not in (what, instead):
-            raise RunFailed(f"ranks disagree: this one is in {what}, rank {self.peer} in {sent}.")
+            raise RunFailed(f"ranks disagree: this rank is in {what}, rank {self.peer} in {sent}.")
         if out is None:
             out = self._room(bytes(header), dtype, shape)
         elif (out.dtype, out.shape) != (dtype, shape):
@@ -204,7 +204,7 @@ class Link:
             sent, name, shape = parse_json(header)
             dtype = np.dtype(name)
             if dtype.hasobject or not all(isinstance(length, int) and length >= 0 for length in shape):
-                raise ValueError("it should be numbers, in lengths >= 0")
+                raise ValueError("it should have numbers, and lengths >= 0")
             return sent, dtype, tuple(shape)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._refused(header, error) from None
@@ -217,8 +217,8 @@ class Link:
 
     def _refused(self, header: bytes, error: Exception) -> RunFailed:
         return RunFailed(
-            f"rank {self.peer} announced an array that cannot be received, {header[:200]!r} ({error}); is it the "
-            "same version of mgclust?"
+            f"rank {self.peer} announced an array that cannot be received, {header[:200]!r} ({error}); use one version "
+            "of mgclust everywhere."
         )
 
     def _fill(self, buffer: memoryview, what: str) -> Move:
@@ -315,7 +315,7 @@ def relay(source: Link, to: Link, what: str, out: np.ndarray | None = None) -> M
 
 
 def in_turn(moves: Iterable[Move]) -> Move:
-    """Send or receive several messages over one link, one after the other; list their results; for `together`.
+    """Send or receive several messages over one link, one after the other, for `together`; return their results.
 
     Parameters
     ----------
@@ -381,10 +381,10 @@ def together(wire: Wire, what: str, *moves: Move) -> list[Any]:
 
 
 def waited_for(error: BaseException) -> tuple[str, list[int]]:
-    """Return the collective in which a rank waited too long, and the ranks it waited for.
+    """Return the collective in which a rank waited too long, and the ranks for which it waited.
 
-    For other errors, both are empty. If ranks wait for each other in a ring, only one of the waiting ranks is next to
-    the late rank.
+    For other errors, both are empty. If ranks wait for each other in a ring, only one of them waits for the late rank
+    itself.
     """
     return vars(error).get("mgclust_waited", ("", []))
 
@@ -398,7 +398,7 @@ def too_late(peer: int, timeout: float, what: str) -> str:
 
 
 def _ready(waiting: dict[int, tuple[Link, int]], what: str) -> list[int]:
-    """Find messages that can continue, or none after a moment."""
+    """Return the messages that can continue; if there are none after a short wait, return an empty list."""
     events: dict[int, int] = {}
     numbers: dict[int, int] = {}
     for place, (link, event) in waiting.items():

@@ -124,7 +124,7 @@ def test_same_bits_under_a_memory_limit(fit_on, tmp_path):
 
 
 def test_a_limit_that_cannot_be_kept_is_refused(fit_on):
-    with pytest.raises(InsufficientMemoryError, match=r"needed .* there .* What would fit"):
+    with pytest.raises(InsufficientMemoryError, match=r"needs .* is free\. What would fit"):
         fit_on(1, rows_of("2-D brute"), memory_limit=1_000_000)
 
 
