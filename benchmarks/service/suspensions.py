@@ -147,7 +147,7 @@ DEADLINE = 400.0
 TRUE = {
     "attempt-40": r"the attempt's process was stopped for \d\d s and was ended\.",
     "worker-40": r"a process of the attempt was stopped for \d\d s, and all of them were ended\.",
-    "two-runners": r"attempt \d+ was lost: its runner, or its machine, gave no sign of life for 4 s\.",
+    "two-runners": r"attempt \d+ was lost: its runner, or its machine, sent no heartbeat for 4 s\.",
 }
 TRUE |= {"attempt-120": TRUE["attempt-40"], "worker-120": TRUE["worker-40"]}
 REFUSED = {

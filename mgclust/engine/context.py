@@ -72,7 +72,7 @@ class Context:
     Attributes
     ----------
     dtype : dtype
-        Type of the rows on the device: float32 or float64.
+        Type of the rows on the device: float32 or float64, or int32 for the edges of a graph.
     dataset_shape : (int, int)
         Shape of the whole data.
     chunk_count : int

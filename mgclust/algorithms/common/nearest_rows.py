@@ -36,7 +36,7 @@ def search_all_rows(
     context : Context
     x : array of shape (m, n_features)
     norm, near, near_index, rows
-        See `Pairs.nearest_rows`.
+        See `PairKernels.nearest_rows`.
     """
     pairs, comm, n = context.kernels.pairs, context.comm, context.dataset_shape[0]
     lists = {"norm": norm, "near": near, "near_index": near_index, "rows": rows}

@@ -82,11 +82,13 @@ default="auto"
 
         - "k-means++": rows that are drawn far from each other (k-means|| above 65,536 rows).
         - "random": rows drawn at random.
-        - "canopy": the centres of the n_clusters largest canopies. If m is above 2, one step with m = 2 follows,
-          because a centre would otherwise hardly leave the row on which it lies.
+        - "canopy": the centres of the n_clusters largest canopies.
         - "random-memberships": weighted means with random memberships, as in Bezdek (1981).
         - An array of shape (n_clusters, n_features): centres, in the units of `cluster_centers_`.
         - An array of shape (n_samples, n_clusters): memberships; each row must sum to 1.
+
+        The first three start at rows. If m is above 2, one step with m = 2 follows, because a centre would otherwise
+        hardly leave the row on which it lies.
     n_init : int, default=1
         Number of runs from different starts. They share each pass over the data, and the run with the lowest J is kept.
         More than one run needs a start that is drawn ("k-means++", "random" or "random-memberships").

@@ -82,7 +82,7 @@ def connect(
         - A client, or a cluster object such as a ``LocalCluster``: its cluster.
         - Address of a scheduler: its cluster. For ``tls://``, MGCLUST_TLS_CA, MGCLUST_TLS_CERT and MGCLUST_TLS_KEY name
           the files of the certificates; without these variables, Dask's configuration names them.
-        - A Cluster: the result of an earlier `connect`, unchanged.
+        - A Cluster: the cluster of an earlier `connect`, with the given `n_workers`, `workers` and `retries`.
     device : {"auto", "cpu", "cuda"}
         "auto": GPUs if there are any, else CPUs. On a cluster with GPUs, workers without a GPU are left out.
     n_workers : int, optional

@@ -404,7 +404,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
         return min(wanted, share) if lease.least <= free else 0
 
     def _drop_silent(self, now: float) -> None:
-        """End leases and sessions of clients that have sent no heartbeat for long while this process ran."""
+        """End the leases of clients that have sent no heartbeat for long while this process ran."""
         for client in {lease.client for lease in self._leases.values()}:
             state = self._scheduler.clients.get(client)
             if state is None:

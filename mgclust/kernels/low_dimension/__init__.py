@@ -1,6 +1,6 @@
-"""Results for one to three features without all pairs: bounding boxes (`pairs.column_boxes`), a grid (`gaussian_grid`).
+"""Results for one to three features without all pairs: bounding boxes (`pairs.boxes`), a grid (`gaussian_grid`).
 
-On the CPU, `cpu` calls the inner loops of both, `pairs.cpu_column_boxes` and `cpu_grid`; on a GPU, `gpu` starts
+On the CPU, `cpu` calls the inner loops of both, `pairs.boxes.cpu_column_boxes` and `cpu_grid`; on a GPU, `gpu` starts
 ``pairs/boxes/column_boxes.cu`` and ``grid.cu``.
 """
 

@@ -33,7 +33,7 @@ class MemoryKernels(Protocol):
         Yields
         ------
         array
-            The array. Its contents are valid until the array after the next one is requested.
+            The array. Its contents are valid until the next array is requested.
         """
 
     def bounded(self, limit: int | None) -> AbstractContextManager[Any]:

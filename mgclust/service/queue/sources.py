@@ -36,7 +36,7 @@ __all__ = [
     "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "latest_uploads", "receive",
 ]  # fmt: skip
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")  # name of an upload
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # name of an upload
 MAX_UPLOADS_KEPT = 10_000  # uploads of one user
 CHECK_SECONDS = 10.0  # time limit for checking all paths of a job that is submitted
 

@@ -16,8 +16,8 @@ Z up to 2.3.
 Lower bound of Z. A cluster of c rows that touches no other has a Z of at least ``2 sqrt(c)``: the square root of its
 count against 0. The bound is needed because dense clusters make dc too small for sparse clusters.
 
-The same bound holds for a cluster behind a neck, because a bridge of a few rows is as dense as the clusters that it
-joins. A cluster behind a neck has at least 2 k rows, with few edges to other rows. Few means at most half the
+The same bound holds for a cluster behind a neck, because a bridge of a few rows may be as dense as the clusters that
+it joins. A cluster behind a neck has at least 2 k rows, with few edges to other rows. Few means at most half the
 ``k (k + 2) / 4`` edges that cross a point of a curve if each of its rows is joined to its k nearest rows. If k is less
 than 16, the bound is not used for necks, because curves then have necks by chance.
 
