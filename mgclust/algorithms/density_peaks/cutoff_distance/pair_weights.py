@@ -73,7 +73,7 @@ class PairWeights:
 
 
 def weighted_count(context: Context, weights: PairWeights, tiles: Tiles) -> Count:
-    """Return a function like `PairKernels.pair_histogram` that counts weighted ordered pairs over the tiles of local rows."""
+    """Return a function like `PairKernels.pair_histogram` that counts weighted ordered pairs over local tiles."""
     xp, rows = context.kernels.xp, context.rows
     units = xp.asarray(weights.units)
     own_units = units[rows.start : rows.stop]
