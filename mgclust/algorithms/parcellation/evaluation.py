@@ -305,24 +305,9 @@ def random_parcels(starts: Any, columns: Any, k: int, seed: int = 0) -> np.ndarr
     [1, 1]
     """
     graph = _graph(starts, columns)
-    n = graph.shape[0]
     islands, island = connected_components(graph, directed=False)
-    _check_k(k, islands, n)
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(n)
-    one_each = order[np.unique(island[order], return_index=True)[1]]
-    others = order[~np.isin(order, one_each)]
-    front = np.concatenate([one_each, others[: k - islands]])
-    labels = np.full(n, -1, np.int32)
-    labels[front] = np.arange(k)
-    while len(front):
-        counts = np.diff(graph.indptr)[front]
-        at = np.repeat(graph.indptr[front] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-        row, offered = graph.indices[at], np.repeat(labels[front], counts)
-        shuffled = rng.permutation(np.flatnonzero(labels[row] < 0))
-        front, chosen_edge = np.unique(row[shuffled], return_index=True)
-        labels[front] = offered[shuffled[chosen_edge]]
-    return labels
+    _check_k(k, islands, graph.shape[0])
+    return _grown(graph, islands, island, k, seed)
 
 
 def coordinate_parcels(
@@ -509,10 +494,11 @@ def evaluate(
     if len({each.shape for each in given}) > 1:
         raise InputError("candidates: whole, first and second have different numbers of columns; give one per scan.")
     sizes = [np.bincount(vector[vector >= 0]) for vector in given[0]]
-    islands = connected_components(_graph(starts, columns), directed=False, return_labels=False)
+    graph = _graph(starts, columns)
+    islands, island = connected_components(graph, directed=False)
     ks = [max(int((each > 0).sum()), islands) for each in sizes]
     seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-    random = [np.stack([random_parcels(starts, columns, k, each) for k in ks]) for each in seeds]
+    random = [np.stack([_grown(graph, islands, island, k, each) for k in ks]) for each in seeds]
     compact = [coordinate_parcels(coordinates, starts, columns, ks, each).T for each in seeds]
     table = {
         "scan_n_parcels": np.array([(each > 0).sum() for each in sizes], np.int64),
@@ -677,6 +663,28 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
         if several[begin:end].any():
             found[c] = weighted[begin:end].sum() / size[begin:end][several[begin:end]].sum()
     return found
+
+
+def _grown(graph: csr_array, islands: int, island: np.ndarray, k: int, seed: int) -> np.ndarray:
+    """Return random parcels; `island` has the island of each row."""
+    n = len(island)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(n)
+    ahead = np.zeros(n, bool)
+    ahead[np.unique(island[order], return_index=True)[1]] = True  # one row of each island
+    front = order[np.argsort(~ahead, kind="stable")[:k]]
+    labels = np.full(n, -1, np.int32)
+    labels[front] = np.arange(k)
+    while len(front):
+        counts = np.diff(graph.indptr)[front]
+        at = np.repeat(graph.indptr[front] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        row, offered = graph.indices[at], np.repeat(labels[front], counts)
+        shuffled = rng.permutation(np.flatnonzero(labels[row] < 0))
+        labels[row[shuffled]] = offered[shuffled]  # a row keeps the last label that it gets
+        joined = np.zeros(n, bool)
+        joined[row[shuffled]] = True
+        front = np.flatnonzero(joined)
+    return labels
 
 
 def _cut(merges: np.ndarray, n: int, k: int) -> np.ndarray:
