@@ -1,0 +1,1 @@
+"""Parcels: connected clusters of voxels or vertices by their series."""
