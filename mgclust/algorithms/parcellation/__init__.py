@@ -1,1 +1,6 @@
-"""Parcels: connected clusters of voxels or vertices by their series."""
+"""Parcels: connected clusters of voxels or vertices by their series.
+
+`options` declares the parameters, `estimator` checks them and publishes the result, and `ranks` computes. Ward's merges
+and the moves across borders are in `mgclust.kernels.parcels`. `merge_cuts` cuts a list of merges, `voxel_communities`
+finds communities of the graph of neighbours, and `evaluation` compares numbers of parcels.
+"""

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.base.errors import InputError
 from mgclust.kernels.parcels.pair_correlations import correlations_by_distance
 from mgclust.kernels.parcels.ward import ward_merges
@@ -369,7 +370,7 @@ def coordinate_parcels(
         step = float(np.median(near)) / 2 if len(near) else 0.0
         places += np.random.default_rng(seed).uniform(-step, step, places.shape)
     merges = ward_merges(places, graph.indptr.astype(np.int64), graph.indices.astype(np.int32), lambda _: None)[0]
-    labels = np.stack([_cut(merges, n, each) for each in asked], axis=1)
+    labels = np.stack([labels_after(merges, n, each) for each in asked], axis=1)
     return labels[:, 0] if np.ndim(k) == 0 else labels
 
 
@@ -450,7 +451,7 @@ def evaluate(
     dict of str to ndarray of shape (n_candidates,)
         Integers:
 
-        - ``scan_n_parcels``: number of parcels of the whole series.
+        - ``scan_n_clusters``: number of parcels of the whole series.
         - ``scan_pieces``: number of connected pieces of these parcels.
         - ``scan_smallest``, ``scan_largest``: number of rows of the smallest and the largest of these parcels.
 
@@ -480,7 +481,7 @@ def evaluate(
     >>> halves = [rng.standard_normal((2, 50))[line // 20] + 0.1 * rng.standard_normal((40, 50)) for _ in range(2)]
     >>> labels = np.stack([line // 20, line // 10], axis=1)
     >>> table = evaluate(labels, labels, labels, *halves, starts, columns, np.c_[line, 0 * line, 0 * line])
-    >>> table["scan_n_parcels"].tolist(), table["scan_pieces"].tolist(), chosen(table)
+    >>> table["scan_n_clusters"].tolist(), table["scan_pieces"].tolist(), chosen(table)
     ([2, 4], [2, 4], 2)
     """
     halves = [_checked_series(first_series, "first_series"), _checked_series(second_series, "second_series")]
@@ -501,14 +502,14 @@ def evaluate(
     random = [np.stack([_grown(graph, islands, island, k, each) for k in ks]) for each in seeds]
     compact = [coordinate_parcels(coordinates, starts, columns, ks, each).T for each in seeds]
     table = {
-        "scan_n_parcels": np.array([(each > 0).sum() for each in sizes], np.int64),
+        "scan_n_clusters": np.array([(each > 0).sum() for each in sizes], np.int64),
         "scan_pieces": np.array([n_pieces(vector, starts, columns).sum() for vector in given[0]], np.int64),
         "scan_smallest": np.array([each[each > 0].min(initial=n) for each in sizes], np.int64),
         "scan_largest": np.array([each.max(initial=0) for each in sizes], np.int64),
     }
     for name, made in zip(NULLS, (random, compact), strict=True):
         rows = [np.bincount(vector) for vector in made[0]]
-        table[f"scan_{name}_n_parcels"] = np.array(ks, np.int64)
+        table[f"scan_{name}_n_clusters"] = np.array(ks, np.int64)
         table[f"scan_{name}_smallest"] = np.array([each.min() for each in rows], np.int64)
         table[f"scan_{name}_largest"] = np.array([each.max() for each in rows], np.int64)
     # All kinds of parcels of a half are one array, so that each pair of rows is visited once per half.
@@ -543,17 +544,17 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     Returns
     -------
     int
-        One of the values of ``scan_n_parcels``.
+        One of the values of ``scan_n_clusters``.
 
     Examples
     --------
     >>> import numpy as np
     >>> from mgclust.algorithms.parcellation.evaluation import chosen
-    >>> table = {"scan_n_parcels": np.array([50, 100, 200, 400]), "scan_dcbc": np.array([0.18, 0.239, 0.25, 0.24])}
+    >>> table = {"scan_n_clusters": np.array([50, 100, 200, 400]), "scan_dcbc": np.array([0.18, 0.239, 0.25, 0.24])}
     >>> chosen(table | {"scan_random_dcbc": np.zeros(4), "scan_coordinates_dcbc": np.zeros(4)})
     100
     """
-    numbers, scores = np.asarray(table["scan_n_parcels"]), np.asarray(table["scan_dcbc"])
+    numbers, scores = np.asarray(table["scan_n_clusters"]), np.asarray(table["scan_dcbc"])
     above = np.isfinite(scores)
     for null in NULLS:
         above &= ~(scores <= table[f"scan_{null}_dcbc"])  # a null without DCBC does not count
@@ -685,15 +686,3 @@ def _grown(graph: csr_array, islands: int, island: np.ndarray, k: int, seed: int
         joined[row[shuffled]] = True
         front = np.flatnonzero(joined)
     return labels
-
-
-def _cut(merges: np.ndarray, n: int, k: int) -> np.ndarray:
-    """Return the parcels after the first n - k merges, numbered in the order of their first rows."""
-    parent = np.arange(2 * n - k)
-    parent[merges[: n - k]] = np.arange(n, 2 * n - k)[:, None]
-    while not np.array_equal(further := parent[parent], parent):
-        parent = further
-    _, first, found = np.unique(parent[:n], return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int32)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[found.reshape(-1)]

@@ -267,7 +267,7 @@ def test_table():
     for c in range(2):
         labels = whole[:, c].tolist()
         sizes = [labels.count(parcel) for parcel in set(labels) - {-1}]
-        assert table["scan_n_parcels"][c] == len(sizes)
+        assert table["scan_n_clusters"][c] == len(sizes)
         assert table["scan_pieces"][c] == sum(reference.pieces(labels, neighbours))
         assert (table["scan_smallest"][c], table["scan_largest"][c]) == (min(sizes), max(sizes))
         own = [reference.homogeneity(x, y[:, c]) for x, y in zip(halves, (first, second), strict=True)]
@@ -280,11 +280,11 @@ def test_table():
         assert table["scan_held_out"][c] == pytest.approx(np.mean(other))
         assert table["scan_dcbc"][c] == pytest.approx(np.mean(edges), abs=1e-8)
         assert table["scan_split_half_ari"][c] == pytest.approx(agreement(first[:, c], second[:, c]))
-    columns = ("n_parcels", "pieces", "smallest", "largest", "homogeneity", "held_out", "dcbc", "split_half_ari")
+    columns = ("n_clusters", "pieces", "smallest", "largest", "homogeneity", "held_out", "dcbc", "split_half_ari")
     nulls = [f"{null}_{each}" for null in ("random", "coordinates") for each in columns if each != "pieces"]
     assert sorted(table) == sorted(f"scan_{each}" for each in (*columns, *nulls))
     assert all(values.shape == (2,) for values in table.values())
-    assert table["scan_random_n_parcels"].tolist() == table["scan_coordinates_n_parcels"].tolist() == [3, 6]
+    assert table["scan_random_n_clusters"].tolist() == table["scan_coordinates_n_clusters"].tolist() == [3, 6]
     again = evaluate(whole, first, second, *halves, *graph, places, seed=4, max_distance=14.0, bin_width=2.0)
     for name, values in table.items():
         np.testing.assert_array_equal(values, again[name])
@@ -334,7 +334,7 @@ def test_known_parcels_are_chosen(n_parcels, noise):
 )
 def test_chosen(scores, null, expected):
     nulls = {"scan_random_dcbc": np.zeros(4), "scan_coordinates_dcbc": np.full(4, null)}
-    table = {"scan_n_parcels": np.array([10, 20, 30, 40]), "scan_dcbc": np.array(scores)}
+    table = {"scan_n_clusters": np.array([10, 20, 30, 40]), "scan_dcbc": np.array(scores)}
     assert chosen(table | nulls) == expected
     backwards = {name: values[::-1] for name, values in (table | nulls).items()}
     assert chosen(backwards) == expected
