@@ -2,5 +2,6 @@
 
 `options` declares the parameters, `estimator` checks them and publishes the result, and `ranks` computes. Ward's merges
 and the moves across borders are in `mgclust.kernels.parcels`. `merge_cuts` cuts a list of merges, `voxel_communities`
-finds communities of the graph of neighbours, and `evaluation` compares numbers of parcels.
+finds communities of the graph of neighbours, `exemplar_levels` finds its exemplars by affinity propagation, and
+`evaluation` compares numbers of parcels.
 """

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.parcellation.evaluation import chosen
+from mgclust.algorithms.parcellation.exemplar_levels import MAX_ITER
 from mgclust.algorithms.parcellation.options import CONNECTIVITIES, ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
@@ -31,7 +32,7 @@ LEAST_HALF = 10  # points in time of a half, for correlations that can be compar
 
 
 class Parcellation(ParcellationOptions, Clusterer):
-    """Connected parcels of voxels with similar series, by Ward's merges or communities, with moves across borders.
+    """Connected parcels of voxels with similar series, by merges, communities or exemplars; moves of borders.
 
     Every parcel is one connected piece of the graph of neighbours, and the number of parcels is exact. With several
     numbers of parcels, the halves of the series are parcelled as well, and their comparison chooses the number.
@@ -41,7 +42,7 @@ class Parcellation(ParcellationOptions, Clusterer):
     n_parcels : int or sequence of int, default=200
         Number of parcels, or several numbers to compare; as text "50,100,200". At least the number of connected pieces
         of the graph, because no parcel joins two pieces.
-    algorithm : {"ward", "communities"}, default="ward"
+    algorithm : {"ward", "communities", "affinity-propagation"}, default="ward"
         How parcels are found before their borders are refined.
 
         - "ward": merge the two neighbouring parcels whose union raises the sum of squared distances to the means of
@@ -49,6 +50,10 @@ class Parcellation(ParcellationOptions, Clusterer):
           clustering with connectivity.
         - "communities": communities of the graph of neighbours, in which the edge of two voxels with correlation r
           weighs r^4, at the resolution that gives nearly the wanted number; Ward's merges make the number exact.
+        - "affinity-propagation": affinity propagation between neighbours, with the similarity -(1 - r) / 2, gives
+          clusters of a row and some of its neighbours (Frey and Dueck 2007). The mean series of these clusters are
+          clustered again, up to the last level that has at least the wanted number; Ward's merges make the number
+          exact.
     refine : bool, default=True
         Move voxels across borders to the neighbouring parcel with whose mean they correlate more, as long as both
         parcels stay connected, until no move makes the parcels more homogeneous (Dhillon and Modha 2001).
@@ -62,13 +67,14 @@ class Parcellation(ParcellationOptions, Clusterer):
     evaluate : bool, default=False
         Compare the parcels of both halves of the series also for a single number of parcels.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        See `DensityPeaks`. Only communities use a GPU.
+        See `DensityPeaks`. Only communities and affinity propagation use a GPU.
     client, n_workers, workers, resources, retries, verbose
         See `DensityPeaks`. The other ranks only read their part of the rows.
     memory_limit : int or str, optional
         Memory by which one rank may grow, in bytes or as text such as "4 GiB".
     random_state : int, Generator or RandomState, optional
-        Seed of communities, and of the random parcels of the evaluation. None means 0.
+        Seed of communities, of the noise that breaks ties in affinity propagation, and of the random parcels of the
+        evaluation. None means 0.
 
     Attributes
     ----------
@@ -93,6 +99,7 @@ class Parcellation(ParcellationOptions, Clusterer):
     References
     ----------
     J. H. Ward, Hierarchical grouping to optimize an objective function, J. Am. Stat. Assoc. 58:236-244, 1963.
+    B. J. Frey, D. Dueck, Clustering by passing messages between data points, Science 315:972-976, 2007.
     I. S. Dhillon, D. S. Modha, Concept decompositions for large sparse text data using clustering, Machine Learning
     42:143-175, 2001.
     D. Zhi, M. King, C. R. Hernandez-Castillo, J. Diedrichsen, Evaluating brain parcellations using the
@@ -197,7 +204,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             "coordinates": _coordinates(dataset) if evaluated else None,
             "seed": parameters["random_state"],
         }
-        need = partial(estimate, entries=len(graph.columns), evaluated=evaluated)
+        need = partial(estimate, entries=len(graph.columns), algorithm=parameters["algorithm"], evaluated=evaluated)
         return RunSpec(parcellate, arguments, need, "float32", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
@@ -230,6 +237,13 @@ class Parcellation(ParcellationOptions, Clusterer):
         if PASSES in value.passes:
             k = value.numbers[value.passes.index(PASSES)]
             text = f"voxels still moved across borders of {k} parcels after {PASSES} passes: the parcels are connected."
+            warnings.append(Doubt(text, UnconvergedWarning))
+        if value.unconverged:
+            nodes = ", ".join(f"{count:,}" for count in value.unconverged)
+            text = (
+                f"affinity propagation of {nodes} nodes still changed exemplars after {MAX_ITER} iterations: the "
+                "parcels are connected, but another random_state may give slightly different ones; compare a few."
+            )
             warnings.append(Doubt(text, UnconvergedWarning))
         warnings += self._doubts(table)
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}

@@ -10,18 +10,22 @@ from mgclust.params.relations import Ignored
 
 __all__ = ["ALGORITHMS", "CONNECTIVITIES", "ParcellationOptions"]
 
-ALGORITHMS = ("ward", "communities")
+ALGORITHMS = ("ward", "communities", "affinity-propagation")
 CONNECTIVITIES = (6, 18, 26)
 
 
 class ParcellationOptions(Declaration):
-    """Connected parcels of voxels with similar series, by Ward's merges or communities, with moves across borders."""
+    """Connected parcels of voxels with similar series, by merges, communities or exemplars; moves of borders."""
 
     method = "parcellation"
     opens = "series"
     constraints: ClassVar[dict[str, Constraint]] = {
         "n_parcels": Integers(at_least=1, help="Number of parcels, or several numbers to compare, such as 50,100,200."),
-        "algorithm": Choice(*ALGORITHMS, help="ward: merge the two most similar neighbours; communities: modularity."),
+        "algorithm": Choice(
+            *ALGORITHMS,
+            help="ward: merge the two most similar neighbours; communities: modularity; affinity-propagation: "
+            "exemplars among neighbours.",
+        ),
         "refine": Boolean(help="Move voxels across borders to the neighbouring parcel to which they are more similar."),
         "compactness": Real(
             at_least=0,

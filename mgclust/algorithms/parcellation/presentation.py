@@ -25,6 +25,8 @@ COLUMNS = {
 ALGORITHMS = {
     "ward": "Ward's criterion with connectivity (Ward 1963)",
     "communities": "communities of the graph of neighbours, with weights r^4 (Traag et al. 2019)",
+    "affinity-propagation": "affinity propagation between neighbours, repeated on the mean series of its clusters "
+    "(Frey and Dueck 2007), with Ward's criterion for the last merges (Ward 1963)",
 }
 
 
@@ -39,6 +41,8 @@ class ParcellationPresentation(Presentation):
         "clustering, Machine Learning 42:143-175, 2001.",
         "Traag et al. 2019": "V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden: guaranteeing "
         "well-connected communities, Scientific Reports 9:5233, 2019.",
+        "Frey and Dueck 2007": "B. J. Frey, D. Dueck, Clustering by passing messages between data points, Science "
+        "315:972-976, 2007.",
         "Zhi et al. 2022": "D. Zhi, M. King, C. R. Hernandez-Castillo, J. Diedrichsen, Evaluating brain parcellations "
         "using the distance-controlled boundary coefficient, Human Brain Mapping 43:3706-3720, 2022.",
     }

@@ -3,12 +3,14 @@ r"""Parcels on any number of ranks: rank 0 collects the series, because merges a
 Stages::
 
     collect      all series, to rank 0, as float32
-    merge        Ward's merges of neighbours        (`mgclust.kernels.parcels.ward`), or communities
+    merge        Ward's merges of neighbours        (`mgclust.kernels.parcels.ward`), or communities, or affinity
+                 propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
     evaluate     the same for both halves of the series, and their comparison
 
-Every stage after the first runs on the host of rank 0; only communities use its GPU. Each series is centred and scaled
-to length 1 before, so that a product of two series is their correlation r, and |z_i - z_j|^2 = 2 (1 - r).
+Every stage after the first runs on the host of rank 0; only communities and affinity propagation use its GPU. Each
+series is centred and scaled to length 1 before, so that a product of two series is their correlation r, and
+|z_i - z_j|^2 = 2 (1 - r).
 
 Cost for n series of T numbers with c neighbours each: some 2 c n T for the merges of all numbers of parcels together,
 and c n T at most in a pass of moves, of which there are 10 to 40. Memory of rank 0: 20 n T bytes, and 40 c n.
@@ -22,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.algorithms.parcellation.evaluation import evaluate, homogeneity
+from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
 from mgclust.engine.memory import Estimate
@@ -42,6 +45,7 @@ class ParcellationOutput:
     centers: list[np.ndarray]  # for each number, the row of each parcel that is most similar to its mean
     homogeneity: list[float]
     passes: list[int]  # passes of moves; `PASSES` if they had not ended
+    unconverged: list[int]  # numbers of nodes of the levels of affinity propagation that had not converged
     evaluation: dict[str, np.ndarray] | None  # see `evaluate`
 
 
@@ -63,7 +67,9 @@ def parcellate(
     output, labels = None, None
     if series is not None:
         graph = starts, columns
-        candidates, passes = _candidates(context, _standardised(series), numbers, algorithm, compactness, *graph, seed)
+        candidates, passes, unconverged = _candidates(
+            context, _standardised(series), numbers, algorithm, compactness, *graph, seed
+        )
         found = None
         if evaluated:
             assert coordinates is not None
@@ -80,7 +86,7 @@ def parcellate(
         rows = _standardised(series)
         described = [_describe(rows, each) for each in candidates]
         output = ParcellationOutput(
-            numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, found
+            numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, unconverged, found
         )
     whole = context.comm.broadcast(None if labels is None else context.kernels.memory.to_device(labels))
     context.deliver(candidates=whole[context.rows.start : context.rows.stop])
@@ -112,16 +118,22 @@ def _candidates(
     starts: np.ndarray,
     columns: np.ndarray,
     seed: int,
-) -> tuple[list[np.ndarray], list[int]]:
-    """Return the parcels for each number, and the passes of moves; no row moves if `compactness` is None."""
-    n, candidates = len(rows), []
+) -> tuple[list[np.ndarray], list[int], list[int]]:
+    """Return the parcels for each number, the passes of moves, and the levels that have not converged.
+
+    No row moves if `compactness` is None.
+    """
+    n, unconverged = len(rows), []
     with context.stage("merge"):
         if algorithm == "ward":
             merges, _ = ward_merges(rows, starts, columns, lambda done: context.progress(done / n, n_clusters=n - done))
             candidates = [labels_after(merges, n, k) for k in numbers]
-        else:
+        elif algorithm == "communities":
             found = VoxelCommunities(context, rows, starts, columns, seed)
             candidates = [found.parcels(k) for k in numbers]
+        else:
+            levels = ExemplarLevels(context, rows, starts, columns, seed)
+            candidates, unconverged = [levels.parcels(k) for k in numbers], levels.unconverged
     passes = [0] * len(numbers)
     if compactness is not None:
         with context.stage("refine"):
@@ -131,7 +143,7 @@ def _candidates(
                     context.progress((at + done / PASSES) / len(numbers), n_clusters=numbers[at])
 
                 candidates[at], passes[at] = move_borders(rows, starts, columns, labels, progress, compactness)
-    return candidates, passes
+    return candidates, passes, unconverged
 
 
 def _standardised(series: np.ndarray) -> np.ndarray:
@@ -158,7 +170,9 @@ def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
     return order[np.searchsorted(labels[order], np.arange(count))], homogeneity(rows, labels)
 
 
-def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, entries: int, evaluated: bool) -> Estimate:
+def estimate(
+    shape: tuple[int, int], itemsize: int, size: int, room: int, *, entries: int, algorithm: str, evaluated: bool
+) -> Estimate:
     """Estimate the memory of rank 0; see `mgclust.engine.memory.EstimateFunction`.
 
     Parameters
@@ -167,6 +181,8 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, ent
         Shape of all rows, bytes of a number, number of ranks, and bytes that rows may take.
     entries : int
         Number of neighbours of all rows together.
+    algorithm : str
+        Algorithm of the parcellation.
     evaluated : bool
         Whether halves are compared.
     """
@@ -176,6 +192,8 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, ent
         "sums of clusters": 8 * n * t,
         "pairs of neighbours": 40 * entries,
     }
+    if algorithm == "affinity-propagation":
+        what |= needed_by_levels(n, t, entries)
     if evaluated:
         what["a half of the series"] = 4 * n * t
     return Estimate(what)
