@@ -77,6 +77,7 @@ METHODS = {
     "nearest neighbours": neighbors,
     "parcels": parcels("ward"),
     "parcels, communities": parcels("communities"),
+    "parcels, affinity propagation": parcels("affinity-propagation"),
 }
 
 

@@ -15,9 +15,9 @@ A level of voxels has about a quarter of the nodes of the level before. So the l
 the requested number. Instead of Ward's merges, a search for a preference could give this number, but on a BOLD series
 its parcels were less homogeneous and differed more in size. Lower preferences, with fewer levels, were also worse.
 
-The messages are the messages of `AffinityPropagation` with a sparse matrix of similarities and damping 0.9, on the
-device of rank 0. A node that has no similarity to an exemplar, because the messages have not converged, becomes a
-cluster of its own.
+The clusters of a level are those of `AffinityPropagation` with damping 0.9, the same seed and a sparse matrix of the
+similarities. Their messages are computed on the device of rank 0. A node that has no similarity to an exemplar, because
+the messages have not converged, becomes a cluster of its own.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from mgclust.kernels.parcels.ward import ward_merges
 __all__ = ["MAX_ITER", "ExemplarLevels", "needed_by_levels"]
 
 MAX_ITER = 200  # iterations of a level; some messages of a brain still oscillate after 1,000, to no benefit
+FEW_NODES = 1024  # up to this number, messages are float64, as in `AffinityPropagation`; else they are float32
 MESSAGES: dict[str, Any] = {
     "affinity": "precomputed",
     "damping": 0.9,
@@ -92,6 +93,8 @@ class ExemplarLevels:
 
     Attributes
     ----------
+    levels : list of Level
+        The levels that have been computed; the nodes of the first level are the rows.
     unconverged : list of int
         Number of nodes of each level whose exemplars still changed in the last iterations.
     """
@@ -99,22 +102,22 @@ class ExemplarLevels:
     def __init__(self, context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, seed: int) -> None:
         self._context, self._seed, self._ended = context, seed, False
         every = np.arange(len(rows), dtype=np.int32)
-        self._levels = [Level(every, rows, np.ones(len(rows), np.int32), starts, columns)]
+        self.levels = [Level(every, rows, np.ones(len(rows), np.int32), starts, columns)]
         self.unconverged: list[int] = []
 
     def parcels(self, k: int) -> np.ndarray:
         """Return k parcels, at least one per connected component of the graph; int32 array of shape (n,)."""
-        while not self._ended and len(self._levels[-1].size) > k:
+        while not self._ended and len(self.levels[-1].size) > k:
             self._add_level()
-        return next(level for level in reversed(self._levels) if len(level.size) >= k).merged(k)
+        return next(level for level in reversed(self.levels) if len(level.size) >= k).merged(k)
 
     def _add_level(self) -> None:
         """Add the clusters of the last level, unless each node is a cluster."""
-        level = self._levels[-1]
+        level = self.levels[-1]
         clusters = self._clusters(level) if len(level.columns) else np.arange(len(level.size))
         self._ended = int(clusters.max()) + 1 == len(clusters)
         if not self._ended:
-            self._levels.append(contracted(level, clusters))
+            self.levels.append(contracted(level, clusters))
 
     def _clusters(self, level: Level) -> np.ndarray:
         """Return the cluster of each node."""
@@ -132,7 +135,7 @@ class ExemplarLevels:
     def _context_of(self, level: Level) -> Context:
         """Return a context of one rank with the nodes of a level, which ends if the run is cancelled."""
         outer, n = self._context, len(level.size)
-        left = len(level.columns) / len(self._levels[0].columns)
+        left = len(level.columns) / len(self.levels[0].columns)
 
         def emit(event: dict[str, Any]) -> None:
             done = event["fraction"] if event["stage"] == "messages" else 0.0
@@ -146,7 +149,7 @@ class ExemplarLevels:
                 ArrayDataset(np.diff(level.starts)[:, None]),  # as for `AffinityPropagation`: the pairs are an argument
                 0,
                 n,
-                dtype=outer.dtype,
+                dtype=np.dtype("float64" if n <= FEW_NODES else "float32"),
                 kernels=outer.kernels,
                 block_rows=partition.block_rows,
             ),

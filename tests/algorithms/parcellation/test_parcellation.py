@@ -13,7 +13,7 @@ from mgclust.data.neighbors import checked_neighbors, volume_neighbors
 from mgclust.datasets import make_bold
 from oracles import parcels as oracle
 
-ALGORITHMS = ("ward", "communities")
+ALGORITHMS = ("ward", "communities", "affinity-propagation")
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,12 @@ def test_the_largest_number_is_doubted(bold):
         ({"connectivity": 8}, noisy(), None, "connectivity=8 should be 6, 18 or 26"),
         ({"n_parcels": 119, "evaluate": True}, noisy(t=19), [(0, 1)], "19 points in time should be >= 20"),
         ({"compactness": -1.0}, noisy(), [(0, 1)], "compactness=-1.0 should be a finite number >= 0"),
-        ({"algorithm": "kmeans"}, noisy(), [(0, 1)], "algorithm='kmeans' should be one of 'ward', 'communities'"),
+        (
+            {"algorithm": "kmeans"},
+            noisy(),
+            [(0, 1)],
+            "algorithm='kmeans' should be one of 'ward', 'communities', 'affinity-propagation'",
+        ),
     ],
 )
 def test_bad_input_gives_one_sentence(parameters, rows, neighbors, message):
