@@ -241,8 +241,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         if value.unconverged:
             nodes = ", ".join(f"{count:,}" for count in value.unconverged)
             text = (
-                f"affinity propagation of {nodes} nodes still changed exemplars after {MAX_ITER} iterations: the "
-                "parcels are connected, but another random_state may give slightly different ones; compare a few."
+                f"affinity propagation of {nodes} nodes still changed exemplars after {MAX_ITER} iterations, so other "
+                "parcels may be as good: the parcels are connected; compare halves of the series with evaluate=True."
             )
             warnings.append(Doubt(text, UnconvergedWarning))
         warnings += self._doubts(table)

@@ -87,7 +87,15 @@ def smooth(shape, connectivity=26, seed=0, features=30):
 def test_parcels_are_those_of_the_estimator_on_sparse_similarities(shape, connectivity, seed, k):
     def propagate(n, pairs):
         (first, second), values = np.array(list(pairs)).T, list(pairs.values())
-        model = AffinityPropagation(damping=0.9, affinity="precomputed", random_state=7, client=None, device="cpu")
+        means = np.array([np.mean([s for pair, s in pairs.items() if pair[0] == a]) for a in range(n)])
+        model = AffinityPropagation(
+            preference=0.7 * np.median(values) + 0.3 * means,
+            damping=0.9,
+            affinity="precomputed",
+            random_state=7,
+            client=None,
+            device="cpu",
+        )
         return model.fit(csr_array((values, (first, second)), shape=(n, n))).labels_
 
     rows, graph = smooth(shape, connectivity, seed)
@@ -96,6 +104,13 @@ def test_parcels_are_those_of_the_estimator_on_sparse_similarities(shape, connec
         expected = oracle.exemplar_levels(rows, edges_of(graph).tolist(), k, propagate)
     labels = levels(rows, graph, seed=7).parcels(k)
     assert {frozenset(np.flatnonzero(labels == i).tolist()) for i in range(k)} == expected
+
+
+def test_the_series_decide_and_not_the_seed():
+    rows, graph = smooth((8, 8, 8))
+    first, second = (levels(rows, graph, seed) for seed in (0, 1))
+    for k in (150, 20):
+        np.testing.assert_array_equal(first.parcels(k), second.parcels(k))
 
 
 def test_levels_do_not_depend_on_the_order_of_the_numbers():
