@@ -23,6 +23,7 @@ from mgclust import __version__
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
 from mgclust.data.readers.cifti import CORTICES, brain_models, brain_structures, grayordinate
+from mgclust.data.readers.gifti import NO_LABEL
 from mgclust.data.readers.nifti import need_nibabel, read_header
 from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.outside.inflation import check_memory
@@ -32,7 +33,6 @@ __all__ = ["output_stem", "write_labels"]
 
 # The intent code of NIfTI for values that are labels.
 _LABEL = "label"
-_NO_CLUSTER = "???"  # Connectome Workbench takes this name to mean no label
 # Entities of BIDS that come after the hemisphere in a name.
 _AFTER_HEMISPHERE = ("space", "split", "recording", "chunk", "seg", "res", "den", "label", "desc")
 
@@ -214,7 +214,7 @@ def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
 
 def _label_table(names: list[str], colors: np.ndarray) -> dict[int, tuple[str, tuple[float, ...]]]:
     """Return name and colour (red, green, blue, alpha; 0 to 1) for each key: 0 for no cluster, then the names."""
-    table: dict[int, tuple[str, tuple[float, ...]]] = {0: (_NO_CLUSTER, (1.0, 1.0, 1.0, 0.0))}
+    table: dict[int, tuple[str, tuple[float, ...]]] = {0: (NO_LABEL, (1.0, 1.0, 1.0, 0.0))}
     return table | {k + 1: (name, (*map(float, colors[k]), 1.0)) for k, name in enumerate(names)}
 
 

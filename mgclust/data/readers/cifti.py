@@ -9,19 +9,39 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.base.errors import InputError
+from mgclust.data.base import float_dtype
 from mgclust.data.location import Location, is_path
-from mgclust.data.readers.gifti import Mesh, read_mesh, structure_name
-from mgclust.data.readers.nifti import cifti_axes, read_header
+from mgclust.data.readers.gifti import (
+    NO_LABEL,
+    Mesh,
+    read_mesh,
+    read_vertex_labels,
+    structure_name,
+    whole_numbers,
+    without_unlabelled,
+)
+from mgclust.data.readers.nifti import CIFTI_EXTENSION, cifti_axes, read_header
+from mgclust.outside.inflation import check_holds
 from mgclust.outside.quoting import shortened
 from mgclust.outside.rooted_files import RootedFile
 
-__all__ = ["CORTICES", "BrainStructure", "Surfaces", "brain_models", "brain_structures", "grayordinate", "meshes_of"]
+__all__ = [
+    "CORTICES",
+    "BrainStructure",
+    "Surfaces",
+    "brain_models",
+    "brain_structures",
+    "grayordinate",
+    "labels_on_rows",
+    "meshes_of",
+]
 
 Surface = str | os.PathLike[str] | RootedFile | Mesh
 Surfaces = Surface | Sequence[Surface] | None
 
 # Structure -> its name in GIFTI files, and the hemisphere in BIDS names.
 CORTICES = {"cortex_left": ("CortexLeft", "L"), "cortex_right": ("CortexRight", "R")}
+_DLABEL = ".dlabel.nii"
 _REMEDY = "give surfaces=[left, right]: the .surf.gii file of each, such as sub-01_hemi-L_midthickness.surf.gii"
 
 
@@ -152,6 +172,108 @@ def meshes_of(structures: Sequence[BrainStructure], surfaces: Surfaces, name: st
                 f"{size:,}; give the surface on which the series was sampled."
             )
     return {structure: found[structure] for structure in wanted}
+
+
+def labels_on_rows(labels: Location, series: Location) -> np.ndarray:
+    """Read labels of the vertices of one structure, and assign them to grayordinates.
+
+    Parameters
+    ----------
+    labels : Location
+        A .label.gii file. If it names no structure, its number of vertices must fit only one structure.
+    series : Location
+        A CIFTI file.
+
+    Returns
+    -------
+    ndarray of shape (n_grayordinates,), int64
+        Labels of the grayordinates; -1 for no label, and for grayordinates of other structures.
+
+    Raises
+    ------
+    InputError
+        The CIFTI file has no such structure, or the structure has another number of vertices.
+    """
+    given = read_vertex_labels(labels)
+    with series.reading():
+        models = brain_models(series)
+        structures = [each for each in brain_structures(models, series.name) if each.n_vertices]
+    size = len(given.labels)
+    fitting = [
+        each for each in structures if each.n_vertices == size and (not given.structure or each.name == given.structure)
+    ]
+    if len(fitting) != 1:
+        of = (
+            f" of {shortened(given.structure, 40)}"
+            if given.structure
+            else " of a structure that the file does not name"
+        )
+        sizes = _listed({each.name: each.n_vertices for each in structures})
+        raise InputError(
+            f"labels={labels.name!r} has {size:,} vertices{of}, but {series.name} has vertices of {sizes}; give labels "
+            "of one of these structures."
+        )
+    everywhere = np.full(len(models), -1, dtype=np.int64)
+    everywhere[fitting[0].grayordinates] = given.labels[fitting[0].places]
+    return everywhere
+
+
+def is_dlabel(location: Location) -> bool:
+    """Return whether the name has the suffix of a CIFTI file of labels."""
+    return location.path.lower().endswith(_DLABEL)
+
+
+def read_grayordinate_labels(location: Location) -> tuple[Any, np.ndarray]:
+    """Read one label per grayordinate.
+
+    Parameters
+    ----------
+    location : Location
+        A .dlabel.nii file with one map.
+
+    Returns
+    -------
+    models : BrainModelAxis
+        The meaning of each grayordinate.
+    labels : ndarray of shape (n_grayordinates,), int64
+        Keys of the grayordinates. A grayordinate has no label (-1) if its key is 0 or negative, or is called ``???`` in
+        the file.
+
+    Raises
+    ------
+    InputError
+        The file is not a whole CIFTI file, or it does not hold one map of labels of grayordinates.
+    """
+    with location.reading():
+        header = read_header(location)
+        if CIFTI_EXTENSION not in header.extensions.get_codes():
+            raise InputError(f"labels={location.name!r} is not a CIFTI file; give a .dlabel.nii file, or name it .nii.")
+        axes = cifti_axes(header)
+        kinds = [type(axis).__name__.removesuffix("Axis") for axis in axes]
+        if kinds != ["Label", "BrainModel"] or len(axes[0]) != 1:
+            raise InputError(
+                f"labels={location.name!r} is a CIFTI file of {len(axes[0])} maps of {' by '.join(kinds)}; give a "
+                ".dlabel.nii file with one map of labels."
+            )
+        size = len(axes[1])
+        if tuple(header.get_data_shape())[4:] != (1, size):
+            raise InputError(
+                f"labels={location.name!r} does not hold {size:,} labels, as its header says; write it again."
+            )
+        dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
+        float_dtype(dtype, location.name)  # rejects colours and complex numbers
+        wanted = size * dtype.itemsize
+        with location.open() as file:
+            file.seek(offset)
+            data = file.read(wanted)
+        check_holds(location.name, offset + wanted, offset + len(data))
+        slope, inter = header.get_slope_inter()
+        values = np.frombuffer(data, dtype=dtype)
+        if slope is not None:
+            values = values * float(slope) + float(inter)
+        table = axes[0].label[0]
+        keys = whole_numbers(location, values, "labels")
+        return axes[1], without_unlabelled(keys, [key for key, (name, _) in table.items() if name == NO_LABEL])
 
 
 def _read(surfaces: Surfaces) -> list[Mesh]:

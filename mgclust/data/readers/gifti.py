@@ -22,17 +22,28 @@ from mgclust.data.location import Location
 from mgclust.outside.inflation import check_holds, check_memory
 from mgclust.outside.quoting import reason, shortened
 
-__all__ = ["Mesh", "VertexLabels", "is_gifti", "read_mesh", "read_vertex_labels", "structure_name"]
+__all__ = [
+    "NO_LABEL",
+    "Mesh",
+    "VertexLabels",
+    "is_gifti",
+    "read_mesh",
+    "read_vertex_labels",
+    "structure_name",
+    "whole_numbers",
+    "without_unlabelled",
+]
 
 _POINTS, _TRIANGLES, _LABEL = (f"NIFTI_INTENT_{intent}" for intent in ("POINTSET", "TRIANGLE", "LABEL"))
 _STRUCTURE = "AnatomicalStructurePrimary"
-_NO_LABEL = "???"  # name of the key that Connectome Workbench gives to vertices without a label
+NO_LABEL = "???"  # name of the key that Connectome Workbench gives to vertices without a label
 _TYPES = {
     f"NIFTI_TYPE_{kind.upper()}": np.dtype(kind)
     for kind in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
 }
 _BYTE_ORDERS: dict[str, Any] = {"LittleEndian": "<", "BigEndian": ">"}
 _ORDERS = {"RowMajorOrder": "C", "ColumnMajorOrder": "F"}
+_ENCODINGS = ("ASCII", "Base64Binary", "GZipBase64Binary")
 _MAX_DIMENSIONS = 6
 _CHUNK_BYTES = 2**20
 _PARSED_BYTES = 4  # bytes of memory per byte of text
@@ -115,7 +126,7 @@ def read_mesh(location: Location) -> Mesh:
         for what, part in (("coordinates", points), ("triangles", triangles)):
             if part.values.ndim != 2 or part.values.shape[1] != 3 or not len(part.values):
                 raise InputError(f"{location.name}: its {what} have shape {part.values.shape}, it should be (m, 3).")
-        corners = _integers(location, triangles.values, "triangles")
+        corners = whole_numbers(location, triangles.values, "triangles")
         if corners.min() < 0 or corners.max() >= len(points.values):
             wrong = corners.min() if corners.min() < 0 else corners.max()
             raise InputError(
@@ -151,9 +162,21 @@ def read_vertex_labels(location: Location) -> VertexLabels:
         part = _only(location, file, _LABEL)
         if math.prod(part.values.shape) != max(part.values.shape, default=0) or not part.values.size:
             raise InputError(f"{location.name}: its labels have shape {part.values.shape}; give one label per vertex.")
-        labels = _integers(location, part.values.reshape(-1), "labels")
-        none = (labels <= 0) | np.isin(labels, sorted(file.no_label))
-        return VertexLabels(part.structure or file.structure, np.where(none, -1, labels))
+        labels = whole_numbers(location, part.values.reshape(-1), "labels")
+        return VertexLabels(part.structure or file.structure, without_unlabelled(labels, file.no_label))
+
+
+def without_unlabelled(keys: np.ndarray, no_label: Collection[int]) -> np.ndarray:
+    """Replace keys that mean no label by -1: 0, negative keys, and some others.
+
+    Parameters
+    ----------
+    keys : ndarray of shape (n,), int64
+        Keys of a table of labels.
+    no_label : collection of int
+        Keys that are called ``???`` in the table.
+    """
+    return np.where((keys <= 0) | np.isin(keys, sorted(no_label)), -1, keys)
 
 
 class _Array(NamedTuple):
@@ -228,7 +251,7 @@ class _File:
                 self.structure = structure_name(text)
             else:
                 self._own_structure = structure_name(text)
-        elif element == "Label" and text.strip() == _NO_LABEL and self._key is not None:
+        elif element == "Label" and text.strip() == NO_LABEL and self._key is not None:
             self.no_label.add(int(self._key))
 
 
@@ -266,7 +289,7 @@ def _only(location: Location, file: _File, intent: str) -> _Array:
     return found[0]
 
 
-def _integers(location: Location, values: np.ndarray, what: str) -> np.ndarray:
+def whole_numbers(location: Location, values: np.ndarray, what: str) -> np.ndarray:
     """Return whole numbers as int64; some programs store them as floats."""
     if values.dtype.kind == "f" and not ((abs(values) < 2**53) & (values == np.floor(values))).all():
         raise InputError(f"{location.name}: its {what} hold values that are not whole numbers; write it again.")
@@ -280,6 +303,8 @@ def _decoded(name: str, attributes: dict[str, str], text: str) -> np.ndarray:
     encoding = attributes.get("Encoding", "")
     if encoding == "ExternalFileBinary":
         raise InputError(f"{name} stores its numbers in another file; write it with the encoding GZipBase64Binary.")
+    if encoding not in _ENCODINGS:
+        raise InputError(f"{name} has the encoding {shortened(encoding, 40)!r}; write it as GZipBase64Binary.")
     try:
         shape = tuple(int(attributes[f"Dim{axis}"]) for axis in range(int(attributes["Dimensionality"])))
         dtype = _TYPES[attributes["DataType"]]
@@ -302,8 +327,6 @@ def _decoded(name: str, attributes: dict[str, str], text: str) -> np.ndarray:
         check_memory(f"an array of {name}", 2 * wanted, "give a mesh of fewer vertices")
         if encoding == "GZipBase64Binary":
             stored = _inflated(stored, wanted)
-        elif encoding != "Base64Binary":
-            raise InputError(f"{name} has the encoding {shortened(encoding, 40)!r}; write it as GZipBase64Binary.")
         if len(stored) != wanted:
             raise InputError(f"{name} has an array that does not hold {count:,} numbers, as stated; write it again.")
         values = np.frombuffer(stored, dtype=dtype)
