@@ -303,6 +303,21 @@ def test_grayordinates_that_occur_twice_are_refused(tmp_path, rng):
     assert "voxels of thalamus_left occur twice or lie outside" in refusal(neighbors_of, open_dataset(path))
 
 
+def test_series_of_another_shape_than_their_grayordinates(tmp_path, rng):
+    models = models_of(rng)
+    path = save_series(tmp_path / "a.dtseries.nii", models, rng)
+    data = bytearray(path.read_bytes())
+    sizes = np.frombuffer(data, "<i8", 8, offset=16)
+    assert sizes.tolist() == [6, 1, 1, 1, 1, 12, len(models), 1]
+    for place, value in ((5, 11), (6, len(models) - 1)):
+        changed = data.copy()
+        changed[16 + 8 * place : 24 + 8 * place] = np.int64(value).tobytes()
+        path.write_bytes(changed)
+        assert f"describes 12 points in time of {len(models)} grayordinates, but its shape" in refusal(
+            open_dataset, path
+        )
+
+
 def save_labels(path, keys, structure=None, names=None, maps=1):
     gifti = nibabel.gifti
     table = gifti.GiftiLabelTable()

@@ -257,9 +257,7 @@ def read_grayordinate_labels(location: Location) -> tuple[Any, np.ndarray]:
             )
         size = len(axes[1])
         if tuple(header.get_data_shape())[4:] != (1, size):
-            raise InputError(
-                f"labels={location.name!r} does not hold {size:,} labels, as its header says; write it again."
-            )
+            raise InputError(f"labels={location.name!r} does not hold {size:,} labels; write it again.")
         dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
         float_dtype(dtype, location.name)  # rejects colours and complex numbers
         wanted = size * dtype.itemsize

@@ -409,9 +409,16 @@ def _repetition_time(header: Any) -> float | None:
 
 
 def _check_cifti(location: Location, header: Any) -> None:
-    names = [type(axis).__name__ for axis in cifti_axes(header)]
+    axes = cifti_axes(header)
+    names = [type(axis).__name__ for axis in axes]
     if names != ["SeriesAxis", "BrainModelAxis"]:
         kinds = " by ".join(name.removesuffix("Axis") for name in names)
         raise InputError(
             f"{location.name} is a CIFTI file of {kinds}; mgclust reads time series of grayordinates (.dtseries.nii)."
+        )
+    described, stored = tuple(map(len, axes)), tuple(header.get_data_shape())[4:]
+    if described != stored:
+        raise InputError(
+            f"{location.name} describes {described[0]:,} points in time of {described[1]:,} grayordinates, but its shape "
+            f"is {stored}; write it again."
         )
