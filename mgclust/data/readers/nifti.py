@@ -419,6 +419,6 @@ def _check_cifti(location: Location, header: Any) -> None:
     described, stored = tuple(map(len, axes)), tuple(header.get_data_shape())[4:]
     if described != stored:
         raise InputError(
-            f"{location.name} describes {described[0]:,} points in time of {described[1]:,} grayordinates, but its shape "
-            f"is {stored}; write it again."
+            f"{location.name} describes {described[0]:,} points in time of {described[1]:,} grayordinates, but its "
+            f"shape is {stored}; write it again."
         )
