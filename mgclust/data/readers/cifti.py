@@ -32,8 +32,10 @@ __all__ = [
     "brain_models",
     "brain_structures",
     "grayordinate",
+    "is_dlabel",
     "labels_on_rows",
     "meshes_of",
+    "read_grayordinate_labels",
 ]
 
 Surface = str | os.PathLike[str] | RootedFile | Mesh
