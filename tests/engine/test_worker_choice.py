@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import pickle
 import pkgutil
 import subprocess
@@ -307,6 +308,14 @@ def standardised(chunked, **place):
     return labels, np.frombuffer(dataset.fingerprint().encode(), np.uint8)
 
 
+def looks(chunked, client, **place):
+    dataset, graph = open_dataset(chunked(ROWS)), mgclust.open_graph(chunked(EDGES))
+    model = DensityPeaks(3, client=client, **place).fit(dataset)
+    model.select_centers(2)
+    texts = [np.frombuffer(each.fingerprint().encode(), np.uint8) for each in (dataset, graph)]
+    return *texts, dataset.read(20, 50), dataset.take([3, 80]), graph.read(10, 700)[0], model.labels_, model.halo_
+
+
 @pytest.mark.parametrize("fit", [peaks, communities, communities_of_names, silhouettes, standardised])
 @pytest.mark.parametrize("where", ["lazy", "none", "old", "workers="])
 @pytest.mark.quick("none-*", "workers=-communities")
@@ -379,6 +388,8 @@ def set_status(client, address, status):
         {"workers": ["nowhere"]},
         {"workers": ["nowhere"], "allow_other_workers": True, "retries": 3, "priority": -7},
         {"resources": lambda key: {"GPU": 1}},
+        {"executor": "nowhere"},
+        {"name_of_a_plugin": threading.Lock()},  # Dask cannot send it
     ],
 )
 @pytest.mark.parametrize("kind", ["array", "dask array", "dask data frame"])
@@ -406,7 +417,24 @@ def test_annotations_of_the_surroundings_do_not_reach_internal_tasks(own, monkey
         return [dask_scheduler.tasks[key].annotations for key in seen if key in dask_scheduler.tasks]
 
     for each in own.run_on_scheduler(annotations):
-        assert each["span"]["name"] == ("mine",) and not each.get("resources") and not each.get("allow_other_workers")
+        assert each["span"]["name"] == ("mine",) and not each.get("allow_other_workers")
+        assert set(each) <= {"span", "workers", "allow_other_workers", "priority", "retries", "resources"} - set(given)
+
+
+@pytest.mark.parametrize("use", [peaks, communities, silhouettes, standardised, looks])
+def test_annotations_of_the_surroundings_reach_no_graph(own, use):
+    outside = contextvars.copy_context()
+
+    def chunked(values):
+        return outside.run(da.from_array, values, (-(-len(values) // 4), *values.shape[1:]))
+
+    place = {"client": own, "device": "cpu"}
+    with own.as_current():
+        expected = use(chunked, **place)
+        with dask.annotate(executor="nowhere", name_of_a_plugin=threading.Lock()):
+            found = use(chunked, **place)
+        for values, before in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(values), np.asarray(before))
 
 
 def test_a_rank_that_does_not_begin_says_why(own, busy, monkeypatch):

@@ -33,7 +33,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import is_dask, without_annotations
+from mgclust.base.dask_arrays import is_dask
 from mgclust.base.errors import CollectiveTimeout, MgclustError, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
@@ -323,7 +323,7 @@ class Driver:
         # there.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
-            with without_annotations(), self._span():
+            with self._span():
                 for rank, address in enumerate(self.monitor.workers):
                     assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
                     (source, arrays), (source_beside, arrays_beside) = (

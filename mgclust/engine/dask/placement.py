@@ -23,7 +23,7 @@ from dask.core import flatten
 from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
-from mgclust.base.dask_arrays import check_chunk, is_dask, lost_array, without_annotations
+from mgclust.base.dask_arrays import check_chunk, is_dask, lost_array
 from mgclust.base.errors import RunFailed
 from mgclust.data import Dataset
 from mgclust.data.chunks import plain_rows
@@ -252,8 +252,7 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
     try:
         chunks = futures_of(array, client=client)
         if {future.key for future in chunks} != set(keys):
-            with without_annotations():
-                chunks = futures_of(client.persist(array), client=client)
+            chunks = futures_of(client.persist(array), client=client)
         _wait(client, chunks)
         for future in chunks:  # the workers that hold the chunks are known only when the chunks are computed
             error = future.exception() if future.status != "finished" else None
