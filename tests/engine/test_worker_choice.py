@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 
 import mgclust
 from mgclust import DensityPeaks, FuzzyCMeans, WorkerWarning, silhouette_score
+from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
@@ -470,6 +471,53 @@ def test_a_dask_array_that_no_worker_may_compute_is_named(own, monkeypatch):
     said = r"Dask array cannot begin: no worker offers resources={'tape': 1}"
     with pytest.warns(WorkerWarning, match=said), pytest.raises(RunFailed):
         place_of(own, X)
+
+
+@pytest.fixture(scope="module")
+def away():
+    """A client of another cluster."""
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda held, place: DensityPeaks(3, **place).fit(held(ROWS)),
+        lambda held, place: DensityPeaks(3, **place).fit(held(ROWS) * 2),
+        lambda held, place: DensityPeaks(3, **place).fit(da.from_array(ROWS, (30, 2))).predict(held(ROWS)),
+        lambda held, place: FuzzyCMeans(3, **place).fit(da.from_array(ROWS), sample_weight=held(np.ones(len(ROWS)))),
+        lambda held, place: mgclust.Communities(**place).fit(held(EDGES)),
+        lambda held, place: mgclust.modularity(EDGES, held(np.arange(60) % 3), **place),
+        lambda held, place: silhouette_score(ROWS, held(FAR), **place),
+    ],
+    ids=["rows", "computed from rows", "queries", "weights", "edges", "labels of nodes", "labels"],
+)
+def test_chunks_on_another_cluster_are_named_at_once(own, away, use):
+    """The run ended with a lost worker, after a retry."""
+
+    def held(values):
+        return away.persist(da.from_array(values, (-(-len(values) // 3), *values.shape[1:])))
+
+    place = {"client": own, "device": "cpu", "retries": 1}
+    said = "client=<.*> is not the client of a Dask array, whose chunks are on the cluster of <.*>; give the array"
+    with warnings.catch_warnings(), pytest.raises(InputError, match=said) as raised:
+        warnings.simplefilter("error")
+        use(held, place)
+    named = str(raised.value).partition("whose")
+    assert own.scheduler.address in named[0] and away.scheduler.address in named[2]
+
+
+def test_a_second_client_of_a_cluster_may_have_the_chunks(own):
+    with distributed.Client(own.scheduler.address, set_as_default=False) as second:
+        X = second.persist(da.from_array(ROWS, (30, 2)))
+        model = DensityPeaks(3, client=own, n_workers=2, device="cpu").fit(X)
+        expected = DensityPeaks(3, client=None).fit(ROWS).labels_
+        np.testing.assert_array_equal(computed(model.labels_), expected)
 
 
 GRAPH = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)]
