@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from mgclust.base.errors import InputError, MgclustError, RunFailed
+from mgclust.base.errors import InputError, MgclustError, RunFailed, described
 
 __all__ = [
     "check_chunk",
@@ -93,8 +93,8 @@ def computed(array: Any) -> Any:
         if "asynchronous Client" in str(error):
             raise in_event_loop("auto") from None
         raise RunFailed(
-            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}; check that X.compute() "
-            "returns an array of numbers."
+            f"a chunk of the Dask array could not be computed: {described(error)}; check that X.compute() returns an "
+            "array of numbers."
         ) from error
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from fractions import Fraction
 
 import dask
 import dask.array as da
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import get_worker
+from distributed.protocol.pickle import dumps, loads
 from scipy.sparse import csr_array
 
 import mgclust
@@ -161,6 +163,20 @@ def test_a_refusal_says_what_was_asked_for(own, monkeypatch, choice, why):
         connect(own, "cpu", **choice).__enter__()
 
 
+@pytest.mark.parametrize("amount", [np.int64(1), np.float32(1), np.array(1), Fraction(1)])
+def test_resources_are_numbers_of_any_type(own, amount):
+    with connect(own, "cpu", resources={"slot": amount}) as found:
+        assert found.rules.resources == {"slot": 1.0} and len(found.workers) == 3
+
+
+@pytest.mark.parametrize(
+    "amount", [np.bool_(True), np.array([1]), np.float64("nan"), 10**400, -1, "1", None], ids=lambda each: str(each)[:5]
+)
+def test_resources_that_are_no_amounts(own, amount):
+    with pytest.raises(InputError, match=r"resources={'slot': .* should be a dict of amounts > 0 by name"):
+        connect(own, "cpu", resources={"slot": amount}).__enter__()
+
+
 def test_a_name_that_is_not_there_is_named(own):
     with pytest.warns(WorkerWarning, match="1 of 3 worker.*not in the cluster: gpu-7"):
         assert place_of(own, workers=[1, "gpu-7"])
@@ -172,6 +188,9 @@ def test_a_name_that_is_not_there_is_named(own):
         (ModuleNotFoundError("No module named 'mgclust'", name="mgclust"), "no module mgclust"),
         ("0.0.7", r"mgclust 0\.0\.7 instead of .*"),
         (ImportError("libfoo.so"), "ImportError: libfoo.so"),
+        (None, "mgclust None instead of"),
+        (SyntaxError("bad", ("mgclust/__init__.py", 1, 5, "def (:", 1, 6)), r"SyntaxError: bad \(__init__\.py, line 1"),
+        (UnicodeDecodeError("utf-8", b"a\xff", 1, 2, "bad"), "UnicodeDecodeError: 'utf-8' codec can't decode"),
     ],
 )
 def test_workers_that_cannot_run_mgclust_are_left_out_and_named(own, monkeypatch, answer, reason):
@@ -180,7 +199,7 @@ def test_workers_that_cannot_run_mgclust_are_left_out_and_named(own, monkeypatch
     def answers(function, *arguments, workers, **options):
         found = run(function, *arguments, workers=workers, **options)
         return {
-            address: answer if address in unfit and function is pkgutil.resolve_name else found[address]
+            address: loads(dumps(answer)) if address in unfit and function is pkgutil.resolve_name else found[address]
             for address in found
         }
 

@@ -24,7 +24,7 @@ from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
 from mgclust.base.dask_arrays import check_chunk, is_dask, lost_array
-from mgclust.base.errors import InputError, RunFailed
+from mgclust.base.errors import InputError, RunFailed, described
 from mgclust.data import Dataset
 from mgclust.data.chunks import plain_rows
 from mgclust.engine.dask import scheduler, sessions, task_starts
@@ -262,7 +262,7 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
             if future.status == "cancelled":
                 raise lost_array()
             if error is not None:
-                raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
+                raise RunFailed(f"a chunk of the Dask array could not be computed: {described(error)}")
     except CancelledError:
         raise lost_array() from None
     by_key = {future.key: future for future in chunks}
