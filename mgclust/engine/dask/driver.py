@@ -56,6 +56,9 @@ __all__ = ["Driver"]
 
 STOP_GRACE_SECONDS = 20.0  # seconds after which stopped ranks are no longer awaited
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that a notification of ranks may take
+# Reasons for which Dask itself cancels a task; None: the client's event loop ended. All other reasons are from a caller
+# of `Client.cancel`.
+LOSSES = {None, "already forgotten", "lost dependencies", "scheduler-connection-lost", "scheduler-restart"}
 
 
 class Driver:
@@ -411,6 +414,8 @@ class Driver:
             return tasks.Failure(self.monitor.in_words(outcome))
         if future.status == "error" and type(outcome).__name__ != "KilledWorker":
             return tasks.Failure.of(outcome, rank, self.monitor.workers[rank])
+        if future.status == "cancelled" and (reason := getattr(outcome, "reason", None)) not in LOSSES:
+            return tasks.Failure(self.monitor.cancelled(rank, reason))
         return tasks.Failure(self.monitor.lost(rank))
 
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:
