@@ -414,7 +414,8 @@ class Driver:
             return tasks.Failure(self.monitor.in_words(outcome))
         if future.status == "error" and type(outcome).__name__ != "KilledWorker":
             return tasks.Failure.of(outcome, rank, self.monitor.workers[rank])
-        if future.status == "cancelled" and (reason := getattr(outcome, "reason", None)) not in LOSSES:
+        reason: Any = getattr(outcome, "reason", None)
+        if future.status == "cancelled" and reason not in LOSSES:
             return tasks.Failure(self.monitor.cancelled(rank, reason))
         return tasks.Failure(self.monitor.lost(rank))
 
