@@ -41,6 +41,7 @@ _BLOCK_ROWS, _BLOCK_NUMBERS = 512, 2**20
 _FLAT = 1e-9  # a row whose deviation is smaller, relative to its largest value before, has only rounding errors left
 # The filter of nilearn (order 5, forwards and backwards) needs more volumes, by the number of its cutoff frequencies.
 _FILTER_VOLUMES = {1: 18, 2: 33}
+_BY_NILEARN = ("smoothing_fwhm", "low_pass", "high_pass", "confounds")  # options that need nilearn
 SMOOTHED_NUMBERS = 2**22  # numbers of volumes that are smoothed at a time
 
 
@@ -280,7 +281,7 @@ def _need_nilearn(steps: Preparation) -> None:
     try:
         import nilearn.signal  # noqa: F401
     except ImportError as error:
-        names = [option.name for option in PREPARATION_OPTIONS if getattr(steps, option.name) not in (None, (), 0)]
+        names = [name for name in _BY_NILEARN if getattr(steps, name) is not None]
         raise InputError(f"{', '.join(names)}: nilearn prepares series; run pip install 'mgclust[fmri]'.") from error
 
 

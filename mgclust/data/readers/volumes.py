@@ -280,12 +280,12 @@ class VolumeDataset(Dataset):
         kept = self.chosen[masked]  # rows that were not left out as constant
         places = np.flatnonzero(kept)[slice(*self._window)]
         block = block_rows(self.plans)
-        low, high = 0, len(masked)
+        low = high = 0
         if len(places):
             low, high = int(places[0]) // block * block, min(len(masked), -(-int(places[-1] + 1) // block) * block)
+            self._window = (int(kept[:low].sum()), int(kept[:high].sum()))
         chosen[masked[low:high]] = True
         series = _Series.read(self, chosen)
-        self._window = (int(kept[:low].sum()), int(kept[:high].sum()))
         series.leave_out(~kept[low:high])
         return series
 
