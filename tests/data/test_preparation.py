@@ -505,6 +505,21 @@ def test_tables_that_do_not_fit(tmp_path, files, table):
     assert "holds 'abc' in row 0, which is not a finite number" in refusal(**files, confound_names="csf")
 
 
+def test_the_sample_variance_for_any_rows(rng):
+    import dask.array
+
+    x = rng.normal(size=(30, 7)) * 9 + 5
+    for source in (x, dask.array.from_array(x, chunks=(10, 7))):
+        dataset = open_dataset(source, standardize="zscore_sample")
+        rows = dataset.read(0, 30)
+        np.testing.assert_allclose(rows, zscored(x, ddof=1), rtol=1e-12)
+        if dataset.dask_array is not None:
+            np.testing.assert_array_equal(dataset.dask_array.compute(), rows)
+        assert dataset.describe()["standardize"] == "zscore_sample"
+    with pytest.raises(InputError, match="constant rows"):
+        open_dataset(np.ones((3, 1)), standardize="zscore_sample").read(0, 3)
+
+
 def test_a_filter_needs_a_repetition_time(tmp_path, files, series):
     for units, t_r in (("sec", 0), ("unknown", 2)):
         save(files["source"], series, units=units, t_r=t_r)

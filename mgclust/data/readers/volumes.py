@@ -222,6 +222,8 @@ class VolumeDataset(Dataset):
 
     def reading_bytes(self, rows: int) -> int:
         """Return the bytes of the rows in memory, unless they are there already, and of what computes some of them."""
+        if self.preparation.cleans:  # whole blocks are read
+            rows = min(self.masked, rows + 2 * block_rows(self.plans)) if rows else 0
         stored = 0 if self._opened is not None else rows * self._width * self._stored_type.itemsize + self._work_bytes
         return stored + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
 
@@ -242,7 +244,8 @@ class VolumeDataset(Dataset):
             most = max(SMOOTHED_NUMBERS, self.runs[0].grid.size) * _SMOOTHED_BYTES
         if self.preparation.cleans:
             longest = max(len(plan.kept) for plan in self.plans)
-            most = max(most, block_rows(self.plans) * longest * _CLEANED_BYTES)
+            projection = 16 * longest**2 if self.preparation.confound_names else 0  # nilearn's, between all times
+            most = max(most, block_rows(self.plans) * longest * _CLEANED_BYTES + projection)
         return most
 
     def _read(self, start: int, stop: int) -> np.ndarray:
