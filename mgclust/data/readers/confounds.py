@@ -15,13 +15,13 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.location import Location, is_path
-from mgclust.outside.inflation import LONGEST_LINE
 from mgclust.outside.quoting import quoting, shortened
 from mgclust.params.constraint import nearest_word
 
 __all__ = ["FRAMEWISE_DISPLACEMENT", "Confounds", "find_tables", "names_of", "read_confounds"]
 
 FRAMEWISE_DISPLACEMENT = "framewise_displacement"
+_LONGEST_LINE = 2**24  # characters; fMRIPrep writes a few hundred columns
 _MISSING = ("n/a", "nan", "")
 _ENDS = ("desc-confounds_timeseries.tsv", "desc-confounds_regressors.tsv")  # fMRIPrep since version 20.2, and before
 # Entities of a series that its table of confounds does not have. The table of all echoes has no `echo`.
@@ -141,18 +141,21 @@ def read_confounds(
         sha256 = location.sha256()
         with location.open_text() as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-            lines = csv.reader(iter(lambda: text.readline(LONGEST_LINE), ""), delimiter="\t")
+            lines = csv.reader(iter(lambda: text.readline(_LONGEST_LINE), ""), delimiter="\t")
             header = [name.strip() for name in next(lines, [])]
             chosen = _chosen(header, patterns, where)
             rows: list[list[str]] = []
             for fields in lines:
-                if fields and len(rows) <= n_times:
-                    if len(fields) != len(header):
-                        raise InputError(
-                            f"{where}: line {len(rows) + 2} has {len(fields)} fields, and the first line "
-                            f"{len(header)}; repair the table."
-                        )
-                    rows.append([fields[column].strip() for column in chosen])
+                if not fields:
+                    continue
+                if len(fields) != len(header):
+                    raise InputError(
+                        f"{where}: line {len(rows) + 2} has {len(fields)} fields, and the first line {len(header)}; "
+                        "repair the table."
+                    )
+                rows.append([fields[column].strip() for column in chosen])
+                if len(rows) > n_times:
+                    break
         if len(rows) != n_times:
             there = len(rows) if len(rows) < n_times else f"more than {n_times}"
             raise InputError(f"{where} has {there} rows, but {run} has {n_times} volumes; give the table of this run.")

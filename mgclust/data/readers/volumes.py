@@ -56,8 +56,8 @@ class VolumeDataset(Dataset):
 
     If rows are filtered, scrubbed or cleaned of confounds, this is done once after the files are read, and the prepared
     rows stay in memory instead of the stored numbers, in the same type. Another process prepares its rows again, from
-    the confounds that it got with the paths. Its rows are bitwise identical, because it prepares the same blocks of
-    voxels of the mask.
+    the confounds that it got with the paths. It prepares the same blocks of voxels of the mask, so its rows are bitwise
+    identical, if its processor and its versions of SciPy, NumPy and nilearn are the same.
 
     Attributes
     ----------
