@@ -16,7 +16,7 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.location import Location, is_path
 from mgclust.outside.quoting import quoting, shortened
-from mgclust.params.constraint import nearest_word
+from mgclust.params.constraint import nearest_word, shown
 
 __all__ = ["FRAMEWISE_DISPLACEMENT", "Confounds", "find_tables", "names_of", "read_confounds"]
 
@@ -84,9 +84,9 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
     several = isinstance(confounds, str) and len(runs) > 1 and "://" not in confounds
     paths = [part.strip() for part in confounds.split(",")] if several else confounds
     paths = [paths] if is_path(paths) else paths
-    if not isinstance(paths, (list, tuple)) or not all(map(is_path, paths)):
+    if not isinstance(paths, (list, tuple)) or not all(map(is_path, paths)) or "" in paths:
         raise InputError(
-            f"confounds is a {type(confounds).__name__}; give the path of a .tsv file, a list of one path per run, or "
+            f"confounds={shown(confounds)} names no table; give the path of a .tsv file, a list of one path per run, or "
             "'auto'."
         )
     if len(paths) != len(runs):

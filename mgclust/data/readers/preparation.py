@@ -3,7 +3,7 @@
 nilearn computes these steps, so that the rows are those of its ``NiftiMasker`` and ``signal.clean``. `RunPlan.clean`
 calls nilearn's functions for detrending, filter and confounds one after the other, in the order of ``signal.clean``:
 
-- ``clean`` of nilearn 0.14 filters one voxel at a time, which takes 20 times as long.
+- ``clean`` of nilearn 0.14 filters one voxel at a time, which takes more than ten times as long.
 - With a filter, it does not interpolate a volume that is left out if the volume at the mirrored place (as far from the
   end as this one from the beginning) is left out, too. The spikes of such volumes then spread to others.
 
