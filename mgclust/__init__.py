@@ -63,6 +63,7 @@ _HOME = {
     "DensityPeaks": "mgclust.algorithms",
     "FastNewman": "mgclust.algorithms",
     "FuzzyCMeans": "mgclust.algorithms",
+    "Parcellation": "mgclust.algorithms",
     "compare_labels": "mgclust.results.label_agreement",
     "kneighbors_graph": "mgclust.algorithms.nearest_neighbors.estimator",
     "modularity": "mgclust.algorithms.communities.modularity",

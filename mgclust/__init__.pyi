@@ -14,6 +14,7 @@ from mgclust.algorithms import Communities as Communities
 from mgclust.algorithms import DensityPeaks as DensityPeaks
 from mgclust.algorithms import FastNewman as FastNewman
 from mgclust.algorithms import FuzzyCMeans as FuzzyCMeans
+from mgclust.algorithms import Parcellation as Parcellation
 from mgclust.algorithms.background import submit as submit
 from mgclust.algorithms.base import UnconvergedWarning as UnconvergedWarning
 from mgclust.algorithms.communities.modularity import modularity as modularity

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mgclust.algorithms.density_peaks.estimator import DensityPeaks
     from mgclust.algorithms.fuzzy_c_means.estimator import FuzzyCMeans
     from mgclust.algorithms.nearest_neighbors.estimator import NearestNeighbors
+    from mgclust.algorithms.parcellation.estimator import Parcellation
     from mgclust.algorithms.presentation import Presentation
     from mgclust.algorithms.silhouette.estimator import Silhouette, silhouette_samples, silhouette_score
     from mgclust.params import Option
@@ -47,6 +48,7 @@ __all__ = [
     "Method",
     "NearestNeighbors",
     "Option",
+    "Parcellation",
     "Presentation",
     "Silhouette",
     "declarations",
@@ -65,6 +67,7 @@ _METHODS = {
     "fuzzy-c-means": ("fuzzy_c_means.estimator", "FuzzyCMeans"),
     "communities": ("communities.estimator", "Communities"),
     "fast-newman": ("communities.estimator", "FastNewman"),
+    "parcellation": ("parcellation.estimator", "Parcellation"),
     "silhouette": ("silhouette.estimator", "Silhouette"),
     "nearest-neighbors": ("nearest_neighbors.estimator", "NearestNeighbors"),
 }

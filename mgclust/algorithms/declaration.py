@@ -57,8 +57,8 @@ class Declaration:
     ----------
     method : str
         Name on the command line.
-    opens : {"rows", "graph"}
-        Kind of data that the command line opens for the method.
+    opens : {"rows", "series", "graph"}
+        Kind of data that the command line opens for the method; series are rows with neighbours.
     constraints : dict of str to Constraint
         Parameters of this method.
     common : dict of str to Constraint

@@ -1,7 +1,8 @@
 """The command line ``mgclust``.
 
-Commands that run on this machine: ``run``, ``compare``, ``demo``, ``methods`` and ``info`` (in `show`), ``warmup`` and
-``certs``. Commands of the job service are in `jobs`, `accounts` and `serve`. `options` and `output` are shared.
+Commands that run on this machine: ``run``, ``parcellate``, ``compare``, ``demo``, ``methods`` and ``info`` (in
+`show`), ``warmup`` and ``certs``. Commands of the job service are in `jobs`, `accounts` and `serve`. `options` and
+`output` are shared.
 
 Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, devices, memory), 130 cancelled, 143 ended by SIGTERM. An
 error is one line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output has the
@@ -96,7 +97,17 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
         context.exit()
 
 
-@click.group(context_settings=CONTEXT)
+class _Commands(click.Group):
+    """All commands, and ``parcellate``, which is ``run parcellation``; it is made when it is first requested."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "parcellate"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return run.parcellate(ctx) if cmd_name == "parcellate" else super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands, context_settings=CONTEXT)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )

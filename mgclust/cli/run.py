@@ -17,7 +17,7 @@ from mgclust.cli.output import ShownProgress, summary
 if TYPE_CHECKING:
     from mgclust.engine.checkpoint import CheckpointConfig
 
-__all__ = ["job_command", "run"]
+__all__ = ["job_command", "parcellate", "run"]
 
 Act = Callable[..., None]
 
@@ -211,3 +211,11 @@ run = job_command(
     ],
     _cluster,
 )  # fmt: skip
+
+
+def parcellate(ctx: click.Context) -> click.Command | None:
+    """Return the command ``mgclust parcellate``: ``mgclust run parcellation`` under a name of its own."""
+    command = run.get_command(ctx, "parcellation")
+    if command is not None:
+        command.name = "parcellate"
+    return command

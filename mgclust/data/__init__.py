@@ -19,7 +19,8 @@
       outside/inflation.py   limits the memory that a file can claim
 
     open_graph(source)    (graph.py, graphs/)
-    read_labels(source)   (labels.py, label_files.py)
+    read_labels(source)   (labels.py, label_files.py, and in readers: nifti.py, cifti.py, gifti.py)
+    neighbors_of(dataset) (neighbors.py: which voxels or vertices touch; readers/gifti.py reads the meshes)
     samples/              small data sets of the package
 
 Only NumPy is imported until a source needs another package.

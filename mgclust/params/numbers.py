@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from mgclust.base.errors import InputError
 from mgclust.params.constraint import Constraint
 
-__all__ = ["Integer", "IntegerOrWord", "Range", "Real", "RealOrWord"]
+__all__ = ["Integer", "IntegerOrWord", "Integers", "Range", "Real", "RealOrWord"]
 
 _HOLDS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
@@ -183,6 +183,43 @@ class Range(Constraint):
         if high < low:
             raise self.refuse(name, value)
         return low, high
+
+
+class Integers(Constraint):
+    """One integer or several different ones, written as ``50,100,200`` in text; they become an ascending tuple.
+
+    Parameters
+    ----------
+    at_least : int
+        Smallest value.
+    optional, help, remedy
+        See `Constraint`.
+    """
+
+    type = "integer,..."
+
+    def __init__(self, *, at_least: int, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        self._number = Integer(at_least=at_least)
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return f"{self._number.expected}, or several different ones, such as [50, 100], or 50,100 as text"
+
+    def _check(self, name: str, value: Any) -> tuple[int, ...]:
+        try:
+            if isinstance(value, str):
+                numbers = [self._number.parse(each, name) for each in value.split(",")]
+            else:
+                numbers = [
+                    self._number.check(name, each) for each in (value if hasattr(value, "__iter__") else [value])
+                ]
+        except (TypeError, ValueError, InputError):
+            raise self.refuse(name, value) from None
+        if not numbers or len(set(numbers)) < len(numbers):
+            raise self.refuse(name, value)
+        return tuple(sorted(numbers))
 
 
 def _float(value: Any) -> float:

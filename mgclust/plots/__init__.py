@@ -9,7 +9,8 @@ All pictures of a result have the same colours for its clusters (`cluster_colors
 can be dark, has its own colours.
 
 Modules: `clusters` (decision graph, and rows in the plane), `canopies`, `prominence` (of density peaks), `silhouette`,
-`merges` (of communities), `iterations` (objective), `validity` (indices against the number of clusters), `adjacency`
+`merges` (of communities), `iterations` (objective), `validity` (indices against the number of clusters),
+`parcels` (their evaluation), `adjacency`
 (of graphs) and `volumes` (slices of voxels). `style` and `sources` are shared.
 """
 
@@ -18,6 +19,7 @@ from mgclust.plots.canopies import canopies
 from mgclust.plots.clusters import decision_graph, scatter
 from mgclust.plots.iterations import objective
 from mgclust.plots.merges import dendrogram, modularity
+from mgclust.plots.parcels import parcel_evaluation
 from mgclust.plots.prominence import prominence
 from mgclust.plots.silhouette import scan, silhouettes
 from mgclust.plots.style import MAX_POINTS, cluster_colors, png
@@ -34,6 +36,7 @@ __all__ = [
     "label_slices",
     "modularity",
     "objective",
+    "parcel_evaluation",
     "png",
     "prominence",
     "scan",

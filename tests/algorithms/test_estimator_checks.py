@@ -96,5 +96,8 @@ def test_every_method_says_how_many_clusters_there_are(method):
         given = {"labels": [0, 0, 0, 1, 1, 1]}
     source = open_graph([(0, 1), (1, 2), (3, 4)]) if method.opens == "graph" else open_dataset(rows)
     model = method(device="cpu", client=None, **given)
-    result = model.fit_dataset(source)
+    if method.opens == "series":
+        result = model.set_params(n_parcels=2).fit(rows, neighbors=[(i, i + 1) for i in range(5)]).result_
+    else:
+        result = model.fit_dataset(source)
     assert model.n_clusters_ == len(result.cluster_sizes) > 1

@@ -28,6 +28,7 @@ CITED = {
     "fuzzy-c-means": ("Bezdek",),
     "communities": ("Traag",),
     "fast-newman": ("Clauset",),
+    "parcellation": ("Ward", "Dhillon"),
     "silhouette": ("Rousseeuw",),
 }
 
@@ -38,10 +39,13 @@ def test_each_method_has_its_paragraph(name, tmp_path):
     X = np.repeat([[0.0, 0], [9, 0], [0, 9]], 30, axis=0) + rng.normal(size=(90, 2))
     model = METHODS[name](client=None, device="cpu", **GIVEN.get(name, {}))
     dataset = samples.load("lesmis") if model.opens == "graph" else open_dataset(X)
+    if model.opens == "series":
+        dataset = open_dataset(samples.path("localizer"), mask=samples.mask_path())
     result = model.fit_dataset(dataset, provenance=False)
     text = result.methods_text()
     paragraph, *references = text.split("\n")
-    size = "a graph with 77 nodes and 254 edges" if model.opens == "graph" else "90 rows with 2 features"
+    sizes = {"graph": "a graph with 77 nodes and 254 edges", "series": "1,983 rows with 156 features"}
+    size = sizes.get(model.opens, "90 rows with 2 features")
     assert paragraph.startswith(f"mgclust {mgclust.__version__} with NumPy {np.__version__} analysed {size} on CPUs. ")
     for parameter, value in GIVEN.get(name, {}).items():
         assert f"{parameter}={value}" in text or isinstance(value, np.ndarray)

@@ -154,7 +154,7 @@ def test_on_the_command_line(tmp_path, capsys):
     ids=lambda value: type(value).__name__ if hasattr(value, "fit") else "",
 )
 def test_a_cluster_for_each_row_is_warned_of(model, rows, what):
-    with pytest.warns(ClusteringWarning, match=f"{what}: each is a cluster of its own; request fewer"):
+    with pytest.warns(ClusteringWarning, match=f"{what}, so each of them is its own cluster; request fewer"):
         model.set_params(client=None, device="cpu").fit(rows)
     fewer = model.set_params(n_clusters=model.n_clusters - 1)
-    assert not [text for text in fewer.fit(rows).result_.warnings if "cluster of its own" in text]
+    assert not [text for text in fewer.fit(rows).result_.warnings if "is its own cluster" in text]

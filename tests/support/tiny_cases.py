@@ -13,6 +13,7 @@ from mgclust import (
     Communities,
     DensityPeaks,
     FuzzyCMeans,
+    Parcellation,
     nearest_neighbors,
     silhouette_samples,
 )
@@ -49,6 +50,18 @@ def network(X, **where):
     return estimator(Communities, strategy="parallel")(edges, **where)
 
 
+def parcels(algorithm):
+    """Parcels of rows in a line."""
+
+    def found(X, **where):
+        series = np.random.default_rng(0).normal(size=(len(X), 24)) + np.repeat(X, 12, axis=1)
+        line = np.arange(1, len(X))[:, None] - [1, 0]
+        model = Parcellation([1, 2], algorithm=algorithm, **where).fit(series, neighbors=line)
+        return {"labels": model.labels_, "candidates": model._candidates, **model.evaluation_}
+
+    return found
+
+
 METHODS = {
     "density peaks": estimator(DensityPeaks, n_clusters=1, halo=True, algorithm="brute"),
     "density peaks, grid": estimator(DensityPeaks, n_clusters=1, halo=True, algorithm="grid"),
@@ -62,6 +75,8 @@ METHODS = {
     "communities": network,
     "silhouettes": silhouettes,
     "nearest neighbours": neighbors,
+    "parcels": parcels("ward"),
+    "parcels, communities": parcels("communities"),
 }
 
 

@@ -146,7 +146,7 @@ def _of_densities(model: DensityPeaks) -> list[Doubt]:
 
 
 def _of_peaks(n_clusters: int, peaks: Peaks | None) -> list[Doubt]:
-    """Return doubts about significant peaks that noise also has, and small clusters that the test may have merged."""
+    """Return doubts about low peaks, which noise also has, and about clusters that are too small for the test."""
     if peaks is None:
         return []
     doubts, weak = [], int((peaks.heights < CLEAR_HEIGHT).sum())

@@ -16,7 +16,7 @@ class Prototypes:
     Attributes
     ----------
     centers : ndarray of shape (c, d), float64
-        Centres among prepared rows.
+        Centres, in the coordinates of the prepared rows.
     factors : ndarray of shape (c, d, d), float64, optional
         R of each cluster, upper triangular with a positive diagonal, so that R' R is the inverse of its covariance.
         None if all clusters have the Euclidean norm.

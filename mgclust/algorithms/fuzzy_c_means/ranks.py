@@ -360,7 +360,7 @@ def _plain(fit: Fit) -> dict[str, Any]:
 
 
 def _checked_centers(context: Context, given: np.ndarray | None, origin: np.ndarray) -> np.ndarray:
-    """Return given centres among prepared rows; reject centres whose squared distances overflow the rows' type."""
+    """Return given centres in the coordinates of prepared rows; reject centres whose squared distances overflow."""
     assert given is not None
     with np.errstate(over="ignore", invalid="ignore"):
         centers = given - origin

@@ -78,8 +78,8 @@ def open_metis(chunks: TextChunks) -> Graph:
         node += part.lines
     if node < form.n_nodes:
         raise InputError(
-            f"{form.name} has lines for {node} nodes, but its first line states {shortened(form.n_nodes)}; write it "
-            "again."
+            f"{form.name} has lines for {node} nodes, but its first line states {shortened(form.n_nodes)}; write "
+            "the file again."
         )
     if balance % 2**64:
         raise InputError(
@@ -88,7 +88,7 @@ def open_metis(chunks: TextChunks) -> Graph:
     found = (entries - loops) // 2 + loops
     if found != form.n_edges:
         raise InputError(
-            f"{form.name} has {found} edges, but its first line states {shortened(form.n_edges)}; write it again."
+            f"{form.name} has {found} edges, but its first line states {shortened(form.n_edges)}; write the file again."
         )
     return _MetisGraph(chunks, form, index, first_nodes)
 
@@ -128,8 +128,8 @@ def _neighbours(text: bytes, first_line: int, first_node: int, form: _Format) ->
         if len(extra):
             at = where(form.n_nodes - first_node + int(extra[0]))
             raise InputError(
-                f"{at} comes after the last node: the first line states n_nodes={shortened(form.n_nodes)}; write it "
-                "again."
+                f"{at} comes after the last node: the first line states n_nodes={shortened(form.n_nodes)}; "
+                "correct the first line, or remove the lines after the last node."
             )
         lines = form.n_nodes - first_node
         counts = counts[:lines]

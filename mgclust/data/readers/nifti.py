@@ -26,6 +26,7 @@ from mgclust.outside.inflation import check_holds, check_memory
 from mgclust.outside.quoting import reason, shortened
 
 __all__ = [
+    "CIFTI_EXTENSION",
     "VOLUMES",
     "Grid",
     "SeriesFile",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 VOLUMES = (".nii", ".nii.gz")
-_CIFTI_EXTENSION = 32
+CIFTI_EXTENSION = 32  # code of the header extension
 # Bytes of the file that are read at a time.
 _CHUNK_BYTES = 2**25
 # Maximum bytes of a header with extensions. The largest headers in use describe a few hundred thousand grayordinates.
@@ -238,7 +239,7 @@ def open_series(location: Location) -> SeriesFile:
     with location.reading():
         stamp = location.stamp()
         header = read_header(location)
-        cifti = _CIFTI_EXTENSION in header.extensions.get_codes()
+        cifti = CIFTI_EXTENSION in header.extensions.get_codes()
         shape = tuple(int(size) for size in header.get_data_shape())
         while len(shape) > 4 and shape[-1] == 1 and not cifti:
             shape = shape[:-1]
@@ -270,7 +271,7 @@ def open_series(location: Location) -> SeriesFile:
 
 def cifti_axes(header: Any) -> list[Any]:
     """Return the axes of a CIFTI file; the axis of the points in time is first."""
-    content = next(e.get_content() for e in header.extensions if e.get_code() == _CIFTI_EXTENSION)
+    content = next(e.get_content() for e in header.extensions if e.get_code() == CIFTI_EXTENSION)
     return [content.get_axis(index) for index in sorted(content.mapped_indices)]
 
 
@@ -429,9 +430,16 @@ def _step(header: Any) -> float | None:
 
 
 def _check_cifti(location: Location, header: Any) -> None:
-    names = [type(axis).__name__ for axis in cifti_axes(header)]
+    axes = cifti_axes(header)
+    names = [type(axis).__name__ for axis in axes]
     if names != ["SeriesAxis", "BrainModelAxis"]:
         kinds = " by ".join(name.removesuffix("Axis") for name in names)
         raise InputError(
             f"{location.name} is a CIFTI file of {kinds}; mgclust reads time series of grayordinates (.dtseries.nii)."
+        )
+    described, stored = tuple(map(len, axes)), tuple(header.get_data_shape())[4:]
+    if described != stored:
+        raise InputError(
+            f"{location.name} describes {described[0]:,} points in time of {described[1]:,} grayordinates, but its "
+            f"shape is {stored}; write it again."
         )

@@ -66,7 +66,7 @@ def cannot_start(wait: Mapping[str, Any]) -> bool:
     Parameters
     ----------
     wait : mapping
-        A value of `waits_of`.
+        One of the values of the dict that `waits_of` returns.
     """
     return wait["state"] == "no-worker" and bool(wait["workers"]) and not wait["paused"]
 
@@ -79,7 +79,7 @@ def in_words(task: str, wait: Mapping[str, Any]) -> str:
     task : str
         Name of the task in the sentence.
     wait : mapping
-        A value of `waits_of`.
+        One of the values of the dict that `waits_of` returns.
     """
     where = f" on {', '.join(wait['workers'])}" if wait["workers"] else ""
     resources = f"resources={wait['resources']}" if wait["resources"] else ""

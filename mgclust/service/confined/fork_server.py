@@ -140,7 +140,7 @@ class ForkServer:
         if self._process is not None:
             self._control.close()
             with contextlib.suppress(psutil.Error):
-                # A child that was stopped right after its fork may not have asked the kernel to end with its parent.
+                # A child stopped right after its fork may not yet have asked the kernel to end it with its parent.
                 own = [] if self._adopt else self._process.children()
                 self._process.kill()
                 for child in own:

@@ -241,6 +241,6 @@ class ColumnRows(MessageRows):
             raise InsufficientMemoryError(
                 f"not enough memory: {len(messages.columns)} columns and "
                 f"{sum(len(each.sigmas) for each in self._spans)} iterations of {len(self._rows)} rows need "
-                f"{human(needed)}, {human(self.context.free)} is free; use more workers or fewer rows, or end the scan "
-                "earlier, below low clusters, by n_clusters_range=(low, high)."
+                f"{human(needed)}, {human(self.context.free)} is free; use more workers or fewer rows, or give "
+                "n_clusters_range=(low, high): the scan then ends below the number low of clusters."
             )

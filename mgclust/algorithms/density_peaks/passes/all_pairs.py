@@ -188,7 +188,7 @@ class AllPairs:
         )
 
     def pair_histogram(self, norm: str, first: int, shift: int, bins: int) -> Array:
-        """Count the pairs i < j of all ranks in `bins` bins; int64. See `PairKernels.pair_histogram` with ``low=first``."""
+        """Count the pairs i < j of all ranks in `bins` bins: `PairKernels.pair_histogram` with ``low=first``; int64."""
         out = self._xp.zeros(1 + bins, dtype="int64")
         for rows, columns, diagonal in half_pairs(self._context):
             self._kernels.pairs.pair_histogram(

@@ -344,7 +344,7 @@ def _next_box(pending: Any, panel: Any, level: int, top: int) -> Any:
 
 @inlined
 def _last_lane(node: int, level: int, columns: int) -> int:
-    """Lane of the level's last box among the children of a node; a number above 31 if the box is not among them."""
+    """Lane of the level's last box among the children of a node; above 31 if the box is not a child of the node."""
     return ((columns - 1) >> (LOG_WIDTH * (level + 1))) - node * WIDTH
 
 

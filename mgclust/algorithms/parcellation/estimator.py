@@ -1,0 +1,282 @@
+"""Estimator of parcellations: the graph of neighbours, checks of the parameters, and the result."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+from sklearn.utils.validation import check_is_fitted
+
+from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
+from mgclust.algorithms.parcellation.evaluation import chosen
+from mgclust.algorithms.parcellation.options import CONNECTIVITIES, ParcellationOptions
+from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
+from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
+from mgclust.base.errors import AmbiguousCountWarning, Doubt, InputError, WeakStructureWarning
+from mgclust.data import Dataset
+from mgclust.data.neighbors import RowNeighbors, checked_neighbors, coordinates_of, neighbors_of
+from mgclust.data.readers.volumes import VolumeDataset
+from mgclust.engine.spmd import Outcome, RunSpec, Work
+from mgclust.kernels.parcels.borders import PASSES
+from mgclust.params import Integer
+from mgclust.results.result import Result
+
+__all__ = ["Parcellation"]
+
+ONE_RANK = {"cpu": float("inf"), "cuda": float("inf")}  # all work after the collection of the rows is on rank 0
+LEAST_HALF = 10  # points in time of a half, for correlations that can be compared
+
+
+class Parcellation(ParcellationOptions, Clusterer):
+    """Connected parcels of voxels with similar series, by Ward's merges or communities, with moves across borders.
+
+    Every parcel is one connected piece of the graph of neighbours, and the number of parcels is exact. With several
+    numbers of parcels, the halves of the series are parcelled as well, and their comparison chooses the number.
+
+    Parameters
+    ----------
+    n_parcels : int or sequence of int, default=200
+        Number of parcels, or several numbers to compare; as text "50,100,200". At least the number of connected pieces
+        of the graph, because no parcel joins two pieces.
+    algorithm : {"ward", "communities"}, default="ward"
+        How parcels are found before their borders are refined.
+
+        - "ward": merge the two neighbouring parcels whose union raises the sum of squared distances to the means of
+          the parcels the least (Ward 1963), of standardised series. The merges are those of scikit-learn's Ward
+          clustering with connectivity.
+        - "communities": communities of the graph of neighbours, in which the edge of two voxels with correlation r
+          weighs r^4, at the resolution that gives nearly the wanted number; Ward's merges make the number exact.
+    refine : bool, default=True
+        Move voxels across borders to the neighbouring parcel with whose mean they correlate more, as long as both
+        parcels stay connected, until no move makes the parcels more homogeneous (Dhillon and Modha 2001).
+    compactness : float, default=0.01
+        What a neighbour in the same parcel is worth in a move, beside correlations from -1 to 1. Larger values give
+        smoother borders, which agree more between the halves of a series, and less homogeneous parcels. It has no
+        effect without `refine`.
+    connectivity : {6, 18, 26}, default=26
+        Neighbours of a voxel: voxels that share a face (6), also an edge (18), also a corner (26). It has no effect if
+        `fit` is given the neighbours.
+    evaluate : bool, default=False
+        Compare the parcels of both halves of the series also for a single number of parcels.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        See `DensityPeaks`. Only communities use a GPU.
+    client, n_workers, workers, resources, retries, verbose
+        See `DensityPeaks`. The other ranks only read their part of the rows.
+    memory_limit : int or str, optional
+        Memory by which one rank may grow, in bytes or as text such as "4 GiB".
+    random_state : int, Generator or RandomState, optional
+        Seed of communities, and of the random parcels of the evaluation. None means 0.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,), int32
+        Parcel of each row, for the chosen number of parcels, from 0.
+    n_clusters_ : int
+        Chosen number of parcels.
+    cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
+        For each parcel, its row that correlates most with its mean; so it is inside the parcel.
+    homogeneity_ : float
+        Mean correlation of two rows of a parcel, weighted by the number of rows of the parcels.
+    evaluation_ : dict of str to ndarray, or None
+        Scores of each number of parcels, if they were evaluated: see
+        `mgclust.algorithms.parcellation.evaluation.evaluate`, without the prefix ``scan_``.
+    timings_, result_, n_features_in_
+        See `DensityPeaks`.
+
+    See Also
+    --------
+    AdaptiveAffinityPropagation : Finds the number of clusters, which need not be connected.
+
+    References
+    ----------
+    J. H. Ward, Hierarchical grouping to optimize an objective function, J. Am. Stat. Assoc. 58:236-244, 1963.
+    I. S. Dhillon, D. S. Modha, Concept decompositions for large sparse text data using clustering, Machine Learning
+    42:143-175, 2001.
+    D. Zhi, M. King, C. R. Hernandez-Castillo, J. Diedrichsen, Evaluating brain parcellations using the
+    distance-controlled boundary coefficient, Human Brain Mapping 43:3706-3720, 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust import Parcellation
+    >>> series = np.repeat(np.random.default_rng(0).normal(size=(3, 40)), 4, axis=0)  # 12 voxels in a line
+    >>> line = [(i, i + 1) for i in range(11)]
+    >>> Parcellation(3, client=None).fit(series, neighbors=line).labels_.tolist()
+    [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    """
+
+    presentation = ParcellationPresentation()
+
+    @classmethod
+    def warm_ups(cls) -> tuple[WarmUp, ...]:
+        """See `mgclust.algorithms.Method.warm_ups`."""
+        return (WarmUp((3000, 40), {"n_parcels": [20, 40]}, seconds=2),)
+
+    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None, surfaces: Any = None) -> Self:
+        """Find the parcels of the rows of `X`.
+
+        Parameters
+        ----------
+        X : path, array of shape (n_samples, n_features) or Dataset
+            The series: a BOLD series that `open_dataset` has opened with its mask, or rows with `neighbors`.
+        y : ignored
+            Not used; exists for compatibility with scikit-learn.
+        neighbors : sparse matrix of shape (n_samples, n_samples), or int array of shape (n_edges, 2), optional
+            Which rows are neighbours, as in `mgclust.data.neighbors.checked_neighbors`. By default, the neighbouring
+            voxels of a BOLD series.
+        surfaces : path or sequence of paths, optional
+            Surfaces of a CIFTI file, as in `mgclust.data.neighbors.neighbors_of`: a .surf.gii file for each cortex.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError
+            The rows have no neighbours, or the number of parcels does not fit their graph.
+        """
+        self._places = neighbors, surfaces
+        try:
+            return self._fit(X)
+        finally:
+            del self._places
+
+    def labels_for(self, k: int) -> Any:
+        """Return the labels of one of the numbers of parcels.
+
+        Parameters
+        ----------
+        k : int
+            Number of parcels, one of `n_parcels`.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_samples,), int32
+            Parcel of each row.
+
+        Raises
+        ------
+        InputError
+            `n_parcels` does not contain k.
+        """
+        check_is_fitted(self, "labels_")
+        k = Integer(at_least=1).check("k", k)
+        if k not in self._numbers:
+            raise InputError(f"k={k} should be one of the fitted numbers of parcels: {list(self._numbers)}.")
+        return self._candidates[:, self._numbers.index(k)].copy()
+
+    def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
+        dataset, numbers = inputs.dataset, parameters["n_parcels"]
+        graph = self._graph(dataset, parameters["connectivity"])
+        n, t = dataset.shape
+        pieces, piece = _pieces(graph)
+        if numbers[-1] > n:
+            raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
+        if numbers[0] < pieces:
+            raise InputError(
+                f"n_parcels={numbers[0]} should be >= {pieces}: the rows are {pieces} pieces without a connection, the "
+                f"smallest of {int(np.bincount(piece).min())} row(s); request more parcels, or give a mask of fewer "
+                "pieces."
+            )
+        evaluated = parameters["evaluate"] or len(numbers) > 1
+        if evaluated and t < 2 * LEAST_HALF:
+            raise InputError(
+                f"{t} points in time should be >= {2 * LEAST_HALF} to compare halves of the series; give one number of "
+                "parcels without evaluate, or longer series."
+            )
+        arguments = {
+            "numbers": numbers,
+            "algorithm": parameters["algorithm"],
+            "compactness": parameters["compactness"] if parameters["refine"] else None,
+            "evaluated": evaluated,
+            "starts": graph.starts,
+            "columns": graph.columns,
+            "coordinates": self._coordinates(dataset) if evaluated else None,
+            "seed": parameters["random_state"],
+        }
+        need = partial(estimate, entries=len(graph.columns), evaluated=evaluated)
+        return RunSpec(parcellate, arguments, need, "float32", work=Work(n, "rows", ONE_RANK))
+
+    def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
+        if connectivity not in CONNECTIVITIES:
+            raise InputError(f"connectivity={connectivity} should be 6, 18 or 26: the number of neighbours of a voxel.")
+        given, surfaces = getattr(self, "_places", (None, None))
+        if given is not None:
+            return checked_neighbors(given, dataset.shape[0])
+        if not isinstance(dataset, VolumeDataset):
+            raise InputError(
+                f"{dataset.name} holds rows without places, so their neighbours are unknown; give a BOLD series "
+                "(.nii or .nii.gz) with its mask or, in Python, fit(X, neighbors=...)."
+            )
+        return neighbors_of(dataset, connectivity, surfaces)
+
+    def _coordinates(self, dataset: Dataset) -> np.ndarray:
+        """Return the place of each row in mm; rows without places are in a line."""
+        if isinstance(dataset, VolumeDataset):
+            return coordinates_of(dataset, getattr(self, "_places", (None, None))[1])
+        return np.arange(dataset.shape[0], dtype=np.float64)[:, None] * [1.0, 0.0, 0.0]
+
+    def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        value: ParcellationOutput = outcome.value
+        table = value.evaluation
+        self._numbers, self._candidates = value.numbers, outcome.arrays["candidates"]
+        self.n_clusters_ = chosen(table) if table is not None and len(value.numbers) > 1 else value.numbers[-1]
+        at = value.numbers.index(self.n_clusters_)
+        self.labels_ = self._candidates[:, at].copy()
+        self.cluster_centers_indices_, self.homogeneity_ = value.centers[at], value.homogeneity[at]
+        self.evaluation_ = None if table is None else {name[5:]: column for name, column in table.items()}
+        arrays: dict[str, Any] = {"centers": self.cluster_centers_indices_}
+        if len(value.numbers) > 1:
+            arrays |= {"candidates": self._candidates, "candidate_centers": np.concatenate(value.centers)}
+        arrays |= table or {}
+        warnings = []
+        if PASSES in value.passes:
+            k = value.numbers[value.passes.index(PASSES)]
+            text = f"voxels still moved across borders of {k} parcels after {PASSES} passes: the parcels are connected."
+            warnings.append(Doubt(text, UnconvergedWarning))
+        warnings += self._doubts(table)
+        scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
+        if self.evaluation_ is not None:
+            scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}
+        return Result(
+            labels=self.labels_,
+            arrays=arrays,
+            scores=scores,
+            diagnostics={"passes": value.passes[at]},
+            warnings=warnings,
+            **frame,
+        )
+
+    def _doubts(self, table: dict[str, np.ndarray] | None) -> list[Doubt]:
+        """Return doubts about the chosen number of parcels."""
+        if table is None:
+            return []
+        at = int(np.flatnonzero(table["scan_n_clusters"] == self.n_clusters_)[0])
+        found, null = table["scan_dcbc"][at], max(table["scan_random_dcbc"][at], table["scan_coordinates_dcbc"][at])
+        if not found > null:
+            text = (
+                f"the DCBC of {self.n_clusters_} parcels on the other half, {found:.3f}, is not above parcels that "
+                f"ignore the series ({null:.3f}): the halves of the series share no parcels."
+            )
+            return [Doubt(text, WeakStructureWarning)]
+        if len(self._numbers) > 1 and self.n_clusters_ == self._numbers[-1]:
+            text = (
+                f"the largest number of n_parcels, {self.n_clusters_}, was chosen: larger numbers may be better; add "
+                "some."
+            )
+            return [Doubt(text, AmbiguousCountWarning)]
+        return []
+
+
+def _pieces(graph: RowNeighbors) -> tuple[int, np.ndarray]:
+    """Return the number of connected pieces of a graph, and the piece of each row."""
+    n = len(graph.starts) - 1
+    ones = np.ones(len(graph.columns), np.int8)
+    matrix = csr_array((ones, graph.columns, graph.starts), shape=(n, n))
+    count, piece = connected_components(matrix, directed=False)
+    return int(count), piece

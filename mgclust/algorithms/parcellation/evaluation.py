@@ -1,0 +1,692 @@
+"""Evidence for parcels: homogeneity, boundaries, agreement of halves, and the same of parcels that ignore the series.
+
+Parcels of one half of a series are judged by the other half, so that noise to which parcels adapted counts against
+them. Two kinds of null parcels show how large a score is for parcels of this number and these sizes without any
+knowledge of the series: parcels that grow from random rows, and parcels of the coordinates. `evaluate` makes a table of
+all scores for several numbers of parcels, and `chosen` picks one of these numbers.
+
+The graph of neighbours is in compressed form: the neighbours of row i are ``columns[starts[i]:starts[i + 1]]``,
+ascending, and each edge is in the lists of both its rows. An island is a connected component of this graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from mgclust.algorithms.parcellation.merge_cuts import labels_after
+from mgclust.base.errors import InputError
+from mgclust.kernels.parcels.pair_correlations import correlations_by_distance
+from mgclust.kernels.parcels.ward import ward_merges
+from mgclust.results.label_agreement import adjusted_rand
+
+__all__ = [
+    "DistanceProfile",
+    "agreement",
+    "chosen",
+    "coordinate_parcels",
+    "dcbc",
+    "distance_profile",
+    "evaluate",
+    "homogeneity",
+    "n_pieces",
+    "random_parcels",
+]
+
+SLICE = 64  # points in time that are standardised at a time
+BATCH_LABELS = 1 << 23  # labels of the candidates whose sums are computed together
+MAX_BINS = 10_000
+MAX_LABELS = 1 << 20  # labels may have gaps, but sums are kept for each number up to the largest label
+MIN_FRACTION = 0.95  # of the best DCBC, for a number of parcels to be chosen
+NULLS = ("random", "coordinates")
+SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari")
+
+
+class DistanceProfile(NamedTuple):
+    """Correlation within and between parcels, by distance; see `distance_profile`.
+
+    Attributes
+    ----------
+    upper : ndarray of shape (n_bins,), float64
+        Largest distance of each bin, in mm.
+    within, between : ndarray of shape (n_candidates, n_bins), float64
+        Mean correlation of the pairs of rows in the same parcel, and in two parcels; NaN if there is no such pair.
+    n_within, n_between : ndarray of shape (n_candidates, n_bins), int64
+        Numbers of these pairs; each pair counts once.
+    """
+
+    upper: np.ndarray
+    within: np.ndarray
+    between: np.ndarray
+    n_within: np.ndarray
+    n_between: np.ndarray
+
+    @property
+    def dcbc(self) -> np.ndarray:
+        """The distance-controlled boundary coefficient of each candidate, shape (n_candidates,); see `dcbc`."""
+        both = (self.n_within > 0) & (self.n_between > 0)
+        pairs = np.where(both, self.n_within + self.n_between, 1)
+        weights = np.where(both, self.n_within * (self.n_between / pairs), 0.0)  # 1 / (1 / n_within + 1 / n_between)
+        gains = np.where(both, self.within - self.between, 0.0)
+        total = weights.sum(axis=1)
+        return np.where(total > 0, (weights * gains).sum(axis=1) / np.where(total > 0, total, 1.0), np.nan)
+
+
+def homogeneity(series: Any, labels: Any) -> float:
+    """Return the mean correlation of rows in the same parcel.
+
+    For each parcel of at least two rows, the correlations of all pairs of its rows are averaged. The result is the mean
+    over these parcels, weighted by their numbers of rows. Parcels of one row have no pair, and are left out.
+
+    If a parcel has m rows, and u_i is row i with mean 0 and length 1, then the mean correlation of the parcel is::
+
+        (|sum of u_i|^2 - sum of |u_i|^2) / (m (m - 1))
+
+    The function computes these sums, so its time is proportional to the size of the series. Homogeneity grows with the
+    number of parcels. If the parcels come from another series of the same rows, such as the other half of a run, it is
+    the held-out homogeneity.
+
+    Parameters
+    ----------
+    series : array of shape (n, n_timepoints), float32 or float64
+        Series of each row. A constant row has correlation 0 with all rows.
+    labels : array of shape (n,), int
+        Parcel of each row; -1 for rows in no parcel.
+
+    Returns
+    -------
+    float
+        NaN if no parcel has two rows.
+
+    Raises
+    ------
+    InputError
+        The series are not finite, or their number differs from the number of labels.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import homogeneity
+    >>> series = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 2.0, 1.0], [1.0, 0.0, 0.0]]
+    >>> round(homogeneity(series, [0, 0, 1, 1]), 3)
+    0.933
+    """
+    rows = _checked_series(series, "series")
+    return float(_homogeneities(rows, _checked_labels(labels, len(rows), "labels"))[0])
+
+
+def distance_profile(
+    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+) -> DistanceProfile:
+    """Average the correlations within and between parcels in bins of distance, for many label vectors at once.
+
+    All pairs of rows up to the largest distance are used. The correlation of each pair is computed once, whatever the
+    number of candidates, and no pair is stored. The results do not depend on the number of threads.
+
+    Parameters
+    ----------
+    series : array of shape (n, n_timepoints), float32 or float64
+        Series of each row. A constant row has correlation 0 with all rows. Products are computed in the type of the
+        series.
+    candidates : array of shape (n,) or (n, n_candidates), int
+        One label vector per candidate; -1 for rows in no parcel, whose pairs are left out.
+    coordinates : array of shape (n, 3), float64
+        Coordinates of each row in mm; distances are Euclidean.
+    max_distance : float, default=35.0
+        Largest distance in mm. Distances beyond the last complete bin are left out.
+    bin_width : float, default=1.0
+        Width of a bin in mm. Bin b has the distances from ``b * bin_width`` (excluded) to ``(b + 1) * bin_width``
+        (included, with a tolerance of a millionth of a bin), so rows at the same place form no pair.
+
+    Returns
+    -------
+    DistanceProfile
+
+    Raises
+    ------
+    InputError
+        Series or coordinates are not finite, shapes differ, or the distances give no bin or more than 10,000 bins.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import distance_profile
+    >>> series = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 2.0, 1.0]]
+    >>> profile = distance_profile(series, [0, 0, 1], [[0, 0, 0], [2, 0, 0], [4, 0, 0]], 4.0, 2.0)
+    >>> profile.n_within.tolist(), profile.n_between.tolist(), profile.within.round(3).tolist()
+    ([[1, 0]], [[1, 1]], [[1.0, nan]])
+    """
+    rows = _checked_series(series, "series")
+    labels = _checked_labels(candidates, len(rows), "candidates")
+    places = _checked_places(coordinates, len(rows))
+    n_bins = _number_of_bins(max_distance, bin_width)
+    # The pairs of all rows in parcels are the pairs of one large parcel. Candidates with the same rows in no parcel
+    # share it.
+    large: dict[bytes, int] = {}
+    which = np.empty(len(labels), np.int64)
+    for c, vector in enumerate(labels):
+        which[c] = large.setdefault((vector < 0).tobytes(), len(large))
+    first = [int(np.flatnonzero(which == number)[0]) for number in range(len(large))]
+    unions = np.where(labels[first] < 0, np.int32(-1), np.int32(0))
+    sums, counts = correlations_by_distance(_unit(rows), places, np.concatenate([labels, unions]), bin_width, n_bins)
+    inside, n_inside = sums[: len(labels)], counts[: len(labels)]
+    across, n_across = sums[len(labels) :][which] - inside, counts[len(labels) :][which] - n_inside
+    return DistanceProfile(
+        np.arange(1, n_bins + 1) * float(bin_width),
+        np.where(n_inside > 0, inside / np.maximum(n_inside, 1), np.nan),
+        np.where(n_across > 0, across / np.maximum(n_across, 1), np.nan),
+        n_inside,
+        n_across,
+    )
+
+
+def dcbc(
+    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+) -> np.ndarray:
+    """Return the distance-controlled boundary coefficient (DCBC) of each candidate.
+
+    Near rows correlate more than distant rows, so even arbitrary parcels are homogeneous. The DCBC compares only pairs
+    of rows at the same distance: it is the mean correlation of pairs within parcels minus the mean correlation of pairs
+    between parcels. It is near 0 for arbitrary parcels, whatever their number. With n_within and n_between pairs in a
+    bin of distance::
+
+        DCBC = sum over bins of w * (mean correlation within - mean correlation between)
+        w    = 1 / (1 / n_within + 1 / n_between), divided by the sum of w over the bins
+
+    Bins without pairs of both kinds are left out. For parcels of one series on another series of the same rows, it is
+    the held-out DCBC.
+
+    Parameters
+    ----------
+    series, candidates, coordinates, max_distance, bin_width
+        See `distance_profile`.
+
+    Returns
+    -------
+    ndarray of shape (n_candidates,), float64
+        NaN for candidates for which no bin has pairs of both kinds, such as a single parcel.
+
+    Raises
+    ------
+    InputError
+        See `distance_profile`.
+
+    Notes
+    -----
+    The authors' program divides the mean covariance of a bin by the mean product of standard deviations. For series of
+    equal variance, this is the mean correlation.
+
+    References
+    ----------
+    D. Zhi, M. King, C. R. Hernandez-Castillo, J. Diedrichsen, Evaluating brain parcellations using the
+    distance-controlled boundary coefficient, Human Brain Mapping 43:3706-3720, 2022.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import dcbc
+    >>> series = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 2.0, 1.0], [3.0, 2.0, 1.0]]
+    >>> line = [[0, 0, 0], [1, 0, 0], [2, 0, 0], [3, 0, 0]]
+    >>> dcbc(series, [[0, 0], [0, 1], [1, 1], [1, 0]], line).round(3).tolist()
+    [2.0, -2.0]
+    """
+    return distance_profile(series, candidates, coordinates, max_distance, bin_width).dcbc
+
+
+def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
+    """Count the pieces of each parcel: connected components of the graph of its rows.
+
+    Parameters
+    ----------
+    labels : array of shape (n,), int
+        Parcel of each row; -1 for rows in no parcel.
+    starts : array of shape (n + 1,), int64
+    columns : array, int32
+        Neighbours of each row.
+
+    Returns
+    -------
+    ndarray of shape (labels.max() + 1,), int64
+        1 for a connected parcel, 0 for a label without rows.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import n_pieces
+    >>> n_pieces([0, 1, 0], [0, 1, 3, 4], [1, 0, 2, 1]).tolist()  # three rows in a line
+    [2, 1]
+    """
+    n = len(starts) - 1
+    own = _checked_labels(labels, n, "labels")[0]
+    graph = _graph(starts, columns)
+    row = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.indptr))
+    kept = own[row] == own[graph.indices]
+    inner = csr_array((np.ones(int(kept.sum()), np.int8), (row[kept], graph.indices[kept])), shape=(n, n))
+    count, piece = connected_components(inner, directed=False)
+    of = np.full(count, -1, np.int64)
+    of[piece] = own
+    return np.bincount(of[of >= 0], minlength=int(own.max(initial=-1)) + 1)
+
+
+def random_parcels(starts: Any, columns: Any, k: int, seed: int = 0) -> np.ndarray:
+    """Grow connected parcels from random rows, without regard to any series.
+
+    Each island has at least one of the k first rows. In each round, each row without a parcel that has neighbours in
+    parcels joins the parcel of one of these neighbours, which is drawn at random.
+
+    Parameters
+    ----------
+    starts : array of shape (n + 1,), int64
+    columns : array, int32
+        Neighbours of each row.
+    k : int
+        Number of parcels.
+    seed : int, default=0
+        Equal seeds give equal parcels.
+
+    Returns
+    -------
+    ndarray of shape (n,), int32
+        Parcel of each row, from 0 to k - 1.
+
+    Raises
+    ------
+    InputError
+        k is below the number of islands, or above the number of rows.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import n_pieces, random_parcels
+    >>> starts, columns = [0, 1, 3, 5, 6], [1, 0, 2, 1, 3, 2]  # four rows in a line
+    >>> n_pieces(random_parcels(starts, columns, 2), starts, columns).tolist()
+    [1, 1]
+    """
+    graph = _graph(starts, columns)
+    islands, island = connected_components(graph, directed=False)
+    _check_k(k, islands, graph.shape[0])
+    return _grown(graph, islands, island, k, seed)
+
+
+def coordinate_parcels(
+    coordinates: Any, starts: Any, columns: Any, k: int | Sequence[int], seed: int | None = None
+) -> np.ndarray:
+    """Make connected, compact parcels of similar size from the coordinates, without regard to any series.
+
+    Ward's method merges neighbours, as for series, but the rows are their coordinates. With a seed, each coordinate is
+    first moved at random, so that two seeds give two parcellations. A step is at most half the distance to the nearest
+    row, which is where within its voxel a row may be; the distance is the median over all rows.
+
+    Parameters
+    ----------
+    coordinates : array of shape (n, 3), float64
+        Coordinates of each row in mm.
+    starts : array of shape (n + 1,), int64
+    columns : array, int32
+        Neighbours of each row.
+    k : int or sequence of int
+        Number of parcels; several numbers share their merges.
+    seed : int, optional
+        Seed of the random steps. By default, coordinates are used as they are.
+
+    Returns
+    -------
+    ndarray of shape (n,) or (n, len(k)), int32
+        Parcel of each row, from 0 to k - 1, in the order of their first rows.
+
+    Raises
+    ------
+    InputError
+        k is below the number of islands or above the number of rows, or coordinates are not finite.
+
+    References
+    ----------
+    J. H. Ward, Hierarchical grouping to optimize an objective function, Journal of the American Statistical Association
+    58:236-244, 1963.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import coordinate_parcels
+    >>> line = [[0, 0, 0], [1, 0, 0], [5, 0, 0], [6, 0, 0]]
+    >>> coordinate_parcels(line, [0, 1, 3, 5, 6], [1, 0, 2, 1, 3, 2], 2).tolist()
+    [0, 0, 1, 1]
+    """
+    graph = _graph(starts, columns)
+    n = graph.shape[0]
+    islands = connected_components(graph, directed=False, return_labels=False)
+    asked = [int(each) for each in np.atleast_1d(k)]
+    for each in asked:
+        _check_k(each, islands, n)
+    places = _checked_places(coordinates, n)
+    if seed is not None:
+        row = np.repeat(np.arange(n), np.diff(graph.indptr))
+        lengths = np.sqrt(((places[row] - places[graph.indices]) ** 2).sum(axis=1))
+        nearest = np.full(n, np.inf)
+        np.minimum.at(nearest, row, lengths)
+        near = nearest[np.isfinite(nearest)]
+        step = float(np.median(near)) / 2 if len(near) else 0.0
+        places = places + np.random.default_rng(seed).uniform(-step, step, places.shape)
+    merges = ward_merges(places, graph.indptr.astype(np.int64), graph.indices.astype(np.int32), lambda _: None)[0]
+    labels = np.stack([labels_after(merges, n, each) for each in asked], axis=1)
+    return labels[:, 0] if np.ndim(k) == 0 else labels
+
+
+def agreement(a: Any, b: Any) -> float:
+    """Return the adjusted Rand index of two label vectors, without the rows that are in no parcel of one of them.
+
+    Parameters
+    ----------
+    a, b : array of shape (n,), int
+        Parcel of each row; -1 for rows in no parcel.
+
+    Returns
+    -------
+    float
+        1 for the same parcels, near 0 for unrelated parcels.
+
+    Raises
+    ------
+    InputError
+        The lengths differ, or no row is in a parcel of both.
+
+    References
+    ----------
+    L. Hubert, P. Arabie, Comparing partitions, Journal of Classification 2:193-218, 1985.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import agreement
+    >>> agreement([0, 0, 1, 1, -1], [5, 5, 2, 2, 2])
+    1.0
+    """
+    one, other = np.asarray(a), np.asarray(b)
+    if one.ndim != 1 or one.shape != other.shape:
+        raise InputError(
+            f"labels: the label vectors have shapes {one.shape} and {other.shape}; give two of the same rows."
+        )
+    kept = (one >= 0) & (other >= 0)
+    if not kept.any():
+        raise InputError("labels: no row is in a parcel of both label vectors; check the labels.")
+    return adjusted_rand(one[kept], other[kept])
+
+
+def evaluate(
+    whole: Any,
+    first: Any,
+    second: Any,
+    first_series: Any,
+    second_series: Any,
+    starts: Any,
+    columns: Any,
+    coordinates: Any,
+    *,
+    seed: int = 0,
+    max_distance: float = 35.0,
+    bin_width: float = 1.0,
+) -> dict[str, np.ndarray]:
+    """Make a table of scores for several numbers of parcels, with the scores of null parcels.
+
+    Parameters
+    ----------
+    whole, first, second : array of shape (n, n_candidates), int
+        Parcels of the whole series, of its first half, and of its second half; -1 for rows in no parcel. Column c has
+        the same requested number of parcels in all three.
+    first_series, second_series : array of shape (n, n_timepoints), float32 or float64
+        Series of the two halves.
+    starts : array of shape (n + 1,), int64
+    columns : array, int32
+        Neighbours of each row.
+    coordinates : array of shape (n, 3), float64
+        Coordinates of each row in mm.
+    seed : int, default=0
+        Seed of the null parcels.
+    max_distance, bin_width : float
+        See `distance_profile`.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_candidates,)
+        Integers:
+
+        - ``scan_n_clusters``: number of parcels of the whole series.
+        - ``scan_pieces``: number of connected pieces of these parcels.
+        - ``scan_smallest``, ``scan_largest``: number of rows of the smallest and the largest of these parcels.
+
+        Real numbers, each the mean of two values:
+
+        - ``scan_homogeneity``: homogeneity of each half's parcels on the same half.
+        - ``scan_held_out``: homogeneity of each half's parcels on the other half.
+        - ``scan_dcbc``: DCBC of each half's parcels on the other half.
+        - ``scan_split_half_ari``: adjusted Rand index of the parcels of the two halves, a single value.
+
+        The same for null parcels, without pieces: ``scan_random_*`` for `random_parcels`, and ``scan_coordinates_*``
+        for `coordinate_parcels` with a seed. Two seeds stand for the two halves. Null parcels are as many as the
+        parcels of the whole series, but at least one per island.
+
+    Raises
+    ------
+    InputError
+        Shapes differ, or values are not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust.algorithms.parcellation.evaluation import chosen, evaluate
+    >>> rng = np.random.default_rng(0)
+    >>> line = np.arange(40)
+    >>> starts, columns = np.r_[0, 1 + 2 * line[:-1], 78], np.c_[line - 1, line + 1].ravel()[1:-1]
+    >>> halves = [rng.standard_normal((2, 50))[line // 20] + 0.1 * rng.standard_normal((40, 50)) for _ in range(2)]
+    >>> labels = np.stack([line // 20, line // 10], axis=1)
+    >>> table = evaluate(labels, labels, labels, *halves, starts, columns, np.c_[line, 0 * line, 0 * line])
+    >>> table["scan_n_clusters"].tolist(), table["scan_pieces"].tolist(), chosen(table)
+    ([2, 4], [2, 4], 2)
+    """
+    halves = [_checked_series(first_series, "first_series"), _checked_series(second_series, "second_series")]
+    n = len(starts) - 1
+    if len(halves[0]) != n or len(halves[1]) != n:
+        raise InputError(
+            f"series: the halves have {len(halves[0])} and {len(halves[1])} rows, and the graph has {n}; give the same "
+            "rows in the same order."
+        )
+    given = [_checked_labels(each, n, name) for each, name in ((whole, "whole"), (first, "first"), (second, "second"))]
+    if len({each.shape for each in given}) > 1:
+        raise InputError("candidates: whole, first and second have different numbers of columns; give one per scan.")
+    sizes = [np.bincount(vector[vector >= 0]) for vector in given[0]]
+    graph = _graph(starts, columns)
+    islands, island = connected_components(graph, directed=False)
+    ks = [max(int((each > 0).sum()), islands) for each in sizes]
+    seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
+    random = [np.stack([_grown(graph, islands, island, k, each) for k in ks]) for each in seeds]
+    compact = [coordinate_parcels(coordinates, starts, columns, ks, each).T for each in seeds]
+    table = {
+        "scan_n_clusters": np.array([(each > 0).sum() for each in sizes], np.int64),
+        "scan_pieces": np.array([n_pieces(vector, starts, columns).sum() for vector in given[0]], np.int64),
+        "scan_smallest": np.array([each[each > 0].min(initial=n) for each in sizes], np.int64),
+        "scan_largest": np.array([each.max(initial=0) for each in sizes], np.int64),
+    }
+    for name, made in zip(NULLS, (random, compact), strict=True):
+        rows = [np.bincount(vector) for vector in made[0]]
+        table[f"scan_{name}_n_clusters"] = np.array(ks, np.int64)
+        table[f"scan_{name}_smallest"] = np.array([each.min() for each in rows], np.int64)
+        table[f"scan_{name}_largest"] = np.array([each.max() for each in rows], np.int64)
+    # All kinds of parcels of a half are one array, so that each pair of rows is visited once per half.
+    both = [np.concatenate(each) for each in zip(given[1:], random, compact, strict=True)]
+    own = np.mean([_homogeneities(halves[h], both[h]) for h in (0, 1)], axis=0)
+    other = np.mean([_homogeneities(halves[1 - h], both[h]) for h in (0, 1)], axis=0)
+    edges = np.mean([dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width) for h in (0, 1)], axis=0)
+    ari = np.array([agreement(a, b) for a, b in zip(*both, strict=True)])
+    for score, values in zip(SCORES, (own, other, edges, ari), strict=True):
+        for name, part in zip(("", *(f"{null}_" for null in NULLS)), np.split(values, 3), strict=True):
+            table[f"scan_{name}{score}"] = part
+    return table
+
+
+def chosen(table: Mapping[str, np.ndarray]) -> int:
+    """Return the number of parcels with the best evidence, from the table of `evaluate`.
+
+    Only the held-out DCBC decides: it is near 0 for null parcels of every number, whereas homogeneity grows with the
+    number, and halves can agree on a few parcels and on very many. A number counts if its DCBC is positive, exceeds
+    both nulls and is at least 95 % of the best such DCBC, because on real series the DCBC rises to a plateau. The
+    result is the smallest number that counts, as more parcels would add boundaries that the other half hardly supports.
+
+    If the result is the largest number of the table, larger numbers may be better. If no number counts, the
+    series show no parcels, and the result is the smallest number of the table.
+
+    Parameters
+    ----------
+    table : mapping of str to ndarray
+        The result of `evaluate`.
+
+    Returns
+    -------
+    int
+        One of the values of ``scan_n_clusters``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust.algorithms.parcellation.evaluation import chosen
+    >>> table = {"scan_n_clusters": np.array([50, 100, 200, 400]), "scan_dcbc": np.array([0.18, 0.239, 0.25, 0.24])}
+    >>> chosen(table | {"scan_random_dcbc": np.zeros(4), "scan_coordinates_dcbc": np.zeros(4)})
+    100
+    """
+    numbers, scores = np.asarray(table["scan_n_clusters"]), np.asarray(table["scan_dcbc"])
+    above = scores > 0  # false for NaN
+    for null in NULLS:
+        above &= ~(scores <= table[f"scan_{null}_dcbc"])  # a null without DCBC does not count
+    if not above.any():
+        return int(numbers.min())
+    return int(numbers[above & (scores >= MIN_FRACTION * scores[above].max())].min())
+
+
+def _checked_series(series: Any, name: str) -> np.ndarray:
+    rows = np.asarray(series)
+    if rows.dtype not in (np.float32, np.float64):
+        rows = rows.astype(np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise InputError(f"{name}: shape {rows.shape} should be (n, n_timepoints); give one series per row.")
+    if not np.isfinite([rows.min(), rows.max()]).all():
+        raise InputError(f"{name}: some values are not finite; leave out these rows or points in time.")
+    return rows
+
+
+def _checked_labels(labels: Any, n: int, name: str) -> np.ndarray:
+    """Return label vectors as an int32 array of shape (n_candidates, n)."""
+    given = np.asarray(labels)
+    if given.ndim not in (1, 2) or len(given) != n:
+        raise InputError(
+            f"{name}: shape {given.shape} should be ({n},) or ({n}, n_candidates); give one label per row."
+        )
+    if given.dtype.kind not in "iu":
+        raise InputError(f"{name}: type {given.dtype} should be an integer type; give whole numbers.")
+    if given.size and int(given.max()) >= max(n, MAX_LABELS):
+        raise InputError(
+            f"{name}: the label {int(given.max())} should be below {max(n, MAX_LABELS)}; number the parcels from 0 on."
+        )
+    return np.ascontiguousarray(np.maximum(given.reshape(n, -1), -1).T, np.int32)
+
+
+def _checked_places(coordinates: Any, n: int) -> np.ndarray:
+    places = np.ascontiguousarray(coordinates, np.float64)
+    if places.shape != (n, 3):
+        raise InputError(f"coordinates: shape {places.shape} should be ({n}, 3); give x, y and z of each row.")
+    if not np.isfinite(places).all():
+        raise InputError("coordinates: some are not finite; leave out these rows.")
+    return places
+
+
+def _number_of_bins(max_distance: float, bin_width: float) -> int:
+    if not (0 < bin_width <= max_distance < np.inf):
+        raise InputError(
+            f"bin_width={bin_width} should be positive and at most max_distance={max_distance}; give both in mm."
+        )
+    n_bins = int(max_distance / bin_width + 1e-6)
+    if n_bins > MAX_BINS:
+        raise InputError(f"bin_width={bin_width} gives {n_bins} bins, more than {MAX_BINS}; give wider bins.")
+    return n_bins
+
+
+def _check_k(k: int, islands: int, n: int) -> None:
+    if k < islands:
+        raise InputError(f"k={k} is below the number of islands of the graph, {islands}; give at least {islands}.")
+    if k > n:
+        raise InputError(f"k={k} is above the number of rows, {n}; give at most {n}.")
+
+
+def _graph(starts: Any, columns: Any) -> csr_array:
+    first, neighbours = np.asarray(starts, np.int64), np.asarray(columns, np.int32)
+    n = len(first) - 1
+    return csr_array((np.ones(len(neighbours), np.int8), neighbours, first), shape=(n, n))
+
+
+def _means_and_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's mean and its inverse length without the mean (0 for a constant row), in float64."""
+    means = rows.mean(axis=1, dtype=np.float64)
+    squares = np.zeros(len(rows))
+    for at in range(0, rows.shape[1], SLICE):
+        part = rows[:, at : at + SLICE] - means[:, None]
+        squares += np.einsum("ij,ij->i", part, part)
+    varies = (rows.max(axis=1) > rows.min(axis=1)) & (squares > 0)
+    return means, np.where(varies, 1 / np.sqrt(np.where(varies, squares, 1.0)), 0.0)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    """Return rows with mean 0 and length 1, in the type of the series; constant rows become 0."""
+    means, scales = _means_and_scales(rows)
+    unit = np.empty_like(rows, order="C")
+    for at in range(0, rows.shape[1], SLICE):
+        unit[:, at : at + SLICE] = (rows[:, at : at + SLICE] - means[:, None]) * scales[:, None]
+    return unit
+
+
+def _homogeneities(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the homogeneity of each label vector, an int32 array of shape (n_candidates, n)."""
+    scaling, batch = _means_and_scales(rows), max(1, BATCH_LABELS // len(rows))
+    parts = [_homogeneities_of(rows, *scaling, labels[at : at + batch]) for at in range(0, len(labels), batch)]
+    return np.concatenate(parts)
+
+
+def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    counts = [np.bincount(vector[vector >= 0]) for vector in labels]
+    ends = np.cumsum([len(each) for each in counts])
+    begins = ends - [len(each) for each in counts]
+    which, member = np.nonzero(labels >= 0)
+    # One row of this matrix per parcel of each candidate.
+    parcels = csr_array(
+        (np.ones(len(member)), (labels[which, member] + begins[which], member)), shape=(int(ends[-1]), len(rows))
+    )
+    squares = np.zeros(parcels.shape[0])
+    for at in range(0, rows.shape[1], SLICE):
+        sums = parcels @ ((rows[:, at : at + SLICE] - means[:, None]) * scales[:, None])
+        squares += np.einsum("ij,ij->i", sums, sums)
+    varying = parcels @ (scales > 0).astype(np.float64)
+    size = np.concatenate(counts)
+    several = size > 1
+    # The mean correlation of a parcel times its number of rows.
+    weighted = np.where(several, (squares - varying) / np.where(several, size - 1, 1), 0.0)
+    found = np.full(len(labels), np.nan)
+    for c, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        if several[begin:end].any():
+            found[c] = weighted[begin:end].sum() / size[begin:end][several[begin:end]].sum()
+    return found
+
+
+def _grown(graph: csr_array, islands: int, island: np.ndarray, k: int, seed: int) -> np.ndarray:
+    """Return random parcels; `island` has the island of each row."""
+    n = len(island)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(n)
+    ahead = np.zeros(n, bool)
+    ahead[np.unique(island[order], return_index=True)[1]] = True  # one row of each island
+    front = order[np.argsort(~ahead, kind="stable")[:k]]
+    labels = np.full(n, -1, np.int32)
+    labels[front] = np.arange(k)
+    while len(front):
+        counts = np.diff(graph.indptr)[front]
+        at = np.repeat(graph.indptr[front] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        row, offered = graph.indices[at], np.repeat(labels[front], counts)
+        shuffled = rng.permutation(np.flatnonzero(labels[row] < 0))
+        labels[row[shuffled]] = offered[shuffled]  # a row keeps the last label that it gets
+        joined = np.zeros(n, bool)
+        joined[row[shuffled]] = True
+        front = np.flatnonzero(joined)
+    return labels

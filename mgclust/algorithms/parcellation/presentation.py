@@ -1,0 +1,96 @@
+"""Report of parcellations: texts, captions and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.presentation import Drawn, Presentation, Score, Table
+from mgclust.results.result import Result
+
+__all__ = ["ParcellationPresentation"]
+
+COLUMNS = {
+    "n_clusters": "parcels",
+    "smallest": "smallest parcel",
+    "largest": "largest parcel",
+    "homogeneity": "homogeneity",
+    "held_out": "homogeneity, held out",
+    "dcbc": "DCBC, held out",
+    "split_half_ari": "ARI of the halves",
+    "coordinates_held_out": "homogeneity, held out: coordinates alone",
+    "coordinates_split_half_ari": "ARI of the halves: coordinates alone",
+}
+ALGORITHMS = {
+    "ward": "Ward's criterion with connectivity (Ward 1963)",
+    "communities": "communities of the graph of neighbours, with weights r^4 (Traag et al. 2019)",
+}
+
+
+class ParcellationPresentation(Presentation):
+    """Report of parcellations: the evaluation of the numbers of parcels."""
+
+    title = "Parcellation"
+    references = {
+        "Ward 1963": "J. H. Ward, Hierarchical grouping to optimize an objective function, Journal of the American "
+        "Statistical Association 58:236-244, 1963.",
+        "Dhillon and Modha 2001": "I. S. Dhillon, D. S. Modha, Concept decompositions for large sparse text data using "
+        "clustering, Machine Learning 42:143-175, 2001.",
+        "Traag et al. 2019": "V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden: guaranteeing "
+        "well-connected communities, Scientific Reports 9:5233, 2019.",
+        "Zhi et al. 2022": "D. Zhi, M. King, C. R. Hernandez-Castillo, J. Diedrichsen, Evaluating brain parcellations "
+        "using the distance-controlled boundary coefficient, Human Brain Mapping 43:3706-3720, 2022.",
+    }
+    scores = {
+        "n_clusters": Score("parcels"),
+        "homogeneity": Score("mean correlation within parcels", ".3f"),
+        "held_out": Score("the same, of parcels of one half on the other half", ".3f"),
+        "dcbc": Score("distance-controlled boundary coefficient, held out", ".3f"),
+        "split_half_ari": Score("agreement of the parcels of both halves (ARI)", ".3f"),
+    }
+    facts = {"passes": None}
+    captions = {
+        "parcel_evaluation": "Parcels of one half of the series, judged by the other half. Dashed: connected parcels "
+        "by coordinates alone, which do not use the series.",
+    }
+
+    def method_sentences(self, result: Result) -> list[str]:
+        given = result.parameters
+        sentences = [f"{result.scores['n_clusters']} connected parcels were found by {ALGORITHMS[given['algorithm']]}."]
+        if given["refine"]:
+            sentences.append(
+                "Voxels then moved across borders to the neighbouring parcel with whose mean they correlate more, with "
+                "all parcels kept connected (Dhillon and Modha 2001)."
+            )
+        if "scan_dcbc" in result.arrays:
+            sentences.append(
+                "Numbers of parcels were compared by the parcels of both halves of the series: by their adjusted Rand "
+                "index, and by held-out homogeneity and boundaries (Zhi et al. 2022)."
+            )
+        return sentences
+
+    def draw(self, result: Result, sample: Any) -> Drawn:
+        from mgclust import plots
+
+        if len(np.atleast_1d(result.arrays.get("scan_n_clusters", ()))) < 2:
+            return {}
+        return {"parcel_evaluation": plots.parcel_evaluation(result)}
+
+    def tables(self, result: Result) -> list[Table]:
+        """Make a table of the numbers of parcels, with the chosen one highlighted."""
+        if "scan_n_clusters" not in result.arrays:
+            return []
+        numbers = np.asarray(result.arrays["scan_n_clusters"])
+        shown = {name: words for name, words in COLUMNS.items() if f"scan_{name}" in result.arrays}
+        columns = [np.asarray(result.arrays[f"scan_{name}"]).tolist() for name in shown]
+        chosen = int(np.flatnonzero(numbers == result.scores["n_clusters"])[0])
+        rows = list(zip(*columns, strict=True))
+        return [Table("Evaluation of the numbers of parcels", list(shown.values()), rows, chosen=chosen)]
+
+    def summary(self, result: Result) -> list[tuple[str, str]]:
+        scores = result.scores
+        text = f"{scores['n_clusters']:,}, homogeneity {scores['homogeneity']:.3f}"
+        if "split_half_ari" in scores:
+            text += f", ARI of the halves {scores['split_half_ari']:.3f}"
+        return [("parcels", text)]

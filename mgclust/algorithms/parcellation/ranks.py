@@ -1,0 +1,181 @@
+r"""Parcels on any number of ranks: rank 0 collects the series, because merges and moves follow one another.
+
+Stages::
+
+    collect      all series, to rank 0, as float32
+    merge        Ward's merges of neighbours        (`mgclust.kernels.parcels.ward`), or communities
+    refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
+    evaluate     the same for both halves of the series, and their comparison
+
+Every stage after the first runs on the host of rank 0; only communities use its GPU. Each series is centred and scaled
+to length 1 before, so that a product of two series is their correlation r, and |z_i - z_j|^2 = 2 (1 - r).
+
+Cost for n series of T numbers with c neighbours each: some 2 c n T for the merges of all numbers of parcels together,
+and c n T at most in a pass of moves, of which there are 10 to 40. Memory of rank 0: 20 n T bytes, and 40 c n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mgclust.algorithms.parcellation.evaluation import evaluate, homogeneity
+from mgclust.algorithms.parcellation.merge_cuts import labels_after
+from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
+from mgclust.engine.memory import Estimate
+from mgclust.engine.spmd import Context
+from mgclust.kernels.parcels.borders import PASSES, move_borders
+from mgclust.kernels.parcels.ward import ward_merges
+
+__all__ = ["ParcellationOutput", "estimate", "parcellate"]
+
+PIECE = 1 << 22  # numbers that are standardised at a time
+
+
+@dataclass(frozen=True)
+class ParcellationOutput:
+    """Results of rank 0, in addition to ``candidates``, the labels by number of parcels."""
+
+    numbers: tuple[int, ...]  # numbers of parcels, ascending
+    centers: list[np.ndarray]  # for each number, the row of each parcel that is most similar to its mean
+    homogeneity: list[float]
+    passes: list[int]  # passes of moves; `PASSES` if they had not ended
+    evaluation: dict[str, np.ndarray] | None  # see `evaluate`
+
+
+def parcellate(
+    context: Context,
+    *,
+    numbers: tuple[int, ...],
+    algorithm: str,
+    compactness: float | None,
+    evaluated: bool,
+    starts: np.ndarray,
+    columns: np.ndarray,
+    coordinates: np.ndarray | None,
+    seed: int,
+) -> ParcellationOutput | None:
+    """Run on every rank; rank 0 returns what `Parcellation` reports, and each rank delivers its labels."""
+    with context.stage("collect"):
+        series = _on_rank_0(context)
+    output, labels = None, None
+    if series is not None:
+        graph = starts, columns
+        candidates, passes = _candidates(context, _standardised(series), numbers, algorithm, compactness, *graph, seed)
+        found = None
+        if evaluated:
+            assert coordinates is not None
+            half = series.shape[1] // 2
+            halves = series[:, :half], series[:, half:]
+            of_halves = [
+                _candidates(context, _standardised(part), numbers, algorithm, compactness, *graph, seed)[0]
+                for part in halves
+            ]
+            with context.stage("evaluate"):
+                whole, first, second = (np.stack(each, axis=1) for each in (candidates, *of_halves))
+                found = evaluate(whole, first, second, *halves, *graph, coordinates, seed=seed)
+        labels = np.stack(candidates, axis=1)
+        rows = _standardised(series)
+        described = [_describe(rows, each) for each in candidates]
+        output = ParcellationOutput(
+            numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, found
+        )
+    whole = context.comm.broadcast(None if labels is None else context.kernels.memory.to_device(labels))
+    context.deliver(candidates=whole[context.rows.start : context.rows.stop])
+    return output
+
+
+def _on_rank_0(context: Context) -> np.ndarray | None:
+    """Collect the rows of all ranks on the host of rank 0; float32."""
+    kernels, comm = context.kernels, context.comm
+    series = np.empty(context.dataset_shape, np.float32) if context.rank == 0 else None
+    for chunk in context.rows.chunks():
+        ends = comm.all_gather(kernels.memory.to_device(np.array([[chunk.start, chunk.stop]], np.int64)))
+        sent = kernels.memory.to_host(comm.exchange([chunk.x, *[chunk.x[:0]] * (context.size - 1)]))
+        if series is not None:
+            at = 0
+            for start, stop in kernels.memory.to_host(ends).tolist():
+                series[start:stop] = sent[at : at + stop - start]
+                at += stop - start
+    context.rows.release()
+    return series
+
+
+def _candidates(
+    context: Context,
+    rows: np.ndarray,
+    numbers: tuple[int, ...],
+    algorithm: str,
+    compactness: float | None,
+    starts: np.ndarray,
+    columns: np.ndarray,
+    seed: int,
+) -> tuple[list[np.ndarray], list[int]]:
+    """Return the parcels for each number, and the passes of moves; no row moves if `compactness` is None."""
+    n, candidates = len(rows), []
+    with context.stage("merge"):
+        if algorithm == "ward":
+            merges, _ = ward_merges(rows, starts, columns, lambda done: context.progress(done / n, n_clusters=n - done))
+            candidates = [labels_after(merges, n, k) for k in numbers]
+        else:
+            found = VoxelCommunities(context, rows, starts, columns, seed)
+            candidates = [found.parcels(k) for k in numbers]
+    passes = [0] * len(numbers)
+    if compactness is not None:
+        with context.stage("refine"):
+            for at, labels in enumerate(candidates):
+
+                def progress(done: int, at: int = at) -> None:
+                    context.progress((at + done / PASSES) / len(numbers), n_clusters=numbers[at])
+
+                candidates[at], passes[at] = move_borders(rows, starts, columns, labels, progress, compactness)
+    return candidates, passes
+
+
+def _standardised(series: np.ndarray) -> np.ndarray:
+    """Return rows of mean 0 and length 1, in float32; constant rows become 0."""
+    out = np.empty(series.shape, np.float32)
+    step = max(1, PIECE // series.shape[1])
+    for start in range(0, len(series), step):
+        rows = series[start : start + step].astype(np.float64)
+        size = np.abs(rows).max(axis=1, keepdims=True, initial=0)
+        rows -= rows.mean(axis=1, keepdims=True)
+        length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
+        constant = length <= 1e-6 * size * series.shape[1] ** 0.5
+        out[start : start + step] = np.divide(rows, length, out=np.zeros_like(rows), where=~constant)
+    return out
+
+
+def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the most typical row of each parcel, and the homogeneity of the parcels."""
+    count = int(labels.max()) + 1
+    sums = np.zeros((count, rows.shape[1]))
+    np.add.at(sums, labels, rows)
+    likeness = np.einsum("ij,ij->i", rows, sums[labels])
+    order = np.lexsort((-likeness, labels))
+    return order[np.searchsorted(labels[order], np.arange(count))], homogeneity(rows, labels)
+
+
+def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, entries: int, evaluated: bool) -> Estimate:
+    """Estimate the memory of rank 0; see `mgclust.engine.memory.EstimateFunction`.
+
+    Parameters
+    ----------
+    shape, itemsize, size, room
+        Shape of all rows, bytes of a number, number of ranks, and bytes that rows may take.
+    entries : int
+        Number of neighbours of all rows together.
+    evaluated : bool
+        Whether halves are compared.
+    """
+    n, t = shape
+    what: dict[str, Any] = {
+        "all series on rank 0": 2 * 4 * n * t,
+        "sums of clusters": 8 * n * t,
+        "pairs of neighbours": 40 * entries,
+    }
+    if evaluated:
+        what["a half of the series"] = 4 * n * t
+    return Estimate(what)
