@@ -119,7 +119,7 @@ def test_points_are_rows_of_the_data(ann, job, points):
     [
         ({"rho_min": 1e9}, "no row lies above both"),
         ({"rho_min": 0.0, "rho_max": 1.0}, "the densest row, .* should lie within"),
-        ({"indices": []}, "not empty"),
+        ({"indices": []}, "non-empty"),
         ({"indices": [0]}, "should contain the densest row"),
         ({"indices": [10**30]}, "indices"),
         ({"indices": [-1]}, "distinct row numbers"),

@@ -234,12 +234,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         if len(value.numbers) > 1:
             arrays |= {"candidates": self._candidates, "candidate_centers": np.concatenate(value.centers)}
         arrays |= table or {}
-        warnings = []
-        if PASSES in value.passes:
-            k = value.numbers[value.passes.index(PASSES)]
-            text = f"voxels still moved across borders of {k} parcels after {PASSES} passes: the parcels are connected."
-            warnings.append(Doubt(text, UnconvergedWarning))
-        warnings += self._doubts(table)
+        warnings = self._doubts(table, dict(zip(value.numbers, value.passes, strict=True)))
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
         if self.evaluation_ is not None:
             scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}
@@ -252,10 +247,17 @@ class Parcellation(ParcellationOptions, Clusterer):
             **frame,
         )
 
-    def _doubts(self, table: dict[str, np.ndarray] | None) -> list[Doubt]:
-        """Return doubts about the chosen number of parcels."""
+    def _doubts(self, table: dict[str, np.ndarray] | None, passes: dict[int, int]) -> list[Doubt]:
+        """Return doubts about the moves, whose passes are given by number of parcels, and about the chosen number."""
+        doubts = [
+            Doubt(
+                f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning
+            )
+            for k in passes
+            if passes[k] == PASSES
+        ]
         if table is None:
-            return []
+            return doubts
         at = int(np.flatnonzero(table["scan_n_clusters"] == self.n_clusters_)[0])
         found, null = table["scan_dcbc"][at], max(table["scan_random_dcbc"][at], table["scan_coordinates_dcbc"][at])
         if not found > null:
@@ -263,14 +265,14 @@ class Parcellation(ParcellationOptions, Clusterer):
                 f"the DCBC of {self.n_clusters_} parcels on the other half, {found:.3f}, is not above parcels that "
                 f"ignore the series ({null:.3f}): the halves of the series share no parcels."
             )
-            return [Doubt(text, WeakStructureWarning)]
+            return [*doubts, Doubt(text, WeakStructureWarning)]
         if len(self._numbers) > 1 and self.n_clusters_ == self._numbers[-1]:
             text = (
                 f"the largest number of n_parcels, {self.n_clusters_}, was chosen: larger numbers may be better; add "
                 "some."
             )
-            return [Doubt(text, AmbiguousCountWarning)]
-        return []
+            return [*doubts, Doubt(text, AmbiguousCountWarning)]
+        return doubts
 
 
 def _pieces(graph: RowNeighbors) -> tuple[int, np.ndarray]:

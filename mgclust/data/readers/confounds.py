@@ -86,8 +86,8 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
     paths = [paths] if is_path(paths) else paths
     if not isinstance(paths, (list, tuple)) or not all(map(is_path, paths)) or "" in paths:
         raise InputError(
-            f"confounds={shown(confounds)} names no table; give the path of a .tsv file, a list of one path per run, or "
-            "'auto'."
+            f"confounds={shown(confounds)} names no table; give the path of a .tsv file, a list of one path per run, "
+            "or 'auto'."
         )
     if len(paths) != len(runs):
         raise InputError(
