@@ -29,9 +29,11 @@ from mgclust.algorithms.communities import estimator as communities
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
+from mgclust.algorithms.parcellation import estimator as parcellation
 from mgclust.algorithms.silhouette.estimator import Silhouette, distances_left_out
 from mgclust.base.errors import MAX_SENTENCE, AmbiguousCountWarning, ClusteringWarning, Doubt, WeakStructureWarning
 from mgclust.data.sparse import SparseRows
+from mgclust.kernels.parcels import borders
 from mgclust.results.result import Result
 
 DRAWS = 300
@@ -214,6 +216,25 @@ def silhouettes(rng):
     yield from model.fit_dataset(mgclust.open_dataset(rng.random((5, 2)))).warnings
 
 
+def parcels(rng):
+    k = number(rng)
+    model = SimpleNamespace(n_clusters_=k, _numbers=(1, k))
+    table = {"scan_n_clusters": np.array([1, k]), "scan_dcbc": np.array([0.1, 0.2])}
+    for null in (abs(real(rng)), -1.0):
+        nulls = {f"scan_{name}_dcbc": np.array([null, null]) for name in ("random", "coordinates")}
+        yield from parcellation.Parcellation._doubts(model, table | nulls)
+
+
+def moves_that_do_not_end(rng):
+    line = np.arange(1, 60)[:, None] - [1, 0]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (parcellation, borders):
+            patch.setattr(module, "PASSES", 1)
+        model = parcellation.Parcellation(9, client=None, device="cpu")
+        with warnings.catch_warnings(action="ignore"):
+            yield from model.fit(rng.normal(size=(60, 20)), neighbors=line).result_.warnings
+
+
 def of_any_method(rng):
     n = number(rng)
     result = Result("m", scores={"n_clusters": n}, source={"n_nodes": n} if rng.random() < 0.5 else {})
@@ -234,7 +255,7 @@ def fits(rng):
 
 MAKERS = [
     density_peaks, fuzzy_c_means, affinity_propagation, number_of_exemplars, adaptive, canopies, of_communities,
-    of_any_method,
+    parcels, of_any_method,
 ]  # fmt: skip
 
 
@@ -243,7 +264,7 @@ def test_each_warning_is_one_short_sentence(made):
     for maker in MAKERS:
         for _ in range(DRAWS):
             faults |= {text[:20]: f"{wrong(text)}: {text}" for text in map(str, maker(rng)) if wrong(text)}
-    for maker in (stability, silhouettes, silhouettes, silhouettes, fits):
+    for maker in (stability, silhouettes, silhouettes, silhouettes, fits, moves_that_do_not_end):
         faults |= {text[:20]: f"{wrong(text)}: {text}" for text in map(str, maker(rng)) if wrong(text)}
     assert not faults, "\n".join(faults.values())
     assert not places() - made.keys()
