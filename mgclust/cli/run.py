@@ -117,6 +117,8 @@ def _source_options(declared: Any) -> list[click.Parameter]:
 
     shown = {
         "mask": "FILE",
+        "confounds": "FILE[,...]",
+        "confound_names": "A,B,...",
         "columns": "U,V[,W]" if declared.opens == "graph" else "A,B,...",
         "delimiter": "CHAR",
         **dict.fromkeys(("source", "target", "weight"), "COLUMN"),

@@ -8,7 +8,8 @@
       |-- formats.py   lists for each suffix the functions that open a file as rows, graph or labels
       |-- location.py  one local path or URL: opened, hashed, watched for changes
       `-- readers/     numpy_files.py, zarr_files.py, tables.py (text and Parquet), volumes.py (BOLD series, read by
-                       nifti.py and cifti.py). files.py has their base classes, options.py their options.
+                       nifti.py and cifti.py, prepared by preparation.py with the tables of confounds.py). files.py has
+                       their base classes, options.py their options.
 
     Every source is a Dataset (base.py) with shape, dtype and read(start, stop).
       table_columns.py   finds the header and the index column of a table

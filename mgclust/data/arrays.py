@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_lost
+from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_lost, unannotated
 from mgclust.base.errors import InputError
 from mgclust.data import chunks
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
@@ -132,6 +132,7 @@ class DaskDataset(CheckedDataset):
         """Return the SHA-256 of shape, dtype and rows; the workers hash the rows that they hold."""
         return self._combine(dask_digests(self._array))
 
+    @unannotated
     def take(self, indices: Any) -> np.ndarray:
         """Read a few rows, which the workers select; see `Dataset.take`.
 
@@ -156,6 +157,7 @@ class DaskDataset(CheckedDataset):
         check_chunk(rows, (len(ascending), self.shape[1]))
         return np.asarray(rows.get() if hasattr(rows, "get") else rows, self.dtype)[places.reshape(-1)]
 
+    @unannotated
     def _read(self, start: int, stop: int) -> Any:
         rows = plain_rows(computed(self._array[start:stop]), self.dtype)
         check_chunk(rows, (stop - start, self.shape[1]))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.base.dask_arrays import computed, is_dask
+from mgclust.base.dask_arrays import computed, is_dask, unannotated
 from mgclust.base.errors import ClusterUnavailableError, InsufficientMemoryError, WorkerLost
 from mgclust.base.progress import paced
 from mgclust.data import Dataset
@@ -90,6 +90,7 @@ def stays_on_workers(cluster: Cluster, rows: Dataset) -> bool:
     return cluster.lasting and rows.dask_array is not None
 
 
+@unannotated
 def run(
     spec: RunSpec,
     dataset: Dataset,

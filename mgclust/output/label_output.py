@@ -317,6 +317,7 @@ def _facts(
         "Parameters": parameters,
         "Standardize": source["standardize"],
         "Detrend": source["detrend"],
+        "Preparation": source["preparation"],
         "TimePoints": source["time_points"],
         "ConstantDropped": source["constant_voxels_dropped"],
         "WithoutCluster": int((labels < 0).sum()),

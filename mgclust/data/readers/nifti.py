@@ -46,6 +46,7 @@ _CHUNK_BYTES = 2**25
 # Maximum bytes of a header with extensions. The largest headers in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
 _VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
+Smooth = Callable[[np.ndarray], Iterator[tuple[slice, np.ndarray]]]  # type of the argument of `SeriesFile.fill`
 _ONE_VALUE = 1e-6  # relative difference that scaling may cause between nonzero values of a mask
 
 
@@ -117,19 +118,33 @@ class SeriesFile:
         self._stream(look)
         return chosen[self._file_order()]
 
-    def fill(self, out: np.ndarray, chosen: np.ndarray) -> None:
+    def fill(self, out: np.ndarray, chosen: np.ndarray, skipped: int = 0, smooth: Smooth | None = None) -> None:
         """Read the series of some voxels as they are stored.
 
         Parameters
         ----------
-        out : ndarray of shape (n, n_times), float32 or float64
+        out : ndarray of shape (n, n_times - skipped), float32 or float64
             Receives the stored numbers.
         chosen : ndarray of shape (grid size,), bool
             Mask of the n voxels in C order of the grid, which is the order of the rows.
+        skipped : int
+            Number of volumes at the beginning that are left out.
+        smooth : callable, optional
+            ``smooth(stored)`` yields slices of volumes with their smoothed values, in the order of the file; only for
+            NIfTI. `out` then receives these values instead of the stored numbers. It receives NaN for each value that
+            is not finite before smoothing.
         """
         rows = self._file_order()[chosen]  # position in the file of each row
 
         def take(voxels: slice, times: slice, stored: np.ndarray) -> None:
+            stored = stored[max(0, skipped - times.start) :]
+            times = slice(max(0, times.start - skipped), max(0, times.stop - skipped))
+            if smooth is not None:
+                for some, values in smooth(stored):
+                    here = values[:, rows]
+                    here[~np.isfinite(self.values(stored[some][:, rows]))] = np.nan
+                    out[:, times.start + some.start : times.start + some.stop] = here.T
+                return
             if voxels.stop - voxels.start == self.grid.size:
                 own: Any = slice(None)
                 part = stored[:, rows]
@@ -247,7 +262,7 @@ def open_series(location: Location) -> SeriesFile:
             offset=int(header.get_data_offset()),
             slope=1.0 if slope is None else float(slope),
             inter=0.0 if inter is None else float(inter),
-            repetition_time=None if cifti else _repetition_time(header),
+            repetition_time=_step(header) if cifti else _repetition_time(header),
         )
         float_dtype(series.dtype, location.name)  # rejects colours and complex numbers
         _check_size(location, stamp, series.offset + math.prod(shape) * series.dtype.itemsize)
@@ -406,6 +421,12 @@ def _repetition_time(header: Any) -> float | None:
     seconds = {"sec": 1.0, "msec": 1e-3, "usec": 1e-6}.get(header.get_xyzt_units()[1])
     step = float(header["pixdim"][4])
     return step * seconds if seconds and 0 < step < math.inf else None
+
+
+def _step(header: Any) -> float | None:
+    """Return the seconds between two points in time of a CIFTI file."""
+    axis = cifti_axes(header)[0]
+    return float(axis.step) if axis.unit == "SECOND" and 0 < axis.step < math.inf else None
 
 
 def _check_cifti(location: Location, header: Any) -> None:
