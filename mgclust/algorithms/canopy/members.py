@@ -207,8 +207,9 @@ def _check_room(context: Context, own: int, total: int, each: int, taken: int, n
             f"{int(size * needed / (USABLE * there)) + 1} workers like this one instead of {size}, {of_workers}"
         )
     if needed > there:
+        average = total / context.dataset_shape[0]
         raise InsufficientMemoryError(
-            f"not enough memory: {total} memberships (each row in {total / context.dataset_shape[0]:.4g} of {n_canopies} "
-            f"canopies on average) need {human(needed)} on {where}, {human(max(0, there))} is free. What would fit: a "
+            f"not enough memory: {total} memberships (each row in {average:.4g} of {n_canopies} canopies on average) "
+            f"need {human(needed)} on {where}, {human(max(0, there))} is free. What would fit: a "
             f"smaller t1, {of_workers}, or about {int(100 * USABLE * max(0, there) / needed)}% of the rows."
         )
